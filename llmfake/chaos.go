@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // Chaos makes requests fail at random. The fields other than Seed and Delay are probabilities
@@ -162,7 +163,7 @@ func (s *Server) applyChaos(ex *exchange, r *http.Request) error {
 			return nil
 		}},
 		{c.Slow, "Slow", func() error {
-			sleep(r.Context(), c.Delay)
+			modelreply.Sleep(r.Context(), c.Delay)
 			return nil
 		}},
 	}

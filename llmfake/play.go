@@ -9,10 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -162,15 +164,22 @@ type player struct {
 	inChoice bool  // playChoices is running
 	calls    int   // of each of the choices
 	ends     map[int]*choiceEnd
+	length   length // of each of the choices
 	finish   llmhttp.FinishReason
 	usage    *llmhttp.Usage
-	text     strings.Builder // what counts as the completion
-	sent     bool            // a chunk was sent
-	finished bool            // sendFinish was called
-	err      error           // why the reply failed
+	texts    map[textOf]*strings.Builder // what counts as the completion
+	sent     bool                        // a chunk was sent
+	finished bool                        // sendFinish was called
+	err      error                       // why the reply failed
 
 	simulated bool        // of a request that is not for a chat
 	vectors   [][]float32 // of a request for embeddings
+}
+
+// A textOf names a text of a reply, whose tokens are counted for themselves.
+type textOf struct {
+	choice int
+	kind   string
 }
 
 // A choiceEnd is how a choice ends.
@@ -212,25 +221,10 @@ func (p *player) fail(err error) bool {
 
 // wait waits for d.
 func (p *player) wait(d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	if sleep(p.ctx, d) {
+	if d <= 0 || modelreply.Sleep(p.ctx, d) {
 		return true
 	}
 	return p.fail(context.Cause(p.ctx))
-}
-
-// sleep waits for d. It reports false if ctx is done before that.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // indices returns the choices that deltas are for: all that the client asked for, or that of
@@ -282,10 +276,14 @@ func (p *player) sendChunk(c *llmhttp.ChatChunk) bool {
 	for i := range c.Choices {
 		choice := &c.Choices[i]
 		d := &choice.Delta
-		p.text.WriteString(d.Reasoning + d.Content + d.Refusal)
+		p.note(textOf{choice.Index, "reasoning"}, d.Reasoning)
+		p.note(textOf{choice.Index, "content"}, d.Content)
+		p.note(textOf{choice.Index, "refusal"}, d.Refusal)
 		for _, call := range d.ToolCalls {
-			p.text.WriteString(call.Function.Arguments)
-			p.endOf(choice.Index).reason = llmhttp.FinishToolCalls
+			p.note(textOf{choice.Index, "call " + strconv.Itoa(call.Index)}, call.Function.Arguments)
+			if end := p.endOf(choice.Index); end.reason == llmhttp.FinishStop {
+				end.reason = llmhttp.FinishToolCalls
+			}
 		}
 		if choice.FinishReason != "" {
 			*p.endOf(choice.Index) = choiceEnd{choice.FinishReason, choice.StopSequence}
@@ -302,11 +300,29 @@ func (p *player) sendChunk(c *llmhttp.ChatChunk) bool {
 	return p.yield(c, nil)
 }
 
+// note adds a piece of a text to those that count as the completion.
+func (p *player) note(of textOf, piece string) {
+	if piece == "" {
+		return
+	}
+	if p.texts == nil {
+		p.texts = make(map[textOf]*strings.Builder)
+	}
+	if p.texts[of] == nil {
+		p.texts[of] = &strings.Builder{}
+	}
+	p.texts[of].WriteString(piece)
+}
+
 // sendCall sends a call of a tool, in pieces.
 func (p *player) sendCall(tool, arguments string) bool {
 	if p.chat == nil {
 		return p.send(llmhttp.Delta{})
 	}
+	if p.length.over {
+		return true
+	}
+	arguments = p.cut(arguments, false)
 	index := p.calls
 	p.calls++
 	for _, i := range p.indices() {
@@ -338,7 +354,7 @@ func (p *player) playChoices(choices []Reply) bool {
 	}
 	finish := p.finish
 	for i, r := range choices[:min(len(choices), max(p.chat.Choices(), 1))] {
-		p.choices, p.inChoice, p.calls, p.finish = []int{i}, true, 0, ""
+		p.choices, p.inChoice, p.calls, p.finish, p.length = []int{i}, true, 0, "", length{}
 		p.endOf(i)
 		if !p.play(r) {
 			return false
@@ -403,7 +419,14 @@ func (p *player) finalUsage() *llmhttp.Usage {
 	if p.usage != nil {
 		return p.usage
 	}
-	u := &llmhttp.Usage{CompletionTokens: simulator.CountTokens(p.chat.Model, p.text.String())}
+	u := &llmhttp.Usage{}
+	for of, text := range p.texts {
+		n := simulator.CountTokens(p.chat.Model, text.String())
+		u.CompletionTokens += n
+		if of.kind == "reasoning" {
+			u.CompletionTokensDetails.ReasoningTokens += n
+		}
+	}
 	if n, err := (backend{p.server}).CountTokens(p.ctx, p.chat); err == nil {
 		u.PromptTokens = n
 	}

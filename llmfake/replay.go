@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // ReplayOptions configure a Server that records and replays. The zero value is ready to use.
@@ -299,7 +301,7 @@ func (r *replay) play(ex *exchange, req *http.Request, e *recorded) {
 		}
 	}
 	for _, p := range e.pieces {
-		if p.wait > 0 && r.opts.Speed > 0 && !sleep(req.Context(), time.Duration(float64(p.wait)/r.opts.Speed)) {
+		if p.wait > 0 && r.opts.Speed > 0 && !modelreply.Sleep(req.Context(), time.Duration(float64(p.wait)/r.opts.Speed)) {
 			panic(http.ErrAbortHandler)
 		}
 		begin()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // A Reply is what a request gets. The functions of this package that return a Reply begin one,
@@ -24,8 +25,13 @@ import (
 // empty, as of a model that says nothing.
 //
 // In a stream, texts and the arguments of calls arrive in several pieces, as those of models
-// do. The usage is counted as by the simulated model unless Usage sets it. max_tokens and stop
-// sequences do not cut a Reply.
+// do. The usage is counted as by the simulated model unless Usage sets it.
+//
+// A Reply ends where that of a model would end: the token limit of the request, such as max_tokens,
+// cuts texts, refusals and the arguments of calls, and a stop sequence cuts texts. Tokens are those of
+// [simulator.CountTokens]. What follows in the Reply is left out, except for waits and faults. The
+// reason for the end is length or stop unless Finish sets another one. Reasoning and what
+// [Reply.Chunk] adds are neither cut nor counted.
 type Reply struct {
 	steps   []step
 	texts   []string // descriptions of the steps
@@ -62,12 +68,7 @@ func Text(s string) Reply { return Reply{}.Text(s) }
 // Text adds a text.
 func (r Reply) Text(s string) Reply {
 	return r.with(fmt.Sprintf("Text(%s)", quote(s)), func(p *player) bool {
-		for _, piece := range splitText(s) {
-			if !p.send(llmhttp.Delta{Content: piece}) {
-				return false
-			}
-		}
-		return true
+		return p.sendText(s, 0, true, func(piece string) llmhttp.Delta { return llmhttp.Delta{Content: piece} })
 	})
 }
 
@@ -77,12 +78,7 @@ func Words(s string, delay time.Duration) Reply { return Reply{}.Words(s, delay)
 // Words adds a text whose words arrive with a delay before each. A whole reply takes as long.
 func (r Reply) Words(s string, delay time.Duration) Reply {
 	return r.with(fmt.Sprintf("Words(%s, %v)", quote(s), delay), func(p *player) bool {
-		for _, piece := range splitText(s) {
-			if !p.wait(delay) || !p.send(llmhttp.Delta{Content: piece}) {
-				return false
-			}
-		}
-		return true
+		return p.sendText(s, delay, true, func(piece string) llmhttp.Delta { return llmhttp.Delta{Content: piece} })
 	})
 }
 
@@ -107,7 +103,10 @@ func Reason(s string) Reply { return Reply{}.Reason(s) }
 // reasoning_content. It ends with a signature, which clients return in the next turn.
 func (r Reply) Reason(s string) Reply {
 	return r.with(fmt.Sprintf("Reason(%s)", quote(s)), func(p *player) bool {
-		for _, piece := range splitText(s) {
+		if p.length.over {
+			return true
+		}
+		for _, piece := range modelreply.Words(s, maxWord) {
 			if !p.send(llmhttp.Delta{Reasoning: piece}) {
 				return false
 			}
@@ -150,12 +149,7 @@ func Refuse(s string) Reply { return Reply{}.Refuse(s) }
 // Refuse adds a refusal: the text with which a model says that it will not do what it is asked.
 func (r Reply) Refuse(s string) Reply {
 	return r.with(fmt.Sprintf("Refuse(%s)", quote(s)), func(p *player) bool {
-		for _, piece := range splitText(s) {
-			if !p.send(llmhttp.Delta{Refusal: piece}) {
-				return false
-			}
-		}
-		return true
+		return p.sendText(s, 0, false, func(piece string) llmhttp.Delta { return llmhttp.Delta{Refusal: piece} })
 	})
 }
 
@@ -168,7 +162,7 @@ func (r Reply) Cite(url, title string, start, end int) Reply {
 	}}
 	b, _ := json.Marshal([]any{annotation}) // strings and numbers can be encoded
 	return r.with(fmt.Sprintf("Cite(%q)", url), func(p *player) bool {
-		return p.send(llmhttp.Delta{Extra: llmhttp.Extra{"annotations": b}})
+		return p.length.over || p.send(llmhttp.Delta{Extra: llmhttp.Extra{"annotations": b}})
 	})
 }
 
@@ -298,25 +292,6 @@ func (r Reply) Block(until <-chan struct{}) Reply {
 			return p.fail(context.Cause(p.ctx))
 		}
 	})
-}
-
-// splitText splits a text into words, each with the white space before it.
-func splitText(s string) []string {
-	const maxPiece = 48 // a word may be long, as in languages without spaces
-	var pieces []string
-	start, inWord := 0, false
-	for i, c := range s {
-		isSpace := c == ' ' || c == '\n' || c == '\t'
-		if inWord && (isSpace || i-start >= maxPiece) {
-			pieces = append(pieces, s[start:i])
-			start, inWord = i, false
-		}
-		inWord = inWord || !isSpace
-	}
-	if start < len(s) {
-		pieces = append(pieces, s[start:])
-	}
-	return pieces
 }
 
 // splitArguments splits the arguments of a call into pieces that are shorter than words.

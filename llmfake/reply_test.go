@@ -312,3 +312,70 @@ func TestReply_Cite(t *testing.T) {
 		assert.Contains(t, read(t, post(t, srv.Client(), f.path, fmt.Sprintf(f.body, true, "Hi"))), want.streamed)
 	}
 }
+
+// The token limit and the stop sequences of a request cut a reply, as they cut that of a model.
+func TestReply_Length(t *testing.T) {
+	t.Parallel()
+	const limit3, stop = `"max_completion_tokens":3`, `"stop":["END","three"]`
+	for name, c := range map[string]struct {
+		reply   llmfake.Reply
+		members string
+		want    string // the texts of the choices, refusals, calls, and reasons
+		tokens  int
+	}{
+		"no limit":                     {llmfake.Text("one two three four"), `"n":1`, "one two three four stop", 4},
+		"limit":                        {llmfake.Text("one two three four").Text(" five"), limit3, "one two three length", 3},
+		"a limit that is reached":      {llmfake.Text("one two").Text(" three"), limit3, "one two three stop", 3},
+		"limit in the second text":     {llmfake.Text("one two").Text(" three four"), limit3, "one two three length", 3},
+		"limit in a long word":         {llmfake.Text(strings.Repeat("a", 60)), limit3, strings.Repeat("a", 36) + " length", 3},
+		"limit of words with delays":   {llmfake.Words("one two three four", time.Millisecond), limit3, "one two three length", 3},
+		"limit of JSON":                {llmfake.JSON([]int{1, 2}).Text(" a b c"), limit3, "[1,2] a b length", 3},
+		"limit of a refusal":           {llmfake.Refuse("No, I will not."), limit3, "!No, I will length", 3},
+		"limit of a call":              {llmfake.Text("one two").Call("f", `{"a": 1, "b": 2}`).Call("g", nil), limit3, `one two|f({"a":) length`, 3},
+		"limit before a call":          {llmfake.Text("one two three").Call("f", nil), limit3, "one two three|f() length", 3},
+		"limit, and the test's reason": {llmfake.Text("one two three four").Finish("content_filter").Usage(7, 70), limit3, "one two three content_filter", 70},
+		"reasoning does not count":     {llmfake.Reason("one two three four").Text("one two three"), limit3, "one two three stop", 7},
+		"reasoning after the limit":    {llmfake.Text("one two three four").Reason("Hm.").Cite("https://example.com", "", 0, 1), limit3, "one two three length", 3},
+		"limit of each choice": {
+			llmfake.Choices(llmfake.Text("one two three four"), llmfake.Text("a b c"), llmfake.Text("d").Text(" e f g")), limit3 + `,"n":3`,
+			"one two three length a b c stop d e f length", 9,
+		},
+		"limit of equal choices": {llmfake.Text("one two three four"), limit3 + `,"n":2`, "one two three length one two three length", 6},
+		"stop":                   {llmfake.Text("one two three four").Call("f", nil), stop, "one two  stop", 3},
+		"stop between texts":     {llmfake.Text("one th").Text("ree four"), stop, "one th stop", 2},
+		"stop after the limit":   {llmfake.Text("one two four three"), stop + `,` + limit3, "one two four length", 3},
+		"stop in a call":         {llmfake.Call("f", `{"a":"END"}`), stop, `|f({"a":"END"}) tool_calls`, 1},
+		"call, then text":        {llmfake.Call("f", nil).Text("one"), `"n":1`, "one|f({}) tool_calls", 2},
+		"a chunk is not cut":     {llmfake.Reply{}.Chunk(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Content: "a b c d END"}}}}), limit3 + `,` + stop, "a b c d END stop", 5},
+	} {
+		srv := llmfake.NewServer(t)
+		srv.Reply(c.reply)
+		reply := complete(t, srv, ","+c.members)
+		var got []string
+		for _, choice := range reply.Choices {
+			m := choice.Message
+			text := m.Content.Text()
+			if m.Refusal != "" {
+				text += "!" + m.Refusal
+			}
+			for _, call := range m.ToolCalls {
+				text += "|" + call.Function.Name + "(" + call.Function.Arguments + ")"
+			}
+			assert.NotContains(t, m.Extra, "annotations", name)
+			got = append(got, text+" "+string(choice.FinishReason))
+		}
+		assert.Equal(t, c.want, strings.Join(got, " "), name)
+		assert.Equal(t, c.tokens, reply.Usage.CompletionTokens, name)
+	}
+}
+
+// A fault after the end of a text still happens.
+func TestReply_LengthAndFaults(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	srv.Reply(llmfake.Text("one two three").Cut())
+	body := strings.Replace(fmt.Sprintf(formats[1].body, true, "Hi"), `"max_tokens":1000`, `"max_tokens":2`, 1)
+	got := readBroken(t, post(t, srv.Client(), formats[1].path, body))
+	assert.Contains(t, got, " two")
+	assert.NotContains(t, got, "three")
+}

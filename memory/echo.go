@@ -3,10 +3,10 @@ package memory
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // ModelChat is the model of a [Backend].
@@ -41,7 +41,7 @@ func Echo() *Backend { return &Backend{} }
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		s := &sender{ctx: ctx, delay: b.Delay, yield: yield}
+		s := &sender{modelreply.Sender[*llmhttp.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
 		if b.Script != nil {
 			if steps := b.Script(req); steps != nil {
 				s.run(steps)
@@ -65,6 +65,11 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	}}, nil
 }
 
+// A sender yields the chunks of one reply.
+type sender struct {
+	modelreply.Sender[*llmhttp.ChatChunk]
+}
+
 // greeting is the reply to a request whose user messages have no text.
 const greeting = "Hello! How can I help you today?"
 
@@ -74,14 +79,14 @@ func (s *sender) echo(req *llmhttp.ChatRequest) {
 	for i := range req.Messages {
 		m := &req.Messages[i]
 		content := m.Content.Text()
-		prompt += len(words(content))
+		prompt += len(modelreply.Words(content, 0))
 		if m.Role == llmhttp.RoleUser && content != "" {
 			text = content
 		}
 	}
 	end := llmhttp.ChunkChoice{FinishReason: llmhttp.FinishStop}
-	text, end.StopSequence = cutAtStop(text, req.Stop)
-	tokens := words(text)
+	text, end.StopSequence = modelreply.CutAtStop(text, req.Stop)
+	tokens := modelreply.Words(text, 0)
 	limit, ok := req.TokenLimit()
 	if !ok {
 		limit = math.MaxInt
@@ -93,7 +98,7 @@ func (s *sender) echo(req *llmhttp.ChatRequest) {
 	choices := max(req.Choices(), 1)
 	for _, token := range tokens {
 		for i := range choices {
-			if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{Content: token}})) {
+			if !s.Send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{Content: token}})) {
 				return
 			}
 		}
@@ -104,64 +109,5 @@ func (s *sender) echo(req *llmhttp.ChatRequest) {
 		end.Index = i
 		last.Choices = append(last.Choices, end)
 	}
-	s.send(last)
-}
-
-// words splits text into words, each with the white space before it.
-func words(text string) []string {
-	var list []string
-	start, inWord := 0, false
-	for i, c := range text {
-		isSpace := c == ' ' || c == '\n' || c == '\t'
-		if inWord && isSpace {
-			list = append(list, text[start:i])
-			start, inWord = i, false
-		}
-		inWord = inWord || !isSpace
-	}
-	if start < len(text) {
-		list = append(list, text[start:])
-	}
-	return list
-}
-
-// cutAtStop returns the part of text before the first stop sequence, and that
-// sequence. If there is none it returns text and "".
-func cutAtStop(text string, sequences []string) (head, stop string) {
-	for _, s := range sequences {
-		if i := strings.Index(text, s); i >= 0 && s != "" {
-			text, stop = text[:i], s
-		}
-	}
-	return text, stop
-}
-
-// A sender yields the chunks of one reply.
-type sender struct {
-	ctx   context.Context
-	delay time.Duration
-	yield func(*llmhttp.ChatChunk, error) bool
-}
-
-// send yields c after the delay. It reports whether the reply continues.
-func (s *sender) send(c *llmhttp.ChatChunk) bool {
-	return s.wait(s.delay) && s.yield(c, nil)
-}
-
-// wait waits for d and returns true. If the context is done first, it yields the
-// cause and returns false.
-func (s *sender) wait(d time.Duration) bool {
-	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-s.ctx.Done():
-		}
-	}
-	if s.ctx.Err() == nil {
-		return true
-	}
-	s.yield(nil, context.Cause(s.ctx))
-	return false
+	s.Send(last)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // A Step is a part of a scripted reply. It passes its chunks to yield and
@@ -92,8 +93,8 @@ func Panic(v any) Step {
 // fails with the cause.
 func Wait(d time.Duration) Step {
 	return func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-		s := sender{ctx: ctx, yield: yield}
-		return s.wait(d)
+		s := modelreply.Sender[*llmhttp.ChatChunk]{Ctx: ctx, Yield: yield}
+		return s.Wait(d)
 	}
 }
 
@@ -111,13 +112,13 @@ func Hang() Step {
 func (s *sender) run(steps []Step) {
 	yield := func(c *llmhttp.ChatChunk, err error) bool {
 		if err != nil {
-			s.yield(nil, err)
+			s.Yield(nil, err)
 			return false
 		}
-		return s.send(c)
+		return s.Send(c)
 	}
 	for _, step := range steps {
-		if !s.wait(0) || !step(s.ctx, yield) {
+		if !s.Wait(0) || !step(s.Ctx, yield) {
 			return
 		}
 	}

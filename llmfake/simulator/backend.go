@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // The models of a [Backend].
@@ -87,7 +88,7 @@ func New() *Backend { return &Backend{} }
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		s := &sender{ctx: ctx, delay: b.Delay, yield: yield}
+		s := &sender{modelreply.Sender[*llmhttp.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
 		if req.Model != ModelChat {
 			yield(nil, llmhttp.ModelNotFound(req.Model))
 			return
@@ -131,32 +132,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 
 // A sender yields the chunks of one reply.
 type sender struct {
-	ctx   context.Context
-	delay time.Duration
-	yield func(*llmhttp.ChatChunk, error) bool
-}
-
-// send yields c after the delay. It reports whether the reply continues.
-func (s *sender) send(c *llmhttp.ChatChunk) bool {
-	return s.wait(s.delay) && s.yield(c, nil)
-}
-
-// wait waits for d and returns true. If the context is done first, it yields the
-// cause and returns false.
-func (s *sender) wait(d time.Duration) bool {
-	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-s.ctx.Done():
-		}
-	}
-	if s.ctx.Err() == nil {
-		return true
-	}
-	s.yield(nil, context.Cause(s.ctx))
-	return false
+	modelreply.Sender[*llmhttp.ChatChunk]
 }
 
 // newChunk returns a chunk with one choice.

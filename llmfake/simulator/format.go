@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -41,19 +40,4 @@ func invalidSchema(code, param, place string, err error) error {
 	e := llmhttp.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", place, err)
 	e.Param = param
 	return e
-}
-
-// cutAtStop returns the part of text before the first stop sequence, and that
-// sequence. If there is none it returns text and "".
-func cutAtStop(text string, sequences []string) (head, stop string) {
-	end := len(text)
-	for _, s := range sequences {
-		if s == "" {
-			continue
-		}
-		if i := strings.Index(text[:end], s); i >= 0 {
-			end, stop = i, s
-		}
-	}
-	return text[:end], stop
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // A reply is the reply of a Backend to one request. All choices have the same reply.
@@ -47,7 +48,7 @@ func newReply(req *llmhttp.ChatRequest) (*reply, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.text, r.stop = cutAtStop(text, req.Stop)
+		r.text, r.stop = modelreply.CutAtStop(text, req.Stop)
 	}
 	reasoning := CountTokens(req.Model, r.reasoning)
 	n := reasoning + r.cutAtLimit(req)
@@ -126,7 +127,7 @@ func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
 		if last && i == r.choices-1 {
 			c.Usage = &r.usage
 		}
-		if !s.send(c) {
+		if !s.Send(c) {
 			return false
 		}
 	}
@@ -137,7 +138,7 @@ func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
 func (s *sender) sendCallNames(r *reply) bool {
 	for j, c := range r.calls {
 		ok := s.sendToAll(r.choices, func(i int) llmhttp.Delta {
-			call := llmhttp.ToolCallDelta{Index: j, ID: callID(s.ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
+			call := llmhttp.ToolCallDelta{Index: j, ID: callID(s.Ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
 			return llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}
 		})
 		if !ok {
@@ -150,7 +151,7 @@ func (s *sender) sendCallNames(r *reply) bool {
 // sendToAll sends a chunk for each choice. delta returns the delta of a choice.
 func (s *sender) sendToAll(choices int, delta func(choice int) llmhttp.Delta) bool {
 	for i := range choices {
-		if !s.send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: delta(i)})) {
+		if !s.Send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: delta(i)})) {
 			return false
 		}
 	}

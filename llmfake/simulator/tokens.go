@@ -27,6 +27,12 @@ func CountTokens(model, text string) int {
 	return n
 }
 
+// CutTokens returns the longest beginning of text that has at most limit tokens, and the number of
+// its tokens. A negative limit is as 0.
+func CutTokens(text string, limit int) (head string, n int) {
+	return cutTokens(text, limit, len(text))
+}
+
 // cutTokens returns the longest prefix of text that has at most limit tokens
 // and size bytes and does not cut a token, and its number of tokens.
 func cutTokens(text string, limit, size int) (head string, n int) {
