@@ -80,17 +80,27 @@ func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 		b.s.errorf("%s got %s, which is no reply to a request for images", request, request.Reply)
 		return nil, errUnexpectedReply()
 	}
-	asked := *req
-	for _, asked.Model = range []string{simulator.ModelImageLarge, simulator.ModelImageSmall} {
-		sizes, err := b.s.model.ImageSizes(ctx, asked.Model)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(sizes, req.Size) {
-			break
+	return simulator.Draw(ctx, req)
+}
+
+// vendorSizes has the sizes of the image models of OpenAI, by the beginnings of their names.
+var vendorSizes = []struct {
+	model string
+	sizes []string
+}{
+	{"dall-e-2", []string{"256x256", "512x512", "1024x1024"}},
+	{"dall-e-3", []string{"1024x1024", "1024x1792", "1792x1024"}},
+	{"gpt-image-1", []string{"1024x1024", "1024x1536", "1536x1024"}},
+}
+
+// ImageSizes implements [llmhttp.ImageSizer].
+func (b backend) ImageSizes(ctx context.Context, model string) ([]string, error) {
+	for _, v := range vendorSizes {
+		if strings.HasPrefix(model, v.model) {
+			return v.sizes, nil
 		}
 	}
-	return b.s.model.GenerateImages(ctx, &asked)
+	return nil, nil // any
 }
 
 // CountTokens implements [llmhttp.TokenCounter].

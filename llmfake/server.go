@@ -40,6 +40,9 @@ type TB interface {
 // completions, the Responses API, Anthropic's Messages API, embeddings, images and the model
 // list. Requests are read by an [llmhttp.Handler], so a request that the real server would
 // refuse gets an error with the same status and format.
+//
+// An image may have any size of at most 4096 pixels a side, except for the models whose sizes the
+// vendor lists: names that begin with dall-e-2, dall-e-3 and gpt-image-1 have only those.
 type Server struct {
 	t         TB
 	handler   *llmhttp.Handler

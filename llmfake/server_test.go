@@ -1,9 +1,11 @@
 package llmfake_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"image/png"
 	"io"
 	"math"
 	"net/http"
@@ -422,5 +424,42 @@ func TestServer_Mistakes(t *testing.T) {
 		"llmfake: Chunk: the argument is nil":                         func() { llmfake.Text("x").Chunk(nil) },
 	} {
 		assert.PanicsWithValue(t, want, f)
+	}
+}
+
+// The models of the vendor have its sizes, and all others any.
+func TestServer_ImageSizes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		model, size string
+		want        string // of the error; "" if there is none
+	}{
+		{"dall-e-2", "512x512", ""},
+		{"dall-e-2", "1024x1792", "Supported values are: '256x256', '512x512', and '1024x1024'."},
+		{"dall-e-3", "1792x1024", ""},
+		{"dall-e-3", "256x256", "'1024x1024', '1024x1792', and '1792x1024'"},
+		{"gpt-image-1-mini", "1024x1536", ""},
+		{"gpt-image-1", "1024x1792", "'1024x1024', '1024x1536', and '1536x1024'"},
+		{"gpt-image-2", "2048x1152", ""},
+		{"flux", "7x5", ""},
+		{"flux", "4097x5", "The width and the height must be 1 to 4096."},
+	} {
+		srv := llmfake.NewServer(t)
+		res := post(t, srv.Client(), "/v1/images/generations", fmt.Sprintf(`{"model":%q,"prompt":"a house","size":%q,"response_format":"b64_json"}`, c.model, c.size))
+		body := read(t, res)
+		if c.want != "" {
+			assert.Equal(t, 400, res.StatusCode, c)
+			assert.Contains(t, body, c.want)
+			continue
+		}
+		var reply struct {
+			Data []struct {
+				B64 []byte `json:"b64_json"`
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(body), &reply), body)
+		image, err := png.DecodeConfig(bytes.NewReader(reply.Data[0].B64))
+		require.NoError(t, err)
+		assert.Equal(t, c.size, fmt.Sprintf("%dx%d", image.Width, image.Height))
 	}
 }

@@ -44,10 +44,23 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	if sizes == nil {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
+	if size := cmp.Or(req.Size, "1024x1024"); !slices.Contains(sizes, size) {
+		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. Supported values are: %s.", size, strings.Join(sizes, ", "))
+		e.Param = "size"
+		return nil, e
+	}
+	return Draw(ctx, req)
+}
+
+// MaxSide is the largest width and height of an image that [Draw] draws, in pixels.
+const MaxSide = 4096
+
+// Draw is like [Backend.GenerateImages] for any model and any size of at most [MaxSide].
+func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	size := cmp.Or(req.Size, "1024x1024")
 	var width, height int
-	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || !slices.Contains(sizes, size) {
-		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. Supported values are: %s.", size, strings.Join(sizes, ", "))
+	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || min(width, height) < 1 || max(width, height) > MaxSide {
+		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. The width and the height must be 1 to %d.", size, MaxSide)
 		e.Param = "size"
 		return nil, e
 	}
