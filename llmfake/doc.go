@@ -40,15 +40,17 @@
 //
 //	llmfake.Reason("Rain?").Text("I will look.").Call("forecast", args).Usage(12, 30)
 //
-// It can be given in any format, whole and streamed.
+// It can be given in any format, whole and streamed. The token limit and the stop sequences of a
+// request cut it, as they would cut the reply of a model.
 //
 // # Faults
 //
 // [Fail], [RateLimited], [Overloaded] and [ContextLengthExceeded] are errors in the format of
 // the request. [Wait], [Hang], [Reply.Break], [Reply.Cut], [Reply.NoEnd], [Reply.Malformed],
 // [Reply.BadToolIndices], [HTML], [Reply.Rewrite] and [Raw] are what a good server does not do.
-// [Server.Limit] enforces real rate limits. [Server.Chaos] makes requests fail at random, and
-// [Server.Pace] slows replies down.
+// [Server.Limit] enforces real rate limits. [Server.Chaos] makes requests fail at random, with a
+// seed that a failure names. Load profiles for agents and gateways are a [Pace], which has the time
+// to the first token, the tokens a second and their jitter, and a Chaos for the errors.
 //
 // # Requests
 //

@@ -130,6 +130,22 @@ func ExampleServer_Requests() {
 	// user: Rain?
 }
 
+// Assertions quote what differs.
+func ExampleRequest_WantJSON() {
+	srv := llmfake.NewServer(t)
+	program(srv, "Rain?", `, "temperature": 0.7`)
+	srv.Request(0).
+		WantModel("gpt-4o").
+		WantSystem("Be brief.").
+		WantJSON("messages[1].content", "Rain?").
+		WantJSON("temperature", 0).
+		WantJSON("tools", nil)
+	// Output:
+	// llmfake: request 1: temperature differs
+	//     got:  0.7
+	//     want: 0
+}
+
 func ExampleRequest_WantMessages() {
 	srv := llmfake.NewServer(t)
 	program(srv, "Rain?")
@@ -167,6 +183,44 @@ func ExampleServer_Client() {
 			_ = client
 		})
 	}
+}
+
+// Two turns of an agent: the model calls a tool, and replies when it has the result.
+func ExampleReply_Call() {
+	srv := llmfake.NewServer(t)
+	srv.Reply(
+		llmfake.Reason("The user asks for the weather.").Text("I will look.").Call("forecast", map[string]string{"city": "Bergen"}),
+		llmfake.Text("Take an umbrella.").Usage(30, 4),
+	)
+	fmt.Println(program(srv, "How is the weather?"))
+	fmt.Println(program(srv, "It rains.")) // an agent sends a message with the result
+	// Output:
+	// forecast({"city":"Bergen"})
+	// Take an umbrella.
+}
+
+// Wait delays the first token, and Words each word. In a bubble of testing/synctest, see
+// [llmfake.Server.Client], delays take no time and are exact.
+func ExampleReply_Words() {
+	srv := llmfake.NewServer(t)
+	srv.Reply(llmfake.Wait(20*time.Millisecond).Words("It rains.", 10*time.Millisecond))
+	began := time.Now()
+	fmt.Println(program(srv, "Rain?"))
+	fmt.Println(time.Since(began) >= 40*time.Millisecond)
+	// Output:
+	// It rains.
+	// true
+}
+
+// The token limit of a request cuts a reply, as a model would.
+func ExampleReply_length() {
+	srv := llmfake.NewServer(t)
+	srv.Always(llmfake.Text("It rains in Bergen."))
+	fmt.Println(program(srv, "Rain?", `, "max_completion_tokens": 2`))
+	fmt.Println(program(srv, "Rain?", `, "stop": " in"`))
+	// Output:
+	// It rains
+	// It rains
 }
 
 func ExampleJSON() {
@@ -250,6 +304,24 @@ func ExampleServer_Chaos() {
 	// no response
 }
 
+// A load profile: a server whose replies take their time, and of whose requests some fail.
+func ExampleServer_Pace() {
+	srv := llmfake.NewServer(t)
+	srv.Pace(llmfake.Pace{Seed: 1, FirstToken: 20 * time.Millisecond, TokensPerSecond: 200, Jitter: .2})
+	srv.Chaos(llmfake.Chaos{Seed: 4, Overloaded: .3})
+	began := time.Now()
+	for i := range 4 {
+		fmt.Println(program(srv, fmt.Sprint("Rain ", i)))
+	}
+	fmt.Println(time.Since(began) >= 3*16*time.Millisecond)
+	// Output:
+	// Rain 0
+	// 503 Service Unavailable
+	// Rain 2
+	// Rain 3
+	// true
+}
+
 func ExampleServer_Load() {
 	srv := llmfake.NewServer(t)
 	file := filepath.Join(os.TempDir(), "replies.yaml")
@@ -266,4 +338,28 @@ func ExampleNewReplay() {
 	fmt.Println(program(srv, "Rain?"))
 	srv.Close()
 	// Output: It rains.
+}
+
+// A Server records what a real server replies, and then replays that. Here another Server takes the
+// place of the real one.
+func ExampleReplayOptions() {
+	real := llmfake.NewServer(t)
+	real.Reply(llmfake.Text("It rains."))
+	file := filepath.Join(os.TempDir(), "llmfake-example.txtar")
+	defer os.Remove(file)
+
+	recorder := llmfake.NewReplay(t, &llmfake.ReplayOptions{File: file, Record: true, OpenAI: real.OpenAIURL()})
+	fmt.Println(program(recorder, "Rain?"))
+	recorder.Close() // writes the cassette, as the end of the test does
+	real.Close()
+
+	replay := llmfake.NewReplay(t, &llmfake.ReplayOptions{File: file})
+	fmt.Println(program(replay, "Rain?"))
+	replay.Close()
+	cassette, _ := os.ReadFile(file)
+	fmt.Println(strings.Contains(string(cassette), "sk-test"), strings.Contains(string(cassette), "127.0.0.1"))
+	// Output:
+	// It rains.
+	// It rains.
+	// false false
 }

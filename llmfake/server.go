@@ -34,7 +34,8 @@ type TB interface {
 }
 
 // A Server is a fake of the servers of models, for one test. Create one with [NewServer] or
-// [NewReplay]. Its methods may be called concurrently.
+// [NewReplay]. Its methods may be called concurrently; those that can end the test, as t.Fatalf does,
+// only on the goroutine of the test.
 //
 // A Server serves every format of llmhttp at once, for any model and any API key: chat
 // completions, the Responses API, Anthropic's Messages API, embeddings, images and the model

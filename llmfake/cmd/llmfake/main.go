@@ -164,7 +164,7 @@ func (c *command) serve(ctx context.Context, addr string, child []string) int {
 	go func() { served <- server.Serve(l) }()
 	status := 0
 	if child == nil {
-		url := "http://" + l.Addr().String()
+		url := localURL(l)
 		c.out.printf("llmfake is listening on %s\n\n  export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=sk-llmfake\n  export ANTHROPIC_BASE_URL=%s ANTHROPIC_API_KEY=sk-llmfake\n\n", url, url, url)
 		select {
 		case <-ctx.Done():
@@ -173,7 +173,7 @@ func (c *command) serve(ctx context.Context, addr string, child []string) int {
 			status = 1
 		}
 	} else {
-		status = c.runChild(ctx, l.Addr().String(), child)
+		status = c.runChild(ctx, localURL(l), child)
 	}
 	if status != 0 && c.recording {
 		c.Errorf("llmfake: the command has failed")
@@ -186,8 +186,17 @@ func (c *command) serve(ctx context.Context, addr string, child []string) int {
 	return status
 }
 
+// localURL returns the URL by which programs on this machine reach a listener.
+func localURL(l net.Listener) string {
+	addr := l.Addr().(*net.TCPAddr)
+	if addr.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
+	}
+	return "http://" + addr.String()
+}
+
 // runChild runs a program against the server and returns its exit status.
-func (c *command) runChild(ctx context.Context, addr string, args []string) int {
+func (c *command) runChild(ctx context.Context, url string, args []string) int {
 	if len(args) == 0 {
 		return c.usage("there is no command after --")
 	}
@@ -195,7 +204,7 @@ func (c *command) runChild(ctx context.Context, addr string, args []string) int 
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = 10 * time.Second
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, c.out, c.errors
-	child.Env = append(os.Environ(), c.server.EnvFor("http://"+addr)...)
+	child.Env = append(os.Environ(), c.server.EnvFor(url)...)
 	err := child.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 0 {
 		return exit.ExitCode()

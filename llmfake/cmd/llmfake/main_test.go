@@ -121,6 +121,38 @@ func TestRun_Child(t *testing.T) {
 	assert.Equal(t, 7, status)
 }
 
+// llmfake replies.yaml -- program
+func Example() {
+	dir, err := os.MkdirTemp("", "llmfake")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	script := filepath.Join(dir, "replies.yaml")
+	rules := "rules:\n- when: {user: weather}\n  replies: [{text: It rains.}]\nalways: {text: I know only the weather.}\n"
+	if err := os.WriteFile(script, []byte(rules), 0o600); err != nil {
+		panic(err)
+	}
+	os.Setenv("CHILD", "How is the weather?,Who are you?") // the program asks this
+	defer os.Unsetenv("CHILD")
+
+	status := run(context.Background(), []string{script, "--", os.Args[0]}, os.Stdout, os.Stderr)
+
+	fmt.Println("exit status", status)
+	// Output:
+	// 200 It rains. <nil>
+	// 200 I know only the weather. <nil>
+	// exit status 0
+}
+
+// A program that listens on all addresses tells one that others can connect to.
+func TestRun_AllAddresses(t *testing.T) {
+	var out, errs buffer
+	status := run(t.Context(), []string{"-addr", ":0", "--", "sh", "-c", `echo "$LLMFAKE_URL"`}, &out, &errs)
+	assert.Equal(t, 0, status, errs.String())
+	assert.Regexp(t, `^http://127\.0\.0\.1:\d+\n$`, out.String())
+}
+
 func TestRun_RecordAndReplay(t *testing.T) {
 	real := llmfake.NewServer(t)
 	real.Reply(llmfake.Text("It rains."))
@@ -317,4 +349,36 @@ func TestRun_Ends(t *testing.T) {
 	assert.Equal(t, 7, status)
 	assert.Contains(t, errs, "cassette.txtar was not written")
 	assert.NoFileExists(t, file)
+}
+
+// The commands of the Dockerfile build the program from the repository, and it runs with nothing
+// but the binary.
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../Dockerfile")
+	require.NoError(t, err)
+	field := func(instruction string) string {
+		m := regexp.MustCompile(`(?m)^`+instruction+` (.*)$`).FindAllStringSubmatch(string(text), -1)
+		require.Len(t, m, 1, instruction)
+		return m[0][1]
+	}
+	dir := t.TempDir()
+	build := exec.Command("sh", "-c", strings.Replace(field("RUN"), "-o /llmfake ", "-o "+filepath.Join(dir, "llmfake")+" ", 1))
+	build.Dir = "../../.." // as WORKDIR, to which the repository is copied
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	var entrypoint []string
+	require.NoError(t, json.Unmarshal([]byte(field("ENTRYPOINT")), &entrypoint))
+	script := write(t, "replies.yaml", "replies: [{text: It rains.}]\n")
+	args := append(entrypoint[1:], script, "--", os.Args[0])
+	for i, arg := range args {
+		args[i] = strings.Replace(arg, "0.0.0.0:8484", "127.0.0.1:0", 1)
+	}
+	program := exec.Command(filepath.Join(dir, entrypoint[0]), args...)
+	program.Env = []string{"CHILD=Rain?"}
+	out, err = program.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Equal(t, "200 It rains. <nil>\n", string(out))
+	assert.Contains(t, string(text), "docker build -f llmfake/Dockerfile -t llmfake .")
 }
