@@ -71,7 +71,7 @@ func (t *anyHost) CloseIdleConnections() { t.base.CloseIdleConnections() }
 type closedTransport struct{}
 
 func (closedTransport) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, errors.New("llmfake: the server is closed")
+	return nil, errClosed
 }
 
 // A pipeListener accepts the connections that dial makes, which are in memory.
@@ -91,7 +91,7 @@ func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
 	case l.conns <- server:
 		return client, nil
 	case <-l.closed:
-		return nil, net.ErrClosed
+		return nil, errClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -335,6 +335,9 @@ func (r *replay) record(s *Server, ex *exchange, w http.ResponseWriter, req *htt
 		panic(http.ErrAbortHandler)
 	}
 	defer res.Body.Close()
+	if encoding := res.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		s.errorf("%s could not be recorded: the server has encoded its reply as %s, for which it was not asked", s.snapshot(ex), encoding)
+	}
 	r.mu.Lock()
 	e.status, e.header = res.StatusCode, r.scrubber.scrubHeader(keepHeaders(res.Header, replyHeaders, replyPrefixes...))
 	r.mu.Unlock()
@@ -346,7 +349,8 @@ func (r *replay) record(s *Server, ex *exchange, w http.ResponseWriter, req *htt
 	w.WriteHeader(res.StatusCode)
 	err = r.copy(w, res, e, began)
 	if err != nil {
-		e.cut = true
+		// A client that leaves, perhaps after [DONE], will leave at the same place again.
+		e.cut = req.Context().Err() == nil
 		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}

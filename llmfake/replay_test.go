@@ -1,6 +1,7 @@
 package llmfake_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -269,4 +270,48 @@ func TestReplay_Secrets(t *testing.T) {
 	}
 	assert.Contains(t, string(text), `"REDACTED, server.invalid, server.invalid, https://server.invalid/v1, sk-REDACTED"`)
 	assert.Contains(t, string(text), "POST /v1/chat/completions?account=a+REDACTED+server.invalid --")
+}
+
+// A client that leaves a stream is not recorded as the loss of the connection to the server.
+func TestReplay_ClientLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		real := llmfake.NewServer(t)
+		real.Reply(llmfake.Text("Hello, you").Wait(time.Minute).Text(" there."))
+		file := filepath.Join(t.TempDir(), "cassette.txtar")
+		tb := newFakeTB(t)
+		srv := llmfake.NewReplay(tb, &llmfake.ReplayOptions{File: file, Record: true, Transport: addKey{real.Transport(), "sk-test-key"}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+formats[0].path, strings.NewReader(fmt.Sprintf(formats[0].body, true, "Hi")))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer any")
+		r.Header.Set("Content-Type", "application/json")
+		res, err := srv.Client().Do(r)
+		require.NoError(t, err)
+		_, err = io.ReadAll(res.Body)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		res.Body.Close()
+		srv.AwaitRequests(1)
+		require.Empty(t, tb.end())
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), `"content":" you"`)
+		assert.NotContains(t, string(text), "Llmfake-End")
+	})
+}
+
+// A reply in an encoding that SDKs would not decode is not written.
+func TestReplay_EncodedReply(t *testing.T) {
+	t.Parallel()
+	real := llmfake.NewServer(t)
+	real.Reply(llmfake.Raw(200, http.Header{"Content-Encoding": {"gzip"}}, []byte("x")))
+	file := filepath.Join(t.TempDir(), "cassette.txtar")
+	tb := newFakeTB(t)
+	srv := llmfake.NewReplay(tb, &llmfake.ReplayOptions{File: file, Record: true, OpenAI: real.OpenAIURL()})
+	getResult(t, srv, formats[0].path, fmt.Sprintf(formats[0].body, false, "Hi"))
+	errors := tb.end()
+	require.Len(t, errors, 1)
+	assert.Contains(t, errors[0], "could not be recorded: the server has encoded its reply as gzip")
+	assert.NoFileExists(t, file)
 }

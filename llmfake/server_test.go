@@ -214,6 +214,7 @@ func TestServer_EndsRequests(t *testing.T) {
 	tb := newFakeTB(t)
 	srv := llmfake.NewServer(tb)
 	srv.Always(llmfake.Hang())
+	before := srv.Client()
 	var wg sync.WaitGroup
 	for _, client := range []*http.Client{srv.Client(), srv.Client()} {
 		wg.Go(func() {
@@ -229,6 +230,8 @@ func TestServer_EndsRequests(t *testing.T) {
 	assert.Empty(t, tb.end())
 	wg.Wait()
 	_, err := srv.Client().Get("http://localhost/v1/models")
+	assert.ErrorContains(t, err, "llmfake: the server is closed")
+	_, err = before.Get("http://localhost/v1/models")
 	assert.ErrorContains(t, err, "llmfake: the server is closed")
 	srv.URL()
 	assert.True(t, tb.fatal)
