@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/proctest"
 )
 
 // inmemory is the path of a built examples/inmemory. LLMHTTP_EXAMPLE can set it.
@@ -56,74 +55,19 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// A process is a server in a process of its own.
-type process struct {
-	cmd  *exec.Cmd
-	host string // with the port
-	out  output
-	done chan struct{} // closed when the process has ended
-	err  error         // of cmd.Wait; read it after done is closed
-}
-
 // start starts a server and waits until it listens. The test's cleanup kills it.
-func start(t *testing.T, binary string, env []string, args ...string) *process {
+func start(t *testing.T, binary string, env []string, args ...string) *proctest.Process {
 	t.Helper()
-	p := &process{cmd: exec.Command(binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	require.NoError(t, p.cmd.Start())
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.cmd.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("output of %s:\n%s", binary, p.out.String())
-		}
-	})
-	listening := regexp.MustCompile(`listening on http://(\S+)\n`)
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		m := listening.FindStringSubmatch(p.out.String())
-		require.NotNil(c, m, "there is no address in the output:\n%s", p.out.String())
-		p.host = m[1]
-	}, 20*time.Second, 5*time.Millisecond)
-	return p
+	cmd := exec.Command(binary, append([]string{"-addr", "127.0.0.1:0"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	return proctest.Start(t, cmd)
 }
 
-// wait waits until the process has ended, and returns the error of cmd.Wait.
-func (p *process) wait(t *testing.T) error {
-	t.Helper()
-	select {
-	case <-p.done:
-		return p.err
-	case <-time.After(20 * time.Second):
-		require.FailNow(t, "still running")
-		return nil
-	}
-}
-
-// An output collects what a process writes.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
+// host returns the host of a server, with the port.
+func host(p *proctest.Process) string { return strings.TrimPrefix(p.URL, "http://") }
 
 // A setup is a gateway configured by gateway.json, and the two servers behind it.
-type setup struct{ first, second, gateway *process }
+type setup struct{ first, second, gateway *proctest.Process }
 
 // newSetup starts the processes. The servers pause for delay before each chunk;
 // args are for the gateway.
@@ -135,15 +79,15 @@ func newSetup(t *testing.T, delay time.Duration, args ...string) *setup {
 	}
 	config, err := os.ReadFile("gateway.json")
 	require.NoError(t, err)
-	text := strings.NewReplacer("127.0.0.1:8081", s.first.host, "127.0.0.1:8082", s.second.host).Replace(string(config))
+	text := strings.NewReplacer("127.0.0.1:8081", host(s.first), "127.0.0.1:8082", host(s.second)).Replace(string(config))
 	file := filepath.Join(t.TempDir(), "gateway.json")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	s.gateway = start(t, os.Args[0], []string{
 		"LLMHTTP_TEST_GATEWAY=1", "FIRST_KEY=sk-first-secret", "SECOND_KEY=sk-second-secret", "GATEWAY_KEY=sk-gateway-secret",
 	}, append([]string{"-config", file}, args...)...)
 	t.Cleanup(func() { // the gateway logs neither secrets nor addresses of servers
-		for _, secret := range []string{"-secret", "sk-trial", s.first.host, s.second.host} {
-			assert.NotContains(t, s.gateway.out.String(), secret)
+		for _, secret := range []string{"-secret", "sk-trial", host(s.first), host(s.second)} {
+			assert.NotContains(t, s.gateway.Output.String(), secret)
 		}
 	})
 	return s
@@ -155,7 +99,7 @@ func (s *setup) waitForLines(t *testing.T, n int) (lines []map[string]string) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		lines = nil
-		for line := range strings.Lines(s.gateway.out.String()) {
+		for line := range strings.Lines(s.gateway.Output.String()) {
 			if !strings.Contains(line, " msg=request ") {
 				continue
 			}
@@ -175,7 +119,7 @@ func (s *setup) send(t *testing.T, secret, method, path, body string) *http.Resp
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.gateway.host+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, s.gateway.URL+path, strings.NewReader(body))
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+secret)
 	res, err := http.DefaultClient.Do(req)
@@ -242,9 +186,9 @@ func TestGateway_ServesEveryEndpoint(t *testing.T) {
 	var images llmhttp.ImageResponse
 	require.NoError(t, json.Unmarshal([]byte(reply), &images), reply)
 	require.Len(t, images.Data, 1)
-	path, ok := strings.CutPrefix(images.Data[0].URL, "http://"+s.gateway.host)
+	path, ok := strings.CutPrefix(images.Data[0].URL, s.gateway.URL)
 	require.True(t, ok, images.Data[0].URL)
-	res, err := http.Get("http://" + s.gateway.host + path)
+	res, err := http.Get("http://" + host(s.gateway) + path)
 	require.NoError(t, err)
 	defer res.Body.Close()
 	img, err := png.Decode(res.Body)
@@ -289,7 +233,7 @@ func TestGateway_ServesEveryEndpoint(t *testing.T) {
 	assert.Regexp(t, `^req_\w+$`, stream["request_id"])
 	assert.Regexp(t, `^[1-9]\d*$`, stream["completion_tokens"])
 	assert.Equal(t, "400", lines[8]["status"])
-	assert.NotContains(t, s.gateway.out.String(), "robot")
+	assert.NotContains(t, s.gateway.Output.String(), "robot")
 	assert.Empty(t, lines[9]["key"])
 	assert.Equal(t, "401", lines[9]["status"])
 }
@@ -318,7 +262,7 @@ func TestGateway_UpstreamDies(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 20*time.Millisecond)
 	cut := s.startStream(t, "parrot", 1000) // from the second server, which is the first target
-	require.NoError(t, s.second.cmd.Process.Kill())
+	require.NoError(t, s.second.Cmd.Process.Kill())
 	rest, err := io.ReadAll(cut)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, string(rest), `data: {"error":{"message":"`)
@@ -346,7 +290,7 @@ func TestGateway_UpstreamDies(t *testing.T) {
 		}
 	}
 	assert.Positive(t, retried)
-	assert.Contains(t, s.gateway.out.String(), `msg="circuit breaker opened"`)
+	assert.Contains(t, s.gateway.Output.String(), `msg="circuit breaker opened"`)
 }
 
 // After SIGTERM, the gateway finishes the requests in progress and accepts no new
@@ -355,12 +299,12 @@ func TestGateway_Drains(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 20*time.Millisecond, "-drain", "30s")
 	going := s.startStream(t, "demo-chat", 50)
-	require.NoError(t, s.gateway.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, s.gateway.Cmd.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
-		return strings.Contains(s.gateway.out.String(), "draining ...")
+		return strings.Contains(s.gateway.Output.String(), "draining ...")
 	}, 20*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", s.gateway.host)
+		c, err := net.Dial("tcp", host(s.gateway))
 		if err == nil {
 			c.Close()
 		}
@@ -370,7 +314,7 @@ func TestGateway_Drains(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 49, strings.Count(string(rest), "word"))
 	assert.True(t, strings.HasSuffix(string(rest), "data: [DONE]\n\n"), "%s", rest)
-	assert.NoError(t, s.gateway.wait(t))
+	assert.NoError(t, s.gateway.Wait(t))
 }
 
 // A stream that takes longer than -drain ends with an error.
@@ -378,20 +322,20 @@ func TestGateway_DrainTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t, 20*time.Millisecond, "-drain", "50ms")
 	going := s.startStream(t, "demo-chat", 5000)
-	require.NoError(t, s.gateway.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, s.gateway.Cmd.Process.Signal(syscall.SIGTERM))
 	rest, err := io.ReadAll(going)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, string(rest), `data: {"error":{"message":"The server is shutting down.`)
 	assert.NotContains(t, string(rest), "[DONE]")
-	assert.NoError(t, s.gateway.wait(t))
-	assert.Contains(t, s.gateway.out.String(), "requests were interrupted")
+	assert.NoError(t, s.gateway.Wait(t))
+	assert.Contains(t, s.gateway.Output.String(), "requests were interrupted")
 
 	// The servers behind the gateway have no stream left.
-	require.NoError(t, s.first.cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, s.second.cmd.Process.Signal(syscall.SIGTERM))
-	for _, p := range []*process{s.first, s.second} {
-		assert.NoError(t, p.wait(t))
-		assert.NotContains(t, p.out.String(), "requests were interrupted")
+	require.NoError(t, s.first.Cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, s.second.Cmd.Process.Signal(syscall.SIGTERM))
+	for _, p := range []*proctest.Process{s.first, s.second} {
+		assert.NoError(t, p.Wait(t))
+		assert.NotContains(t, p.Output.String(), "requests were interrupted")
 	}
 }
 

@@ -93,7 +93,7 @@ func TestInmemoryConsole(t *testing.T) {
 	p := start(t, exec.Command(inmemory, "-addr", "127.0.0.1:0", "-console"))
 	p.awaitOutput(t, "Password: ")
 	eventually(t, func(c *assert.CollectT) {
-		password := regexp.MustCompile(`Console: ` + regexp.QuoteMeta(p.url) + `/console/\nName: admin\nPassword: (\S+)\n`).FindStringSubmatch(p.output.String())
+		password := regexp.MustCompile(`Console: ` + regexp.QuoteMeta(p.url) + `/console/\nName: admin\nPassword: (\S+)\n`).FindStringSubmatch(p.Output.String())
 		require.NotNil(c, password)
 		jar, err := cookiejar.New(nil)
 		require.NoError(c, err)

@@ -15,9 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -27,6 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
@@ -70,7 +69,7 @@ func runTests(m *testing.M) int {
 }
 
 // timeout is how long a test waits for something before it fails.
-const timeout = time.Minute
+const timeout = proctest.Timeout
 
 // eventually waits until check does not fail.
 func eventually(t *testing.T, check func(c *assert.CollectT)) {
@@ -80,64 +79,23 @@ func eventually(t *testing.T, check func(c *assert.CollectT)) {
 
 // A process is a server in a process of its own.
 type process struct {
-	cmd    *exec.Cmd
-	url    string
-	output syncBuffer    // stdout and stderr
-	exited chan struct{} // closed when err is set
-	err    error         // the result of cmd.Wait
+	*proctest.Process
+	url string
 }
-
-// A syncBuffer is a bytes.Buffer that is safe for concurrent use.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-var listeningPattern = regexp.MustCompile(`listening on (http://\S+)\n`)
 
 // start starts a server and waits until it listens. It is killed at the end of
 // the test.
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{cmd: cmd, exited: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	require.NoError(t, cmd.Start())
-	go func() {
-		p.err = cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		<-p.exited
-		if t.Failed() {
-			t.Logf("output of %s:\n%s", cmd, p.output.String())
-		}
-	})
-	eventually(t, func(c *assert.CollectT) {
-		match := listeningPattern.FindStringSubmatch(p.output.String())
-		require.NotNil(c, match)
-		p.url = match[1]
-	})
-	return p
+	p := proctest.Start(t, cmd)
+	return &process{p, p.URL}
 }
 
 // awaitOutput waits until the process has written text. A process may write
 // its log only after it has replied.
 func (p *process) awaitOutput(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, func(c *assert.CollectT) { require.Contains(c, p.output.String(), text) })
+	eventually(t, func(c *assert.CollectT) { require.Contains(c, p.Output.String(), text) })
 }
 
 // awaitReply waits until the reply to GET path is want.
@@ -149,32 +107,11 @@ func (p *process) awaitReply(t *testing.T, path, want string) {
 	})
 }
 
-func (p *process) hasExited() bool {
-	select {
-	case <-p.exited:
-		return true
-	default:
-		return false
-	}
-}
-
-// awaitExit waits until the process has exited.
-func (p *process) awaitExit(t *testing.T) error {
-	t.Helper()
-	select {
-	case <-p.exited:
-		return p.err
-	case <-time.After(timeout):
-		require.FailNow(t, "the process does not exit")
-		return nil
-	}
-}
-
 // stop stops the process with SIGTERM. Its exit status must be 0.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, p.awaitExit(t))
+	require.NoError(t, p.Cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Wait(t))
 }
 
 // upstreamKey is the API key of the upstream.
@@ -217,7 +154,7 @@ func startCopy(t *testing.T, dsn, redis string, upstream *process, args ...strin
 	}, args...))
 	t.Cleanup(func() {
 		for _, secret := range []string{"sk-", "pg-secret", strings.TrimPrefix(upstream.url, "http://"), "word"} {
-			assert.NotContains(t, p.output.String(), secret)
+			assert.NotContains(t, p.Output.String(), secret)
 		}
 	})
 	return p

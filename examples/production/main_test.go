@@ -59,15 +59,15 @@ func TestFleet_RequestLog(t *testing.T) {
 	k := createKey(t, f.dsn)
 	c := client{f.first.url, k.Secret}
 	c.mustChat(t, 1)
-	require.NoError(t, f.upstream.cmd.Process.Kill())
-	f.upstream.awaitExit(t)
+	require.NoError(t, f.upstream.Cmd.Process.Kill())
+	f.upstream.Wait(t)
 	status, reply := c.chat(t)
 	assert.GreaterOrEqual(t, status, 500, reply)
 
 	var lines []map[string]any
 	eventually(t, func(c *assert.CollectT) {
 		lines = nil
-		for line := range strings.Lines(f.first.output.String()) {
+		for line := range strings.Lines(f.first.Output.String()) {
 			if strings.Contains(line, `"msg":"request"`) && strings.Contains(line, k.ID) {
 				var v map[string]any
 				require.NoError(c, json.Unmarshal([]byte(line), &v))
@@ -163,11 +163,11 @@ func TestFleet_RollingRestart(t *testing.T) {
 	for _, p := range []*process{f.first, f.first, f.second, f.second} {
 		streams = append(streams, client{p.url, k.Secret}.startStream(t, words))
 	}
-	require.NoError(t, f.first.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, f.first.Cmd.Process.Signal(syscall.SIGTERM))
 	f.first.awaitReply(t, "/readyz", "draining")
 	client{f.first.url, other.Secret}.mustChat(t, 1) // a draining copy still serves
 	requests := 1
-	for requests < 90 && !f.first.hasExited() { // a UsageBuffer stores 100 records at once
+	for requests < 90 && !f.first.HasEnded() { // a UsageBuffer stores 100 records at once
 		client{f.url, other.Secret}.mustChat(t, 1)
 		requests++
 		time.Sleep(50 * time.Millisecond)
@@ -175,8 +175,8 @@ func TestFleet_RollingRestart(t *testing.T) {
 	for _, s := range streams {
 		s.requireComplete(t, words)
 	}
-	require.NoError(t, f.first.awaitExit(t))
-	assert.NotContains(t, f.first.output.String(), "requests were interrupted")
+	require.NoError(t, f.first.Wait(t))
+	assert.NotContains(t, f.first.Output.String(), "requests were interrupted")
 	assert.Equal(t, 2, storedUsage(t, f.dsn, t.Name()).Requests)
 	f.second.stop(t)
 	assert.Equal(t, 4, storedUsage(t, f.dsn, t.Name()).Requests)
@@ -196,13 +196,13 @@ func testDrainTimeout(t *testing.T, signal os.Signal) {
 	f := newFleet(t, 20*time.Millisecond, "-usage-delay", "1h", "-drain", "50ms")
 	k := createKey(t, f.dsn)
 	s := client{f.first.url, k.Secret}.startStream(t, 5000)
-	require.NoError(t, f.first.cmd.Process.Signal(signal))
-	require.NoError(t, f.first.awaitExit(t))
+	require.NoError(t, f.first.Cmd.Process.Signal(signal))
+	require.NoError(t, f.first.Wait(t))
 	rest, err := io.ReadAll(s.body)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Contains(t, string(rest), `data: {"error":{"message":"The server is shutting down.`)
 	assert.NotContains(t, string(rest), "[DONE]")
-	assert.Contains(t, f.first.output.String(), "requests were interrupted")
+	assert.Contains(t, f.first.Output.String(), "requests were interrupted")
 	stored := storedUsage(t, f.dsn, t.Name())
 	assert.Equal(t, 1, stored.Requests)
 	assert.Positive(t, stored.CompletionTokens)
@@ -225,8 +225,8 @@ func TestFleet_KilledCopy(t *testing.T) {
 		first.mustChat(t, 1)
 	}
 	interrupted, complete := first.startStream(t, 5000), second.startStream(t, 50)
-	require.NoError(t, f.first.cmd.Process.Kill())
-	require.Error(t, f.first.awaitExit(t))
+	require.NoError(t, f.first.Cmd.Process.Kill())
+	require.Error(t, f.first.Wait(t))
 	rest, err := io.ReadAll(interrupted.body)
 	assert.Error(t, err)
 	assert.NotContains(t, string(rest), "[DONE]")
@@ -273,11 +273,11 @@ func TestUnavailableDatabase(t *testing.T) {
 	// A copy that cannot store its usage at the end reports how much is lost.
 	postgres.Stop(t)
 	c.mustChat(t, 1)
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	assert.Error(t, p.awaitExit(t))
-	assert.Contains(t, p.output.String(), "1 usage records not stored")
-	assert.Contains(t, p.output.String(), `"msg":"check failed","check":"keys"`)
-	assert.Contains(t, p.output.String(), `"msg":"check succeeded","check":"usage"`)
+	require.NoError(t, p.Cmd.Process.Signal(syscall.SIGTERM))
+	assert.Error(t, p.Wait(t))
+	assert.Contains(t, p.Output.String(), "1 usage records not stored")
+	assert.Contains(t, p.Output.String(), `"msg":"check failed","check":"keys"`)
+	assert.Contains(t, p.Output.String(), `"msg":"check succeeded","check":"usage"`)
 }
 
 func TestUnavailableRedis(t *testing.T) {
@@ -313,7 +313,7 @@ func TestUnavailableRedis(t *testing.T) {
 	})
 	for _, p := range []*process{strict, withFallback} {
 		p.stop(t)
-		for line := range strings.Lines(p.output.String()) {
+		for line := range strings.Lines(p.Output.String()) {
 			assert.True(t, strings.HasPrefix(line, "{") || strings.HasPrefix(line, "listening "), "the Redis client does not log: %s", line)
 		}
 	}

@@ -113,7 +113,7 @@ func TestProtocols_Secret(t *testing.T) {
 			"LLMHTTP_RESPONSES_SECRET=" + env,
 		}, args...)
 		p := start(t, cmd)
-		t.Cleanup(func() { assert.NotContains(t, p.output.String(), secret) })
+		t.Cleanup(func() { assert.NotContains(t, p.Output.String(), secret) })
 		return client{p.url, k.Secret}
 	}
 	first, second, other := startWith(secret), startWith("", "-responses-secret-file", file), startWith("")

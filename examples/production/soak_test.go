@@ -92,7 +92,7 @@ func TestSoak(t *testing.T) {
 		{copyKilled, s.killCopy, s.restartCopy},
 		{"kill -9 of PostgreSQL", func() { s.postgres.Kill(t) }, func() { s.postgres.Start(t) }},
 		{"kill -9 of Redis", func() { s.redis.Kill(t) }, func() { s.redis.Start(t) }},
-		{upstreamKilled, func() { s.upstream.cmd.Process.Kill(); s.upstream.awaitExit(t) }, s.startUpstream},
+		{upstreamKilled, func() { s.upstream.Cmd.Process.Kill(); s.upstream.Wait(t) }, s.startUpstream},
 		{"slow bodies", s.slowBodies, func() {}},
 		{"attack on the breaker", s.attack, func() {}},
 	}
@@ -154,8 +154,8 @@ func (s *soak) killCopy() {
 	s.mu.Lock()
 	p := s.copies[0]
 	s.mu.Unlock()
-	p.cmd.Process.Kill()
-	p.awaitExit(s.t)
+	p.Cmd.Process.Kill()
+	p.Wait(s.t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killed[p] = time.Now()

@@ -50,8 +50,8 @@ func TestQuota(t *testing.T) {
 	redisDo(t, server.DSN(), "FLUSHALL")
 	requireRefused(p)
 	eventually(t, func(c *assert.CollectT) { require.Equal(c, 1, storedUsage(t, dsn, t.Name()).Requests) })
-	require.NoError(t, p.cmd.Process.Kill())
-	p.awaitExit(t)
+	require.NoError(t, p.Cmd.Process.Kill())
+	p.Wait(t)
 	p = begin()
 	requireRefused(p)
 
@@ -159,7 +159,7 @@ func TestRedis_Cluster(t *testing.T) {
 	for slices.ContainsFunc(nodes, func(s *servertest.Server) bool { return !used(s) }) {
 		requireLimit(t, p, createKey(t, dsn, "--requests", "3/365d", "--tokens", "100000/365d", "--concurrent", "2"), 3)
 	}
-	assert.NotContains(t, p.output.String(), nodes[0].Addr())
+	assert.NotContains(t, p.Output.String(), nodes[0].Addr())
 }
 
 // requireLimit requires that a key is admitted n times.
@@ -187,5 +187,5 @@ func TestRedis_Sentinel(t *testing.T) {
 	p.awaitReply(t, "/readyz", "ok\nlimits: failing")
 	p.awaitReply(t, "/readyz", "ok")
 	requireLimit(t, p, createKey(t, dsn, "--requests", "2/365d"), 2)
-	assert.NotContains(t, p.output.String(), "redis-secret")
+	assert.NotContains(t, p.Output.String(), "redis-secret")
 }

@@ -25,6 +25,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
@@ -117,7 +118,7 @@ type metricsServer struct{ url string }
 
 func startPrometheus(t *testing.T, p *process) *metricsServer {
 	t.Helper()
-	match := metricsPattern.FindStringSubmatch(p.output.String())
+	match := metricsPattern.FindStringSubmatch(p.Output.String())
 	require.NotNil(t, match)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "prometheus.yml")
@@ -132,7 +133,7 @@ scrape_configs:
 `, rules, match[1]), 0o600))
 	address := "127.0.0.1:" + freePort(t)
 	cmd := exec.Command("prometheus", "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
-	var output syncBuffer
+	var output proctest.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	require.NoError(t, cmd.Start(), "scripts/setup.sh installs prometheus")
 	t.Cleanup(func() {
@@ -290,15 +291,15 @@ func TestTelemetry(t *testing.T) {
 	assert.Equal(t, map[string]float64{"": 1}, prometheus.query(t, "llmhttp_ready"))
 	assert.Equal(t, map[string]float64{"keys": 1, "usage": 1, "responses": 1}, prometheus.query(t, "llmhttp_check_success"))
 	for _, secret := range []string{full.secret, "hostile"} {
-		resp, err := http.Get("http://" + metricsPattern.FindStringSubmatch(p.output.String())[1] + "/metrics")
+		resp, err := http.Get("http://" + metricsPattern.FindStringSubmatch(p.Output.String())[1] + "/metrics")
 		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		require.NoError(t, err)
 		assert.NotContains(t, string(text), secret)
 	}
-	assert.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-	assert.NoError(t, p.awaitExit(t))
+	assert.NoError(t, p.Cmd.Process.Signal(os.Interrupt))
+	assert.NoError(t, p.Wait(t))
 }
 
 // The trace and the span of a client.
@@ -384,7 +385,7 @@ func TestTelemetry_RedisAway(t *testing.T) {
 	dsn := filepath.Join(t.TempDir(), "llm.db")
 	p := start(t, newCommand([]string{"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=" + redis.DSN()}, "-demo", "-metrics", "127.0.0.1:0", "-redis-timeout", "1s"))
 	metrics := func() string {
-		_, text := probe("http://" + metricsPattern.FindStringSubmatch(p.output.String())[1] + "/metrics")
+		_, text := probe("http://" + metricsPattern.FindStringSubmatch(p.Output.String())[1] + "/metrics")
 		return text
 	}
 	for _, up := range []int{1, 0, 1} {

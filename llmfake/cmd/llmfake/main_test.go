@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -60,31 +60,13 @@ func chat(base, text string) (int, string, error) {
 	return res.StatusCode, reply.Choices[0].Message.Content, nil
 }
 
-// A buffer may be written and read concurrently.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // runChild runs the program with a child that asks the given texts.
 func runChild(t *testing.T, texts string, args ...string) (status int, out, errs string) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv("CHILD", texts)
-	var stdout, stderr buffer
+	var stdout, stderr proctest.Buffer
 	status = run(t.Context(), append(args, "--", self), &stdout, &stderr)
 	return status, stdout.String(), stderr.String()
 }
@@ -147,7 +129,7 @@ func Example() {
 
 // A program that listens on all addresses tells one that others can connect to.
 func TestRun_AllAddresses(t *testing.T) {
-	var out, errs buffer
+	var out, errs proctest.Buffer
 	status := run(t.Context(), []string{"-addr", ":0", "--", "sh", "-c", `echo "$LLMFAKE_URL"`}, &out, &errs)
 	assert.Equal(t, 0, status, errs.String())
 	assert.Regexp(t, `^http://127\.0\.0\.1:\d+\n$`, out.String())
@@ -189,25 +171,23 @@ func TestRun_Usage(t *testing.T) {
 		{[]string{"--"}, 2, "there is no command after --"},
 		{[]string{"--", "/no/such/program"}, 1, "/no/such/program"},
 	} {
-		var out, errs buffer
+		var out, errs proctest.Buffer
 		assert.Equal(t, c.status, run(t.Context(), c.args, &out, &errs), "%q: %s", c.args, &errs)
 		assert.Contains(t, errs.String(), c.want)
 	}
 }
 
 // start runs the program until stop is called, which returns the exit status.
-func start(t *testing.T, args ...string) (url string, errs *buffer, stop func() int) {
+func start(t *testing.T, args ...string) (url string, errs *proctest.Buffer, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var out buffer
-	errs = &buffer{}
+	var out proctest.Buffer
+	errs = &proctest.Buffer{}
 	done := make(chan int, 1)
 	go func() { done <- run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), &out, errs) }()
-	address := regexp.MustCompile(`listening on (http://127\.0\.0\.1:\d+)\n`)
-	require.Eventually(t, func() bool { return address.MatchString(out.String()) }, 10*time.Second, time.Millisecond)
 	stop = sync.OnceValue(func() int { cancel(); return <-done })
 	t.Cleanup(func() { stop() })
-	return address.FindStringSubmatch(out.String())[1], errs, stop
+	return proctest.AwaitURL(t, &out), errs, stop
 }
 
 // The script is read again when it has changed. One that is malformed is not used.
@@ -288,7 +268,7 @@ func TestPythonExample(t *testing.T) {
 	assert.Contains(t, string(readme), "\nllmfake replies.yaml -- python3 -m unittest\n")
 	python, err := exec.LookPath("python3")
 	require.NoError(t, err)
-	var out, errs buffer
+	var out, errs proctest.Buffer
 	status := run(t.Context(), []string{"testdata/python/replies.yaml", "--", python, "-m", "unittest", "discover", "-s", "testdata/python"}, &out, &errs)
 	assert.Equal(t, 0, status, "%s%s", &out, &errs)
 	assert.Contains(t, errs.String(), "OK")
