@@ -332,7 +332,8 @@ func TestStartTry(t *testing.T) {
 func TestObserver_MayStartGoroutines(t *testing.T) {
 	var wg sync.WaitGroup
 	observe := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
-		wg.Go(func() { llmhttp.ReportUsage(ctx, llmhttp.Usage{}) }) // logs that it is misused
+		wg.Go(func() { llmhttp.ReportUsage(ctx, llmhttp.Usage{}) })          // logs that it is misused
+		time.Sleep(time.Millisecond)                                         // so that it is not ordered after the request
 		return context.WithValue(ctx, "key", "value"), llmhttp.Observation{} //lint:ignore SA1029 no other package has the key
 	}
 	h := llmhttp.NewHandler(textBackend("a"), keysFor(testKey()), &llmhttp.Options{
