@@ -85,6 +85,11 @@ func (q *request) countPrompt(req *ChatRequest) int {
 	return q.tokenEstimator().prompt(req) + estimateTokens(q.unsent)
 }
 
+// tokenEstimator returns the tokenEstimator for the request's model.
+func (q *request) tokenEstimator() *tokenEstimator {
+	return &tokenEstimator{q.record.Model, q.h.opts.TextTokens}
+}
+
 // beginReply prepares the reply to req. A nil req gets an empty reply.
 func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
 	p, record := &q.chat, q.record

@@ -177,7 +177,7 @@ var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 	operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
 	model:     func(r *ImageRequest) string { return r.Model },
-	describe:  (*ImageRequest).describe,
+	describer: func(r *ImageRequest) describer { return r },
 	prompt:    countImagePrompt,
 	images:    (*ImageRequest).Count,
 	prepare:   checkImageSize,

@@ -72,11 +72,11 @@ func Operations() []Operation {
 type oneShot[Req, Resp any] struct {
 	operation
 
-	model    func(req *Req) string
-	describe func(req *Req, d *description) // as describer
-	prompt   func(c *tokenEstimator, k *Key, req *Req) (tokens int)
-	images   func(req *Req) int                  // how many the client asks for; nil if none
-	record   func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
+	model     func(req *Req) string
+	describer func(req *Req) describer
+	prompt    func(c *tokenEstimator, k *Key, req *Req) (tokens int)
+	images    func(req *Req) int                  // how many the client asks for; nil if none
+	record    func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
 	prepare func(ctx context.Context, b Forwarder, req *Req) error
@@ -172,8 +172,7 @@ func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
 }
 
 func (op *oneShot[Req, Resp]) callBackend(q *request, req *Req) (*Resp, error) {
-	describe := describeFunc(func(d *description) { op.describe(req, d) })
-	return callRecorded(q, describe,
+	return callRecorded(q, op.describer(req),
 		func(ctx context.Context) (*Resp, error) { return op.call(ctx, q.h.backend, req) },
 		func(resp *Resp) {
 			r := op.report(resp)

@@ -14,11 +14,6 @@ type describer interface {
 	describe(d *description)
 }
 
-// A describeFunc is a describer.
-type describeFunc func(d *description)
-
-func (f describeFunc) describe(d *description) { f(d) }
-
 // A requestInfo has the RequestInfo of a request. If no Observer needs it, it is allocated
 // when RequestInfoFrom is first called (TestAllocs_PerRequest).
 type requestInfo struct {

@@ -11,11 +11,6 @@ type tokenEstimator struct {
 	count func(model, text string) int // nil for an estimate by length
 }
 
-// tokenEstimator returns the tokenEstimator for the request's model.
-func (q *request) tokenEstimator() *tokenEstimator {
-	return &tokenEstimator{q.record.Model, q.h.opts.TextTokens}
-}
-
 func (c *tokenEstimator) text(s string) int {
 	if s == "" {
 		return 0
