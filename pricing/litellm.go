@@ -41,7 +41,10 @@ var liteLLMUnread = []string{
 }
 
 // liteLLMImage matches the names of entries for images of a size and a quality.
-var liteLLMImage = regexp.MustCompile(`^(.*/)?(?:([a-z]+)/)?([0-9]+)-x-([0-9]+)/([^/]+)$`)
+var liteLLMImage = regexp.MustCompile(`^(.*/)?([0-9]+)-x-([0-9]+)/([^/]+)$`)
+
+// liteLLMQualities are the qualities of images in the names of entries, before the size.
+var liteLLMQualities = []string{"low", "medium", "high", "standard", "hd"}
 
 // ParseLiteLLM reads prices in the JSON format of the file model_prices_and_context_window.json
 // of LiteLLM. An entry that cannot be understood does not prevent the others from being
@@ -290,14 +293,15 @@ func (e *liteLLMEntry) readTiers(v document) {
 // model, and returns its name and the prices.
 func (e *liteLLMEntry) imageOf(name string) (model string, prices []imagePrice, ok bool) {
 	parts := liteLLMImage.FindStringSubmatch(name)
-	if parts == nil || strings.Contains(name, "-steps/") {
+	if parts == nil {
 		return "", nil, false
 	}
-	prefix, quality, width, height, model := parts[1], parts[2], parts[3], parts[4], parts[5]
-	if slices.Contains([]string{"low", "medium", "high", "standard", "hd"}, strings.TrimSuffix(prefix, "/")) {
-		prefix, quality = "", strings.TrimSuffix(prefix, "/")
-	} else if quality != "" && !slices.Contains([]string{"low", "medium", "high", "standard", "hd"}, quality) {
-		prefix, quality = prefix+quality+"/", ""
+	prefix, width, height, model, quality := parts[1], parts[2], parts[3], parts[4], ""
+	for _, q := range liteLLMQualities {
+		if rest, ok := strings.CutSuffix(prefix, q+"/"); ok && (rest == "" || strings.HasSuffix(rest, "/")) {
+			prefix, quality = rest, q
+			break
+		}
 	}
 	price, set := e.list.bands[0].of[itemImage], e.list.bands[0].set[itemImage]
 	if !set && e.hasPixel {
