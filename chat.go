@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -354,16 +355,16 @@ func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
 func (stringListType) IsZero(l *StringList) bool { return *l == nil }
 
 func (r *ChatRequest) describe(d *description) {
-	d.info.Stream = r.Stream
+	d.stream = r.Stream
 	limit, _ := r.TokenLimit()
-	d.topK, d.seed = r.Extra["top_k"], r.Extra["seed"]
-	d.info.Params = RequestParams{
+	d.params = RequestParams{
 		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
 		Temperature: d.float(r.Temperature), TopP: d.float(r.TopP),
 		PresencePenalty: d.float(r.PresencePenalty), FrequencyPenalty: d.float(r.FrequencyPenalty),
-		Stop: d.list(r.Stop), ReasoningEffort: r.ReasoningEffort,
+		TopK: decodeNumber[float64](r.Extra["top_k"]), Seed: decodeNumber[int](r.Extra["seed"]),
+		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
 	}
 	if r.ResponseFormat != nil {
-		d.info.Params.ResponseFormatType = r.ResponseFormat.Type
+		d.params.ResponseFormatType = r.ResponseFormat.Type
 	}
 }

@@ -378,7 +378,7 @@ func (r *EmbeddingResponse) size() int {
 }
 
 func (r *EmbeddingRequest) describe(d *description) {
-	p := &d.info.Params
+	p := &d.params
 	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
 	if r.Dimensions != nil {
 		p.Dimensions = *r.Dimensions

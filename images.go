@@ -319,5 +319,5 @@ func (r *ImageResponse) size() int {
 }
 
 func (r *ImageRequest) describe(d *description) {
-	d.info.Params.Choices, d.info.Params.Messages = r.Count(), 1
+	d.params.Choices, d.params.Messages = r.Count(), 1
 }

@@ -36,7 +36,7 @@ type observerData struct {
 	tries []Try
 
 	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
-	description   description
+	info          observedInfo
 	summary       RequestSummary
 	finishReasons [1]FinishReason
 }
@@ -69,21 +69,21 @@ func (ro *requestObserver) keep(all observations) {
 	}
 }
 
-// storage returns the storage of the description that notifyStarted gets, which is own if there
-// is no Observer.
-func (ro *requestObserver) storage(own *description) *description {
+// infoStorage returns where the RequestInfo that notifyStarted gets is to be, or nil if there is
+// no Observer.
+func (ro *requestObserver) infoStorage() *observedInfo {
 	if ro.data == nil {
-		return own
+		return nil
 	}
-	return &ro.data.description
+	return &ro.data.info
 }
 
 // notifyStarted calls Observation.Started, and returns the context for the Backend.
-func (ro *requestObserver) notifyStarted(ctx context.Context, info *RequestInfo) context.Context {
+func (ro *requestObserver) notifyStarted(ctx context.Context) context.Context {
 	if ro.data == nil || ro.data.observation.Started == nil {
 		return ctx
 	}
-	if next := ro.data.observation.Started(ctx, info); next != nil {
+	if next := ro.data.observation.Started(ctx, &ro.data.info.info); next != nil {
 		return next
 	}
 	return ctx

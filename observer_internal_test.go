@@ -68,13 +68,12 @@ func TestRequestObserver_Summary(t *testing.T) {
 func TestRequestObserver_None(t *testing.T) {
 	ro := new(requestObserver)
 	assert.Equal(t, t.Context(), ro.start(t.Context(), nil, observedRequest{}))
-	assert.Equal(t, t.Context(), ro.notifyStarted(t.Context(), new(RequestInfo)))
+	assert.Equal(t, t.Context(), ro.notifyStarted(t.Context()))
 	ctx, end := ro.startTry(t.Context(), "a")
 	end(nil)
 	assert.Equal(t, t.Context(), ctx)
 	assert.False(t, ro.wantsEnd())
-	var own description
-	assert.Same(t, &own, ro.storage(&own))
+	assert.Nil(t, ro.infoStorage())
 	var order orderer
 	ro.startTranscript(new(ChatRequest), &order)
 	assert.Nil(t, order.sink)
@@ -90,13 +89,13 @@ func TestRequestObserver_Contexts(t *testing.T) {
 		return with(ctx, "observer"), Observation{Started: func(ctx context.Context, _ *RequestInfo) context.Context { return with(ctx, "started") }}
 	}, of)
 	assert.Equal(t, "observer", ctx.Value(key{}))
-	assert.Equal(t, "started", ro.notifyStarted(ctx, nil).Value(key{}))
+	assert.Equal(t, "started", ro.notifyStarted(ctx).Value(key{}))
 	ro = new(requestObserver)
 	ctx = ro.start(t.Context(), func(context.Context, *http.Request) (context.Context, Observation) {
 		return nil, Observation{Started: func(context.Context, *RequestInfo) context.Context { return nil }}
 	}, of)
 	assert.Equal(t, t.Context(), ctx)
-	assert.Equal(t, ctx, ro.notifyStarted(ctx, nil))
+	assert.Equal(t, ctx, ro.notifyStarted(ctx))
 }
 
 // An error has the class of the call where it arose, whatever was called later.

@@ -371,9 +371,8 @@ type backendCall struct {
 // notifyStarted is called before the Backend is called with req, after beginCall at a time. It
 // sets the RequestInfo and tells the Observer. From then on the request is recorded.
 func (q *request) notifyStarted(req describer, began time.Time) {
-	d := q.observer.storage(&q.info.own)
-	q.info.set(q.record, q.arrived, req, d)
-	q.backendCtx = q.observer.notifyStarted(q.client.Context(), &d.info)
+	q.info.set(q.record, q.arrived, req, q.observer.infoStorage())
+	q.backendCtx = q.observer.notifyStarted(q.client.Context())
 	q.backend.began = began
 }
 

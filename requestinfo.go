@@ -2,64 +2,29 @@ package llmhttp
 
 import (
 	"encoding/json"
-	"slices"
 	"sync/atomic"
 	"time"
 )
 
 // A describer is a decoded request for an operation that calls a model.
 type describer interface {
-	// describe sets the fields of d.info that the request knows. The Backend may change
+	// describe sets the fields of d that the request knows. The Backend may change
 	// the request afterwards, so d must not refer to its parameters.
 	describe(d *description)
 }
 
-// A requestInfo has the RequestInfo of a request. If no Observer needs it, it is allocated
-// when RequestInfoFrom is first called (TestAllocs_PerRequest).
-type requestInfo struct {
-	conversation string // that SetConversation has set
+// A describeFunc is a describer.
+type describeFunc func(d *description)
 
-	// public is what RequestInfoFrom returns. While it is &own.info, RequestInfoFrom
-	// replaces it by a copy, which does not keep the request in memory.
-	public atomic.Pointer[RequestInfo]
-	own    description
-}
+func (f describeFunc) describe(d *description) { f(d) }
 
-// set sets the RequestInfo of a request with the given record that has arrived at a time, and
-// for which the Backend is about to be called with req. d is its storage: own, or that of an
-// Observer, which gets it at once.
-func (i *requestInfo) set(record *UsageRecord, arrived time.Time, req describer, d *description) {
-	info := &d.info
-	info.ID, info.Account, info.KeyID, info.Model = record.RequestID, record.Account, record.KeyID, record.Model
-	info.Protocol, info.Operation, info.Arrived = record.Protocol, record.Operation, arrived.Round(0)
-	info.Conversation, info.Params.Choices = i.conversation, 1
-	req.describe(d)
-	if d != &i.own {
-		d.complete(info)
-	}
-	i.public.Store(info)
-}
-
-// load implements RequestInfoFrom for this request.
-func (i *requestInfo) load() *RequestInfo {
-	info := i.public.Load()
-	if info != &i.own.info { // also if it is nil
-		return info
-	}
-	i.public.CompareAndSwap(info, i.own.copy())
-	return i.public.Load()
-}
-
-// A description is a RequestInfo with the storage of parameters that it points to.
+// A description is what a decoded request tells for its RequestInfo.
 type description struct {
-	info RequestInfo
+	stream bool
+	params RequestParams
 
-	floats    [4]float64
+	floats    [4]float64 // the storage of parameters
 	numFloats int
-	texts     [maxStops]string
-
-	// Members without a field, which complete decodes.
-	topK, seed json.RawMessage
 }
 
 // float returns a copy of n in d. It returns nil if n is nil.
@@ -73,29 +38,65 @@ func (d *description) float(n *float64) *float64 {
 	return f
 }
 
-// list returns a copy of texts, in d if it has room for them.
-func (d *description) list(texts []string) []string {
-	if texts == nil {
-		return nil
-	}
-	return append(d.texts[:0], texts...)
-}
-
-// complete sets the parameters that are members without a field.
-func (d *description) complete(info *RequestInfo) {
-	info.Params.TopK, info.Params.Seed = decodeNumber[float64](d.topK), decodeNumber[int](d.seed)
-}
-
-// copy returns a complete copy of the RequestInfo that does not refer to d.
-func (d *description) copy() *RequestInfo {
-	info := d.info
-	p := &info.Params
+// copyParams returns the parameters without a reference to d.
+func (d *description) copyParams() RequestParams {
+	p := d.params
 	for _, n := range []**float64{&p.Temperature, &p.TopP, &p.PresencePenalty, &p.FrequencyPenalty} {
 		*n = clone(*n)
 	}
-	p.Stop = slices.Clone(p.Stop)
-	d.complete(&info)
-	return &info
+	return p
+}
+
+// A requestInfo has the RequestInfo of a request. If there is no Observer, it is built when
+// RequestInfoFrom is first called, and does not keep the request in memory.
+type requestInfo struct {
+	conversation string // that SetConversation has set
+	record       *UsageRecord
+	arrived      time.Time
+	own          description                 // unless an Observer has it
+	isSet        atomic.Bool                 // the fields above are final
+	public       atomic.Pointer[RequestInfo] // what RequestInfoFrom returns
+}
+
+// An observedInfo is the RequestInfo that an Observer gets, with its storage.
+type observedInfo struct {
+	description description
+	info        RequestInfo
+}
+
+// set sets the RequestInfo of a request with the given record that has arrived at a time, and
+// for which the Backend is about to be called with req. observed is nil if there is no Observer.
+func (i *requestInfo) set(record *UsageRecord, arrived time.Time, req describer, observed *observedInfo) {
+	i.record, i.arrived = record, arrived.Round(0)
+	if observed == nil {
+		i.own.params.Choices = 1
+		req.describe(&i.own)
+		i.isSet.Store(true)
+		return
+	}
+	d := &observed.description
+	d.params.Choices = 1
+	req.describe(d)
+	observed.info = i.build(d.stream, d.params)
+	i.public.Store(&observed.info)
+}
+
+// build returns the RequestInfo of a request with these parameters.
+func (i *requestInfo) build(stream bool, p RequestParams) RequestInfo {
+	r := i.record
+	return RequestInfo{
+		ID: r.RequestID, Account: r.Account, KeyID: r.KeyID, Protocol: r.Protocol, Operation: r.Operation, Model: r.Model,
+		Conversation: i.conversation, Stream: stream, Arrived: i.arrived, Params: p,
+	}
+}
+
+// load implements RequestInfoFrom for this request.
+func (i *requestInfo) load() *RequestInfo {
+	if info := i.public.Load(); info != nil || !i.isSet.Load() {
+		return info
+	}
+	i.public.CompareAndSwap(nil, new(i.build(i.own.stream, i.own.copyParams())))
+	return i.public.Load()
 }
 
 // clone returns a copy, because the Backend may modify its request.
@@ -108,8 +109,11 @@ func clone[T any](p *T) *T {
 
 // decodeNumber returns the number in raw, or nil.
 func decodeNumber[T int | float64](raw json.RawMessage) *T {
+	if raw == nil {
+		return nil
+	}
 	var n *T
-	if raw == nil || json.Unmarshal(raw, &n) != nil {
+	if json.Unmarshal(raw, &n) != nil {
 		return nil
 	}
 	return n
