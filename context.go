@@ -54,7 +54,8 @@ func ClientLeft(ctx context.Context) (context.Context, bool) {
 // with the error or nil. Calls of end after the first do nothing.
 //
 // The [UsageRecord] has the target of the last try. Use a name that the host has configured and
-// not an address, because requests are recorded, logged and counted by target. If the Handler
+// not an address, because requests are recorded, logged and counted by target. A target of more
+// than 512 bytes, or with control characters, is taken for "". If the Handler
 // has no Observer, or if ctx does not belong to a request of a Handler, StartTry returns ctx, and
 // an end that does nothing. It may be called concurrently.
 func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
@@ -62,6 +63,7 @@ func StartTry(ctx context.Context, target string) (_ context.Context, end func(e
 	if q == nil {
 		return ctx, func(error) {}
 	}
+	target = recordedName(target)
 	q.notes.setTarget(target)
 	return q.observer.startTry(ctx, target)
 }

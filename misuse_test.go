@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,16 +45,29 @@ func TestReportUsage_BeforeA404(t *testing.T) {
 	assert.EqualValues(t, 1000, s.record().Units.Tokens())
 }
 
-// A target may be any text, and records and metrics have it.
-func TestStartTry_TargetOfARecordIsBounded(t *testing.T) {
-	target := "a\x00b"
-	s := startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		_, end := llmhttp.StartTry(ctx, target)
-		end(nil)
-		return llmhttp.Reply("hello")
-	})})
-	require.Equal(t, 200, s.chat(chatBody).StatusCode)
-	assert.Empty(t, s.record().Target)
+// A Backend may pass any text for a target. Records, the Observer and its summary have the same.
+func TestStartTry_TargetIsBounded(t *testing.T) {
+	long := strings.Repeat("a", 512)
+	for target, want := range map[string]string{"a": "a", long: long, long + "a": "", "a\x00b": "", "\xff": ""} {
+		var told string
+		s := startServer(t, config{
+			backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+				_, end := llmhttp.StartTry(ctx, target)
+				end(nil)
+				return llmhttp.Reply("hello")
+			}),
+			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+				return ctx, llmhttp.Observation{Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
+					told = target
+					return ctx, nil
+				}}
+			}},
+		})
+		require.Equal(t, 200, s.chat(chatBody).StatusCode)
+		assert.Equal(t, want, s.record().Target)
+		assert.Equal(t, want, s.summary().Tries[0].Target)
+		assert.Equal(t, want, told)
+	}
 }
 
 func TestBind_PanicsWithoutAFunction(t *testing.T) {

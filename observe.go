@@ -253,7 +253,7 @@ type ReplySummary struct {
 
 // A Try is a call of a Backend to one of several targets.
 type Try struct {
-	Target     string        // the name that the host configured
+	Target     string        // the name that the host configured; bounded as in StartTry
 	Start      time.Duration // from the arrival of the request
 	Duration   time.Duration // until the try ended, or if it did not, until the request did
 	Err        error         // nil if the try succeeded; may quote the request

@@ -52,14 +52,14 @@ type UsageRecord struct {
 	Account  string
 	KeyID    string
 	User     string      // the end user whom the client names; empty if it names none
-	Subjects []SubjectID // what else the request counts toward, of kinds that the host defines
+	Subjects []SubjectID // what else the request counts toward, of kinds that the host defines; each keeps SubjectID.Validate
 	Labels   []Label     // see Key.Labels and AddLabel
 
 	Protocol     string    // the name of the wire format; "chat" for the endpoints of OpenAI's API
 	Operation    Operation // what the Backend was asked for
 	Model        string    // the name that the client used; at most 512 bytes, without control characters
 	ServedModel  string    // the name in the Backend's reply, bounded like Model; empty if the Backend set none
-	Target       string    // the target of the last [StartTry]; empty if there was none
+	Target       string    // the target of the last [StartTry], bounded like Model; empty if there was none
 	ServiceTier  string    // the service_tier in the Backend's reply to a chat, bounded like Model; empty if there was none
 	ImageSize    string    // of the request for images, such as "1024x1024"
 	ImageQuality string    // of the request for images; empty for the Backend's choice
@@ -156,7 +156,8 @@ func (q UsageQuery) PeriodStart(t time.Time) time.Time {
 	return t.Add(-offset).In(q.From.Location())
 }
 
-// Includes reports whether q selects r.
+// Includes reports whether q selects r. It is for stores that look at each record, as
+// [UsageBuffer] does at those that are not written yet.
 func (q UsageQuery) Includes(r *UsageRecord) bool {
 	if r.Account != q.Account || r.Time.Before(q.From) || !r.Time.Before(q.To) {
 		return false

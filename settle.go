@@ -48,7 +48,7 @@ func (r *storedRecord) get() *UsageRecord { return &r[0] }
 
 // describe sets the fields of the record that tell who served the request, and its labels.
 func (l *ledger) describe(r *UsageRecord, o *outcome) {
-	r.Target = recordedName(o.target)
+	r.Target = o.target
 	r.ServedModel = recordedName(o.servedModel)
 	if o.serviceTier != nil {
 		r.ServiceTier = decodeName(o.serviceTier)
