@@ -12,11 +12,10 @@ import (
 // A replyFormat makes what an exchange sends besides the reply, and logs what happens to it:
 // it is the [exchange.Host] of a request.
 type replyFormat struct {
-	protocol  Protocol
-	requestID string
-	arrived   time.Time
-	cred      *credential
-	log       *requestLog
+	protocol Protocol
+	arrived  time.Time
+	cred     *credential
+	log      *requestLog // has the ID of the request
 
 	// mu guards the field below, because other goroutines than that of ServeHTTP may reply.
 	mu     sync.Mutex
@@ -52,7 +51,7 @@ func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.protocol.SetHeaders(h, ReplyInfo{
-		RequestID: f.requestID, Processing: now.Sub(f.arrived),
+		RequestID: f.log.requestID, Processing: now.Sub(f.arrived),
 		Requests: f.limits.requests.get(), Tokens: f.limits.tokens.get(),
 	})
 }
@@ -61,7 +60,7 @@ func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 func (f *replyFormat) ErrorReply(h http.Header, err error) (status int, body []byte) {
 	e := f.cred.clientError(err)
 	setErrorHeaders(h, e)
-	body, status = f.protocol.AppendError(nil, e, f.requestID)
+	body, status = f.protocol.AppendError(nil, e, f.log.requestID)
 	if status < 200 || status > 599 { // a mistake of the Protocol, which net/http would answer by a panic
 		status = e.Status
 	}

@@ -145,7 +145,7 @@ func (q *request) identify(id string) {
 
 func (q *request) setID(id string) {
 	rec := q.record
-	rec.ID, rec.RequestID, q.format.requestID, q.log.requestID = id, id, id, id
+	rec.ID, rec.RequestID, q.log.requestID = id, id, id
 }
 
 // findRoute sets the route and the protocol of the request. If no route serves it, the error
