@@ -79,7 +79,7 @@ func TestConcurrent_UnreadReplies(t *testing.T) {
 
 // A client that reads a whole reply must do it in WriteTimeout and a second for each 64 KiB
 // of it, and gets all of it if it does. A slot is in use for that time.
-func TestResponse_TimeOfAWholeReply(t *testing.T) {
+func TestReply_TimeOfAWholeReply(t *testing.T) {
 	const size = 1 << 20
 	for _, tt := range []struct {
 		pause    time.Duration // for each 32 KiB

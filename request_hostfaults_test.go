@@ -116,10 +116,6 @@ func (recordFunc) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageSum
 	return nil, nil
 }
 
-func (recordFunc) QueryKey(context.Context, string, llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	return nil, nil
-}
-
 // A panickyWriter is a ResponseWriter whose Write panics while broken is true.
 type panickyWriter struct {
 	http.ResponseWriter

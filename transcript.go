@@ -108,7 +108,7 @@ func (t *transcript) copyTool(from *Tool) Tool {
 	return out
 }
 
-// add is called by the orderer.
+// Add implements chunkSink: the orderer calls it.
 func (t *transcript) Add(c *ChatChunk) {
 	t.addReplyPart(&c.Choices[0])
 	t.next.Add(c)

@@ -24,7 +24,7 @@ import (
 
 // A WriteTimeout of the server does not cut replies that take longer:
 // infiniflow/ragflow#15840, inference-gateway#427, stacklok/toolhive#3691.
-func TestResponse_OutlastsTheServersWriteTimeout(t *testing.T) {
+func TestReply_OutlastsTheServersWriteTimeout(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestResponse_OutlastsTheServersWriteTimeout(t *testing.T) {
 
 // The server's ReadTimeout bounds the time to read a request, and not that of the
 // Backend.
-func TestResponse_OutlastsTheServersReadTimeout(t *testing.T) {
+func TestReply_OutlastsTheServersReadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{
 			server: func(srv *http.Server) { srv.ReadTimeout = 5 * time.Second },
@@ -78,7 +78,7 @@ func TestResponse_OutlastsTheServersReadTimeout(t *testing.T) {
 }
 
 // The largest durations mean forever, and do not overflow.
-func TestResponse_TimeoutsMayBeTheLargestDuration(t *testing.T) {
+func TestReply_TimeoutsMayBeTheLargestDuration(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestResponse_TimeoutsMayBeTheLargestDuration(t *testing.T) {
 
 // On HTTP/2 a write deadline that expires ends the stream, even while nothing is written.
 // So the Handler must clear the deadline after each write.
-func TestResponse_HTTP2StreamOutlastsItsWriteDeadline(t *testing.T) {
+func TestReply_HTTP2StreamOutlastsItsWriteDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{
 			http2: true,
@@ -136,7 +136,7 @@ func sendUntilClosed(t *testing.T, c net.Conn, request string) {
 
 // The connection of a client that keeps sending requests without reading replies is
 // closed.
-func TestResponse_PipelinedRequestsWithoutReading(t *testing.T) {
+func TestReply_PipelinedRequestsWithoutReading(t *testing.T) {
 	for _, replies := range []int{0, 3} {
 		t.Run(fmt.Sprintf("after %d replies", replies), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestResponse_PipelinedRequestsWithoutReading(t *testing.T) {
 
 // net/http buffers short replies and errors, and writes them after ServeHTTP has
 // returned. The server's WriteTimeout bounds these writes.
-func TestResponse_ShortRepliesWithoutReading(t *testing.T) {
+func TestReply_ShortRepliesWithoutReading(t *testing.T) {
 	for name, request := range map[string]string{
 		"whole":  rawPost("HTTP/1.1", chatPath, chatBody),
 		"stream": rawPost("HTTP/1.1", chatPath, streamBody),
@@ -222,7 +222,7 @@ func readHTTP2Frame(t *testing.T, in io.Reader) (kind, flags byte, size int) {
 
 // An HTTP/2 client whose flow-control window is zero receives no data. Its stream is
 // reset even if the reply is short.
-func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
+func TestReply_HTTP2ClientWithoutAWindow(t *testing.T) {
 	const resetStream = 3
 	for _, size := range []int{10, 20 << 10, 200 << 10} {
 		for name, body := range map[string]string{"whole": chatBody, "stream": streamBody, "error": "{"} {
@@ -251,7 +251,7 @@ func TestResponse_HTTP2ClientWithoutAWindow(t *testing.T) {
 
 // If a client does not read, its Backend is stopped after WriteTimeout. The memory in use
 // is bounded until then: MAXeaglet/commandcode-proxy#20.
-func TestResponse_ClientThatDoesNotRead(t *testing.T) {
+func TestReply_ClientThatDoesNotRead(t *testing.T) {
 	for _, test := range []struct {
 		name, body string
 		pause      time.Duration // before each chunk
@@ -300,7 +300,7 @@ func TestResponse_ClientThatDoesNotRead(t *testing.T) {
 
 // WriteTimeout bounds each write, so that a client that reads slowly gets all of a large
 // reply.
-func TestResponse_ClientThatReadsSlowly(t *testing.T) {
+func TestReply_ClientThatReadsSlowly(t *testing.T) {
 	const size = 2 << 20
 	for mode, body := range chatModes {
 		t.Run(mode, func(t *testing.T) {
@@ -341,7 +341,7 @@ func (w *stallingWriter) Write(p []byte) (int, error) {
 
 // Timeout bounds the silence of the Backend, and does not include the time of a slow
 // write. The write in this test lasts until another request has timed out.
-func TestResponse_TimeoutExcludesSlowWrites(t *testing.T) {
+func TestReply_TimeoutExcludesSlowWrites(t *testing.T) {
 	s := newHandler(t, config{
 		opts: llmhttp.Options{Timeout: time.Second},
 		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -371,7 +371,7 @@ func TestResponse_TimeoutExcludesSlowWrites(t *testing.T) {
 }
 
 // Options.Timeout also ends calls of stores, but then the reply does not blame the model.
-func TestResponse_TimeoutOfWhatIsNoModel(t *testing.T) {
+func TestReply_TimeoutOfWhatIsNoModel(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	const storeMessage = "The server could not get what it needs in time. Please try again."
 	for name, c := range map[string]struct {

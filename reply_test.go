@@ -25,7 +25,7 @@ import (
 
 // The headers keep proxies from buffering or changing a stream. Those that net/http sets
 // itself are absent: ggml-org/llama.cpp#20872, LostRuins/koboldcpp#1168.
-func TestResponse_HeadersOfAStream(t *testing.T) {
+func TestReply_HeadersOfAStream(t *testing.T) {
 	s := startServer(t, config{})
 	r := s.chat(streamBody)
 	assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
@@ -62,7 +62,7 @@ func (w *countingWriter) FlushError() error {
 	return nil
 }
 
-func TestResponse_ErrorEventIsFlushedBeforeTheCut(t *testing.T) {
+func TestReply_ErrorEventIsFlushedBeforeTheCut(t *testing.T) {
 	w := newCountingWriter()
 	h := llmhttp.NewHandler(failAfter(errCause, "a", "b", "c"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
 	assert.True(t, serve(h, w, streamBody), "the connection is cut")
@@ -75,7 +75,7 @@ func TestResponse_ErrorEventIsFlushedBeforeTheCut(t *testing.T) {
 
 // In a synctest bubble no time passes while the Backend runs, so that all chunks come at
 // once even on a slow machine.
-func TestResponse_ChunksThatComeAtOnceShareWrites(t *testing.T) {
+func TestReply_ChunksThatComeAtOnceShareWrites(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // else another goroutine may write between two chunks
 	const chunks = 2000
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestResponse_ChunksThatComeAtOnceShareWrites(t *testing.T) {
 	})
 }
 
-func TestResponse_ChunksThatComeOneByOneHaveAWriteEach(t *testing.T) {
+func TestReply_ChunksThatComeOneByOneHaveAWriteEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCountingWriter()
 		b := streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -118,7 +118,7 @@ func TestResponse_ChunksThatComeOneByOneHaveAWriteEach(t *testing.T) {
 // Each chunk reaches the client before the Backend continues. In a bubble no time passes,
 // so all chunks count as one burst, and a Handler that delayed a burst would fail. On a
 // network they may count as one or not.
-func TestResponse_EachChunkReachesTheClient(t *testing.T) {
+func TestReply_EachChunkReachesTheClient(t *testing.T) {
 	const chunks = 100
 	check := func(t *testing.T, start func(testing.TB, config) *testServer, http2 bool) {
 		received := make(chan int, chunks)
@@ -159,7 +159,7 @@ func TestResponse_EachChunkReachesTheClient(t *testing.T) {
 	}
 }
 
-func TestResponse_ChunksAreNotDelayed(t *testing.T) {
+func TestReply_ChunksAreNotDelayed(t *testing.T) {
 	const pairs = 40
 	pause := func(i int) time.Duration { return time.Duration(i) * time.Second / 2 }
 	synctest.Test(t, func(t *testing.T) {
@@ -205,7 +205,7 @@ func (w flushWriter) Flush()                          { w.flushes.Add(1); w.Resp
 
 // Streams work behind every wrapper, and without delay behind all that can flush:
 // gastownhall/gascity#5700, durable-streams#252, foomo/keel#286.
-func TestResponse_WrappedWriters(t *testing.T) {
+func TestReply_WrappedWriters(t *testing.T) {
 	var flushes atomic.Int64
 	tests := []struct {
 		name     string
@@ -265,7 +265,7 @@ type brokenFlusher struct{ *httptest.ResponseRecorder }
 
 func (w *brokenFlusher) FlushError() error { return errors.New("i/o timeout") }
 
-func TestResponse_FailedFlushMeansThatTheClientHasLeft(t *testing.T) {
+func TestReply_FailedFlushMeansThatTheClientHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		yielded := 0
 		s := newHandler(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
@@ -283,7 +283,7 @@ func TestResponse_FailedFlushMeansThatTheClientHasLeft(t *testing.T) {
 
 // Streams that end in different ways leak nothing: BerriAI/litellm#12685,
 // maximhq/bifrost#828, #6802.
-func TestResponse_ManyStreamsLeakNothing(t *testing.T) {
+func TestReply_ManyStreamsLeakNothing(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Concurrent: 1000}),
@@ -342,7 +342,7 @@ func TestResponse_ManyStreamsLeakNothing(t *testing.T) {
 // When the Handler replies although the Backend has not returned, the client
 // must not send its next request on the same connection: it would wait for the
 // Backend.
-func TestResponse_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
+func TestReply_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		backend := streamBackend(func(context.Context, yieldFunc) { <-release })
@@ -358,7 +358,7 @@ func TestResponse_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
 }
 
 // A stream through a ResponseWriter that cannot be flushed is logged as a warning, once.
-func TestResponse_WriterCannotFlush(t *testing.T) {
+func TestReply_WriterCannotFlush(t *testing.T) {
 	s := startServer(t, config{backend: textBackend("a", "b", "c"), wrap: func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(plainWriter{w}, r) })
 	}})

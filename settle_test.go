@@ -26,7 +26,7 @@ var keysWithThousandTokens = limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinut
 
 // Settling a request returns the reserved tokens that it did not use, and takes those
 // that it used beyond its reservation: BerriAI/litellm#18730.
-func TestAccount_ReservationIsSettled(t *testing.T) {
+func TestSettle_ReservationIsSettled(t *testing.T) {
 	const limit = 1000
 	tests := []struct {
 		name     string
@@ -71,7 +71,7 @@ func TestAccount_ReservationIsSettled(t *testing.T) {
 
 // A client that leaves is charged for the tokens generated until then. The rest of the
 // reservation is returned.
-func TestAccount_ClientLeavesAStream(t *testing.T) {
+func TestSettle_ClientLeavesAStream(t *testing.T) {
 	l := new(stubLimiter)
 	yielded := make(chan struct{})
 	s := startServer(t, config{
@@ -101,7 +101,7 @@ func TestAccount_ClientLeavesAStream(t *testing.T) {
 // Usage that a Backend reports is recorded and sent unchanged. Usage that it does not
 // report is counted. BerriAI/litellm#15740, helixml/helix#3005,
 // envoyproxy/ai-gateway#942.
-func TestAccount_UsageOfAChat(t *testing.T) {
+func TestSettle_UsageOfAChat(t *testing.T) {
 	usage := func(prompt, completion, total int) *llmhttp.Usage {
 		return &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: total}
 	}
@@ -166,7 +166,7 @@ func TestAccount_UsageOfAChat(t *testing.T) {
 
 // A nil chunk is no part of a reply: a Backend that yields nothing else before it fails has
 // used nothing.
-func TestAccount_FailureAfterANilChunk(t *testing.T) {
+func TestSettle_FailureAfterANilChunk(t *testing.T) {
 	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 		_ = yield(nil, nil) && yield(nil, errCause)
 	})})
@@ -174,7 +174,7 @@ func TestAccount_FailureAfterANilChunk(t *testing.T) {
 	assert.Zero(t, s.record().Units)
 }
 
-func TestAccount_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
+func TestSettle_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
 	s := startServer(t, config{})
 	for i, body := range []string{chatBody, streamBody} {
 		require.NoError(t, s.chat(body).err)
@@ -182,7 +182,7 @@ func TestAccount_UsageIsRecordedBeforeTheReplyEnds(t *testing.T) {
 	}
 }
 
-func TestAccount_UsageStoreFailsOrIsSlow(t *testing.T) {
+func TestSettle_UsageStoreFailsOrIsSlow(t *testing.T) {
 	tests := []struct {
 		name   string
 		before func(context.Context) error
@@ -213,7 +213,7 @@ func TestAccount_UsageStoreFailsOrIsSlow(t *testing.T) {
 
 // The context of Record expires after 10 seconds, which ends the wait for a UsageStore
 // that hangs.
-func TestAccount_UsageStoreHangs(t *testing.T) {
+func TestSettle_UsageStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took time.Duration
 		s := startPipeServer(t, config{usage: &usageLog{before: func(ctx context.Context) error {
@@ -230,7 +230,7 @@ func TestAccount_UsageStoreHangs(t *testing.T) {
 
 // Record gets a context that outlives the request: it is not canceled when the client
 // leaves, and has its own deadline.
-func TestAccount_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
+func TestSettle_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
 	checkNoLeaks(t)
 	type recordContext struct {
 		err      error
@@ -259,7 +259,7 @@ func TestAccount_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
 
 // A Limiter that hangs when a request is settled does not shorten the deadline of the
 // UsageStore.
-func TestAccount_AdjustHangs(t *testing.T) {
+func TestSettle_AdjustHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{keys: keysWithThousandTokens, opts: llmhttp.Options{
 			Limiter: &stubLimiter{adjust: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
@@ -271,7 +271,7 @@ func TestAccount_AdjustHangs(t *testing.T) {
 	})
 }
 
-func TestAccount_AdjustFails(t *testing.T) {
+func TestSettle_AdjustFails(t *testing.T) {
 	for name, adjust := range map[string]func(context.Context) error{
 		"error": func(context.Context) error { return errCause },
 		"panic": func(context.Context) error { panic(secretCause) },
@@ -286,7 +286,7 @@ func TestAccount_AdjustFails(t *testing.T) {
 	}
 }
 
-func TestAccount_CountTokensPanics(t *testing.T) {
+func TestSettle_CountTokensPanics(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{TextTokens: func(_, text string) int {
 		if text == "Hello!" {
 			panic("boom")
@@ -301,7 +301,7 @@ func TestAccount_CountTokensPanics(t *testing.T) {
 
 // A client gets its error reply even if the UsageStore and the Limiter take longer than
 // the write deadline.
-func TestAccount_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
+func TestSettle_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 	for name, limiter := range map[string]llmhttp.Limiter{
 		"slow UsageStore": nil,
 		"and slow release": &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
@@ -325,7 +325,7 @@ func TestAccount_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 }
 
 // If a client leaves before the Backend is called, its whole reservation is returned.
-func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
+func TestSettle_ClientLeavesBeforeTheBackend(t *testing.T) {
 	for path, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
 		t.Run(path, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -363,7 +363,7 @@ func TestAccount_ClientLeavesBeforeTheBackend(t *testing.T) {
 }
 
 // Usage that a Backend reports after the client has left is recorded.
-func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
+func TestSettle_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 	for path, images := range map[string]int{imagesPath: 3, embeddingsPath: 0} {
 		t.Run(path, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -393,7 +393,7 @@ func TestAccount_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 }
 
 // Generated images are recorded even if ImageURL fails.
-func TestAccount_ImageURLFails(t *testing.T) {
+func TestSettle_ImageURLFails(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) {
 		return "", fmt.Errorf("link: %w", errors.ErrUnsupported)
 	}}})
@@ -401,7 +401,7 @@ func TestAccount_ImageURLFails(t *testing.T) {
 	assert.EqualValues(t, 3, s.record().Units.Images)
 }
 
-func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
+func TestSettle_HugeUsageDoesNotOverflow(t *testing.T) {
 	l := new(stubLimiter)
 	s := startServer(t, config{backend: usageBackend(math.MaxInt, math.MaxInt), keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: l}})
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
@@ -412,7 +412,7 @@ func TestAccount_HugeUsageDoesNotOverflow(t *testing.T) {
 
 // If one step of settling fails, the others still run: the Limiter takes as many tokens
 // as are recorded, and the request is no longer in progress.
-func TestAccount_EveryStepOfSettlingRuns(t *testing.T) {
+func TestSettle_EveryStepOfSettlingRuns(t *testing.T) {
 	const reply = "one two three"
 	for _, step := range []string{"CountTokens", "Adjust", "Record", "Price", "release"} {
 		for name, fault := range hostFaults {
@@ -482,7 +482,7 @@ func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) er
 
 // A request for a model that does not exist is not charged, even if its client leaves
 // before it gets the reply.
-func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
+func TestSettle_ClientLeavesBeforeA404(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var l stubConcurrencyLimiter
 	l.acquire = func(requestCtx context.Context, _ ...llmhttp.Slot) (func(), int, error) {
@@ -503,7 +503,7 @@ func TestAccount_ClientLeavesBeforeA404(t *testing.T) {
 }
 
 // An error reply is sent before its usage is recorded.
-func TestAccount_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
+func TestSettle_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		backend llmhttp.Backend
 		status  int
@@ -528,7 +528,7 @@ func TestAccount_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
 }
 
 // If a client leaves before its prompt was sent to a model, the prompt is not charged.
-func TestAccount_NotSent(t *testing.T) {
+func TestSettle_NotSent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err    error
 		prompt int

@@ -30,7 +30,7 @@ func withProtocols(c config) config {
 // A failed stream of Messages or Responses ends cleanly after its error event, whatever
 // the failure is, and its connection serves the next request. Observers still see a
 // failure. That of chat completions is cut.
-func TestFailsCleanly(t *testing.T) {
+func TestFraming_Failure(t *testing.T) {
 	tests := []struct {
 		name    string
 		backend func(ctx context.Context, yield yieldFunc)
@@ -91,7 +91,7 @@ func checkSameConnection(t *testing.T, s *testServer) {
 
 // When Shutdown interrupts a stream, its client gets the error at once, and the clean end when
 // the Backend has returned, however late that is.
-func TestFailsCleanly_Shutdown(t *testing.T) {
+func TestFraming_Failure_Shutdown(t *testing.T) {
 	for _, f := range wireFormats {
 		if !f.failsCleanly {
 			continue
@@ -134,7 +134,7 @@ func TestFailsCleanly_Shutdown(t *testing.T) {
 
 // A stream whose error event cannot be written is cut, and so is one whose Backend calls
 // runtime.Goexit: net/http closes its connection.
-func TestFailsCleanly_NotIfTheConnectionIsLost(t *testing.T) {
+func TestFraming_Failure_NotIfTheConnectionIsLost(t *testing.T) {
 	for _, f := range wireFormats {
 		if !f.failsCleanly {
 			continue

@@ -263,7 +263,7 @@ func TestClientLeft_End(t *testing.T) {
 
 // The numbers of a usage agree with each other, whatever the server sent: otherwise requests
 // are free, or pay a negative price.
-func TestAccount_UsageIsReconciled(t *testing.T) {
+func TestSettle_UsageIsReconciled(t *testing.T) {
 	details := func(u llmhttp.Usage, cached, write, reasoning int) llmhttp.Usage {
 		u.PromptTokensDetails = llmhttp.PromptTokensDetails{CachedTokens: cached, CacheWriteTokens: write}
 		u.CompletionTokensDetails = llmhttp.CompletionTokensDetails{ReasoningTokens: reasoning}
@@ -329,7 +329,7 @@ func TestAccount_UsageIsReconciled(t *testing.T) {
 }
 
 // A usage with only total_tokens counts toward a quota.
-func TestAccount_TotalTokensCountTowardAQuota(t *testing.T) {
+func TestSettle_TotalTokensCountTowardAQuota(t *testing.T) {
 	for path, body := range map[string]string{chatPath: chatBody, embeddingsPath: embeddingBody} {
 		t.Run(path, func(t *testing.T) {
 			keys := limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 10_000}})
@@ -349,7 +349,7 @@ func TestAccount_TotalTokensCountTowardAQuota(t *testing.T) {
 
 // A running total that only grows is no mistake of the Backend: vLLM sends one in each chunk with
 // continuous_usage_stats, and an agent adds up the prompts of its calls.
-func TestAccount_RunningTotal(t *testing.T) {
+func TestSettle_RunningTotal(t *testing.T) {
 	for name, totals := range map[string][]llmhttp.Usage{
 		"vLLM":       {usageOf(10, 0), usageOf(10, 1), usageOf(10, 2)},
 		"agent":      {usageOf(10, 5), usageOf(40, 9), usageOf(90, 9)},
@@ -374,7 +374,7 @@ func TestAccount_RunningTotal(t *testing.T) {
 
 // If the client of an image request leaves, it pays for the images that it asked for, unless
 // nothing was sent.
-func TestAccount_ClientLeavesAnImage(t *testing.T) {
+func TestSettle_ClientLeavesAnImage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fail      func(ctx context.Context) (*llmhttp.ImageResponse, error)
 		images    int
@@ -421,7 +421,7 @@ var (
 
 // An estimate counts all that was sent: 1.1 MB are more than a handful of tokens, wherever
 // they are.
-func TestAccount_EstimateCountsEverythingSent(t *testing.T) {
+func TestSettle_EstimateCountsEverythingSent(t *testing.T) {
 	const asText, asMedia = 1_100_000 / 5, 2000
 	message := func(members string) string { return `"messages":[{"role":"assistant","content":"x",` + members + `}]` }
 	part := func(p string) string { return `"messages":[{"role":"user","content":[` + p + `]}]` }
@@ -484,7 +484,7 @@ func TestAccount_EstimateCountsEverythingSent(t *testing.T) {
 }
 
 // An estimate counts all that was received.
-func TestAccount_EstimateCountsEverythingReceived(t *testing.T) {
+func TestSettle_EstimateCountsEverythingReceived(t *testing.T) {
 	const asText = 1_100_000 / 5
 	for name, tt := range map[string]struct {
 		delta string

@@ -31,7 +31,7 @@ var hostContexts = map[string]func(context.Context) (context.Context, func()){
 
 // When the host cancels the server's base context, connected clients get the error of a
 // shutdown. A client that left before counts as departed.
-func TestLifetime_HostCancelsTheBaseContext(t *testing.T) {
+func TestRequest_HostCancelsTheBaseContext(t *testing.T) {
 	for name, newContext := range hostContexts {
 		for _, http2 := range []bool{false, true} {
 			start := func(t *testing.T, b llmhttp.Backend) (*testServer, func()) {
