@@ -60,7 +60,7 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 		}
 	}
 	text("protocol", r.Protocol)
-	text("endpoint", string(s.Scope))
+	text("scope", string(s.Scope))
 	text("account", r.Account)
 	text("key", r.KeyID)
 	text("model", r.Model)

@@ -97,7 +97,7 @@ func TestLog_Requests(t *testing.T) {
 	}
 	assert.Equal(t, map[string]any{
 		"level": "INFO", "msg": "request", "request_id": s.summaries()[0].Record.ID, "client": "127.0.0.1", "method": "POST", "path": chatPath,
-		"status": 200.0, "protocol": "chat", "endpoint": "chat", "account": "acme", "key": "key_1", "model": "demo-chat",
+		"status": 200.0, "protocol": "chat", "scope": "chat", "account": "acme", "key": "key_1", "model": "demo-chat",
 		"target": "a", "tries": 1.0, "streamed": true, "prompt_tokens": 3.0, "completion_tokens": 4.0,
 		"error_class": "backend", "error": secretCause,
 	}, lines[0])

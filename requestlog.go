@@ -15,7 +15,7 @@ type requestLog struct {
 	logger    *slog.Logger
 	cred      *credential // is removed from what is logged
 	requestID string
-	endpoint  Scope               // valid if key is set
+	scope     Scope               // valid if key is set
 	key       atomic.Pointer[Key] // nil until it was found, which a KeyStore may not wait for
 	warned    atomic.Uint32
 
@@ -38,8 +38,8 @@ func (l *requestLog) context() context.Context {
 }
 
 // setKey sets what is known when the key was found. Other goroutines may know of l already.
-func (l *requestLog) setKey(k *Key, endpoint Scope) {
-	l.endpoint = endpoint
+func (l *requestLog) setKey(k *Key, scope Scope) {
+	l.scope = scope
 	l.key.Store(k)
 }
 
@@ -68,13 +68,13 @@ func (l *requestLog) print(level slog.Level, msg string, err error) {
 		return
 	}
 	redact := l.cred.redactor()
-	var endpoint, keyID string
+	var scope, keyID string
 	if k := l.key.Load(); k != nil {
-		endpoint, keyID = string(l.endpoint), k.ID
+		scope, keyID = string(l.scope), k.ID
 	}
 	attrs := []slog.Attr{
 		slog.String("request_id", l.requestID),
-		slog.String("endpoint", endpoint),
+		slog.String("scope", scope),
 		slog.String("key_id", keyID),
 		slog.String("error", redact.text(errorText(err))),
 	}

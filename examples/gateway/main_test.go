@@ -226,7 +226,7 @@ func TestGateway_ServesEveryEndpoint(t *testing.T) {
 	assert.Equal(t, map[string]int{"first": 2, "second": 1}, targets)
 	stream := lines[4]
 	for name, want := range map[string]string{
-		"key": "trial", "endpoint": "chat", "model": "parrot", "status": "200", "target": "second", "tries": "1", "streamed": "true", "error": "", "error_class": "",
+		"key": "trial", "scope": "chat", "model": "parrot", "status": "200", "target": "second", "tries": "1", "streamed": "true", "error": "", "error_class": "",
 	} {
 		assert.Equal(t, want, stream[name], name)
 	}

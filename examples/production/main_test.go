@@ -77,7 +77,7 @@ func TestFleet_RequestLog(t *testing.T) {
 		require.Len(c, lines, 2)
 	})
 	for name, want := range map[string]any{
-		"level": "INFO", "endpoint": "chat", "model": "demo-chat", "status": 200.0, "target": "models", "tries": 1.0, "streamed": false,
+		"level": "INFO", "scope": "chat", "model": "demo-chat", "status": 200.0, "target": "models", "tries": 1.0, "streamed": false,
 	} {
 		assert.Equal(t, want, lines[0][name], name)
 	}
