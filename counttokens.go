@@ -6,7 +6,7 @@ import (
 )
 
 // countOperation is the operation of [BindCountTokens].
-var countOperation = operation{scope: ScopeChat, countsTokens: true}
+var countOperation = operation{scope: ScopeChat, drawsTokenCounts: true}
 
 // countTokens asks the Backend for the number of prompt tokens of req, or estimates it.
 func (q *request) countTokens(ctx context.Context, req *ChatRequest) (int, error) {

@@ -332,10 +332,10 @@ var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 	call: func(ctx context.Context, b Forwarder, r *EmbeddingRequest) (*EmbeddingResponse, error) {
 		return b.Embed(ctx, r)
 	},
-	report: func(r *EmbeddingResponse) report { return report{usage: r.Usage, model: r.Model} },
-	check:  checkVectors,
-	size:   (*EmbeddingResponse).size,
-	settled: func(r *EmbeddingResponse, record *UsageRecord, usage *Usage) {
+	facts: func(r *EmbeddingResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
+	check: checkVectors,
+	size:  (*EmbeddingResponse).size,
+	completeReply: func(r *EmbeddingResponse, record *UsageRecord, usage *Usage) {
 		r.Usage, r.Model = usage, cmp.Or(r.Model, record.Model)
 	},
 }

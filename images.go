@@ -184,14 +184,14 @@ var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 	call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
 		return b.GenerateImages(ctx, r)
 	},
-	report: func(r *ImageResponse) report { return report{usage: r.Usage, images: len(r.Data)} },
-	check:  checkImages,
-	size:   (*ImageResponse).size,
-	finish: convertImages,
-	record: func(r *ImageRequest, record *UsageRecord) {
+	facts:        func(r *ImageResponse) replyFacts { return replyFacts{usage: r.Usage, images: len(r.Data)} },
+	check:        checkImages,
+	size:         (*ImageResponse).size,
+	convertReply: convertImages,
+	setRecord: func(r *ImageRequest, record *UsageRecord) {
 		record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
 	},
-	settled: func(r *ImageResponse, record *UsageRecord, _ *Usage) {
+	completeReply: func(r *ImageResponse, record *UsageRecord, _ *Usage) {
 		r.Created = cmp.Or(r.Created, record.Time.Unix())
 	},
 }

@@ -110,7 +110,7 @@ func (l *ledger) requestDraws(requests int64) []Draw {
 	draws := l.reservation.storage[:0]
 	for i := range l.subjects {
 		s := &l.subjects[i]
-		bucket, rate := requestLimit(s.limits, l.op.countsTokens)
+		bucket, rate := requestLimit(s.limits, l.op.drawsTokenCounts)
 		draws = appendDraw(draws, s.id, bucket, rate, requests)
 		draws = appendDraw(draws, s.id, BucketTokens, s.limits.Tokens, 0)
 	}
@@ -278,7 +278,7 @@ func (l *ledger) refund(ctx context.Context) {
 	var draws []Draw
 	for i := range l.subjects {
 		s := &l.subjects[i]
-		bucket, r := requestLimit(s.limits, l.op.countsTokens)
+		bucket, r := requestLimit(s.limits, l.op.drawsTokenCounts)
 		draws = appendDraw(draws, s.id, bucket, r, -1)
 		s.states.requests.refund(r)
 	}

@@ -18,16 +18,16 @@ func TestLog_CauseOfAFailure(t *testing.T) {
 	s := startServer(t, config{backend: failingBackend(errCause)})
 	r := s.chat(chatBody)
 	var line struct {
-		Level, Msg, Error, Endpoint string
-		RequestID                   string `json:"request_id"`
-		KeyID                       string `json:"key_id"`
+		Level, Msg, Error, Scope string
+		RequestID                string `json:"request_id"`
+		KeyID                    string `json:"key_id"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(s.log.String()), &line), "%s", s.log)
 	assert.Equal(t, "ERROR", line.Level)
 	assert.Equal(t, secretCause, line.Error)
 	assert.Equal(t, r.Header.Get("X-Request-Id"), line.RequestID)
 	assert.Equal(t, "key_1", line.KeyID)
-	assert.Equal(t, "chat", line.Endpoint)
+	assert.Equal(t, "chat", line.Scope)
 }
 
 func TestLog_MistakesOfClientsAreNotLogged(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 // An operation describes something that a Handler can do for clients, such as a chat, in any
 // wire format. Each has one descriptor, in its own file, and is in operations.
 type operation struct {
-	name         Operation            // for telemetry; empty if no model is called
-	scope        Scope                // empty for queries, whose Binding has it
-	supportedBy  func(b Backend) bool // nil if every Backend supports it
-	countsTokens bool                 // requests take from BucketTokenCounts
-	output       outputKind
+	name             Operation            // for telemetry; empty if no model is called
+	scope            Scope                // empty for queries, whose Binding has it
+	supportedBy      func(b Backend) bool // nil if every Backend supports it
+	drawsTokenCounts bool                 // requests take from BucketTokenCounts
+	output           outputKind
 }
 
 // An outputKind says how the tokens of the output are counted if the Backend does not tell.
@@ -76,23 +76,23 @@ type oneShot[Req, Resp any] struct {
 	describer func(req *Req) describer
 	prompt    func(c *tokenEstimator, k *Key, req *Req) (tokens int)
 	images    func(req *Req) int                  // how many the client asks for; nil if none
-	record    func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
+	setRecord func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
 	prepare func(ctx context.Context, b Forwarder, req *Req) error
 	call    func(ctx context.Context, b Forwarder, req *Req) (*Resp, error)
 
-	report func(resp *Resp) report                        // what was used
-	check  func(asked *Req, resp *Resp) error             // finds mistakes of the Backend; resp may be nil
-	size   func(resp *Resp) int                           // in bytes, about
-	finish func(q *request, asked *Req, resp *Resp) error // changes a copy of the reply, before the request is settled; may be nil
+	facts        func(resp *Resp) replyFacts                    // what was used, and who served
+	check        func(asked *Req, resp *Resp) error             // finds mistakes of the Backend; resp may be nil
+	size         func(resp *Resp) int                           // in bytes, about
+	convertReply func(q *request, asked *Req, resp *Resp) error // changes a copy of the reply, before the request is settled; may be nil
 
-	// settled sets what is known when the request was settled.
-	settled func(resp *Resp, record *UsageRecord, usage *Usage)
+	// completeReply sets what is known when the request was settled.
+	completeReply func(resp *Resp, record *UsageRecord, usage *Usage)
 }
 
-// A report is what the reply to a oneShot tells about itself.
-type report struct {
+// replyFacts are what the reply to a oneShot tells about itself.
+type replyFacts struct {
 	usage  *Usage // nil if it is not known
 	images int
 	model  string // as the Backend set it
@@ -145,13 +145,13 @@ func (op *oneShot[Req, Resp]) serveAdmitted(q *request, req *Req, encode func(b 
 		return errReplyTooLarge(most)
 	}
 	reply := *resp // which belongs to the Backend
-	if op.finish != nil {
-		if err := op.finish(q, &asked, &reply); err != nil {
+	if op.convertReply != nil {
+		if err := op.convertReply(q, &asked, &reply); err != nil {
 			return q.client.CauseOr(err)
 		}
 	}
 	q.settle()
-	op.settled(&reply, q.record, &q.ledger.usage)
+	op.completeReply(&reply, q.record, &q.ledger.usage)
 	return q.reply(func(b []byte) ([]byte, error) { return encode(b, &reply) })
 }
 
@@ -165,8 +165,8 @@ func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
 	if op.images != nil {
 		e.images = op.images(req)
 	}
-	if op.record != nil {
-		op.record(req, q.record)
+	if op.setRecord != nil {
+		op.setRecord(req, q.record)
 	}
 	return q.reserve(e)
 }
@@ -175,7 +175,7 @@ func (op *oneShot[Req, Resp]) callBackend(q *request, req *Req) (*Resp, error) {
 	return callRecorded(q, op.describer(req),
 		func(ctx context.Context) (*Resp, error) { return op.call(ctx, q.h.backend, req) },
 		func(resp *Resp) {
-			r := op.report(resp)
+			r := op.facts(resp)
 			q.usage.set(r.usage)
 			q.backend.images, q.backend.model = r.images, r.model
 		})

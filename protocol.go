@@ -216,7 +216,7 @@ func ReserveChat(ctx context.Context, req *ChatRequest) error {
 	switch {
 	case q == nil:
 		return nil
-	case q.route.binding.op.countsTokens:
+	case q.route.binding.op.drawsTokenCounts:
 		return q.reserveCount(req)
 	case q.route.binding.op.name != OperationChat:
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // A replyFormat makes what an exchange sends besides the reply, and logs what happens to it:
-// it is the [exchange.Host] of a request.
+// it is the [exchange.Responder] of a request.
 type replyFormat struct {
 	protocol Protocol
 	arrived  time.Time
@@ -46,7 +46,7 @@ func (f *replyFormat) setLimits(l limitStates) {
 	f.limits = l
 }
 
-// SetHeaders implements [exchange.Host].
+// SetHeaders implements [exchange.Responder].
 func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +56,7 @@ func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 	})
 }
 
-// ErrorReply implements [exchange.Host].
+// ErrorReply implements [exchange.Responder].
 func (f *replyFormat) ErrorReply(h http.Header, err error) (status int, body []byte) {
 	e := f.cred.clientError(err)
 	setErrorHeaders(h, e)
@@ -67,8 +67,8 @@ func (f *replyFormat) ErrorReply(h http.Header, err error) (status int, body []b
 	return status, body
 }
 
-// Log implements [exchange.Host].
-func (f *replyFormat) Log(e exchange.Event, err error) {
+// Log implements [exchange.Responder].
+func (f *replyFormat) Log(e exchange.LogEvent, err error) {
 	switch e {
 	case exchange.Failed:
 		f.logFailure(err)
@@ -91,8 +91,8 @@ func (f *replyFormat) logFailure(err error) {
 	}
 }
 
-// Recovered implements [exchange.Host].
-func (f *replyFormat) Recovered(e exchange.Event, p any) {
+// Recovered implements [exchange.Responder].
+func (f *replyFormat) Recovered(e exchange.LogEvent, p any) {
 	message := "idle timer panicked"
 	if e == exchange.WriterPanicked {
 		message = "writing a stream failed"

@@ -3,7 +3,7 @@
 // the host cancels it or a call for it is silent.
 //
 // It knows nothing of what is asked and answered. Headers and the bodies of errors come from
-// a [Host], and the bytes of a stream from a [Source].
+// a [Responder], and the bytes of a stream from a [Source].
 package exchange
 
 import (
@@ -25,10 +25,10 @@ type Options struct {
 	Shutdown error
 }
 
-// A Host makes what an Exchange sends besides the reply. Its methods may be called by several
+// A Responder makes what an Exchange sends besides the reply. Its methods may be called by several
 // goroutines, but not concurrently, except for Log and Recovered. They must not call methods
 // of the Exchange.
-type Host interface {
+type Responder interface {
 	// SetHeaders sets the headers that every reply has.
 	SetHeaders(h http.Header, now time.Time)
 
@@ -36,23 +36,23 @@ type Host interface {
 	// its status and its body, which is JSON.
 	ErrorReply(h http.Header, err error) (status int, body []byte)
 
-	// Log is told of an Event. Recovered is told of one that is a panic, with its value, while
+	// Log is told of a LogEvent. Recovered is told of one that is a panic, with its value, while
 	// the stack of the panic is there.
-	Log(e Event, err error)
-	Recovered(e Event, value any)
+	Log(e LogEvent, err error)
+	Recovered(e LogEvent, value any)
 }
 
-// An Event is something that a [Host] may log.
-type Event int
+// A LogEvent is something that a [Responder] may log.
+type LogEvent int
 
 // The events.
 const (
-	Failed         Event = iota // the request failed, and its client is told
-	FailedLate                  // the request failed after its reply was complete
-	Left                        // the request failed because the client left
-	CannotFlush                 // the ResponseWriter cannot be flushed; only told once
-	TimerPanicked               // a panic when the idle timer ended the request or wrote to the stream
-	WriterPanicked              // a panic when a burst of events was written
+	Failed         LogEvent = iota // the request failed, and its client is told
+	FailedLate                     // the request failed after its reply was complete
+	Left                           // the request failed because the client left
+	CannotFlush                    // the ResponseWriter cannot be flushed; only told once
+	TimerPanicked                  // a panic when the idle timer ended the request or wrote to the stream
+	WriterPanicked                 // a panic when a burst of events was written
 )
 
 // An Exchange is the client's side of one request. Several goroutines use it: that of
@@ -60,11 +60,11 @@ const (
 // those of a Backend that call Receive. Methods that the goroutine of ServeHTTP must call say
 // so. The zero Exchange is not usable: see Init.
 type Exchange struct {
-	w    http.ResponseWriter
-	r    *http.Request
-	opts *Options
-	host Host
-	life lifetime
+	w         http.ResponseWriter
+	r         *http.Request
+	opts      *Options
+	responder Responder
+	life      lifetime
 
 	// mu guards the fields below, every use of w, and the Source. It is not held while the
 	// departure of the client is awaited, nor during Release functions. Methods that take it
@@ -91,9 +91,9 @@ type Exchange struct {
 }
 
 // Init begins the exchange for r. ctx is r's context, or derives from it without an end of its
-// own. opts and host must not be nil.
-func (x *Exchange) Init(ctx context.Context, w http.ResponseWriter, r *http.Request, opts *Options, host Host) {
-	x.w, x.r, x.opts, x.host = w, r, opts, host
+// own. opts and responder must not be nil.
+func (x *Exchange) Init(ctx context.Context, w http.ResponseWriter, r *http.Request, opts *Options, responder Responder) {
+	x.w, x.r, x.opts, x.responder = w, r, opts, responder
 	x.conn = connection{ctl: *http.NewResponseController(w), opts: opts}
 	x.bodyRead = r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0
 	x.life.start(ctx)

@@ -87,12 +87,12 @@ func (c *client) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A host is a Host that notes its events beside what is done with the connection.
+// A host is a Responder that notes its events beside what is done with the connection.
 type host struct{ c *client }
 
 func (h host) SetHeaders(header http.Header, _ time.Time) { header.Set("X-Host", "yes") }
-func (h host) Log(e Event, err error)                     { h.c.note("event %d: %v", e, err) }
-func (h host) Recovered(e Event, p any)                   { h.c.note("panic %d: %v", e, p) }
+func (h host) Log(e LogEvent, err error)                  { h.c.note("event %d: %v", e, err) }
+func (h host) Recovered(e LogEvent, p any)                { h.c.note("panic %d: %v", e, p) }
 
 func (h host) ErrorReply(header http.Header, err error) (int, []byte) {
 	header.Set("X-Error", "yes")

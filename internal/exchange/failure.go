@@ -57,9 +57,9 @@ func (x *Exchange) fail(err, cause error, release func()) {
 		// err is a consequence of the client's departure.
 		x.endWithoutReply(err)
 	case x.state == stateDone:
-		x.host.Log(FailedLate, err)
+		x.responder.Log(FailedLate, err)
 	default:
-		x.host.Log(Failed, err)
+		x.responder.Log(Failed, err)
 		x.tellFailure(err, release)
 	}
 	x.err = err
@@ -71,13 +71,13 @@ func (x *Exchange) endWithoutReply(err error) {
 	switch x.state {
 	case stateReading, stateWaiting:
 		x.status = StatusClientClosed
-		x.host.SetHeaders(x.w.Header(), time.Now()) // a client that has only closed its half of the connection reads them
+		x.responder.SetHeaders(x.w.Header(), time.Now()) // a client that has only closed its half of the connection reads them
 		x.w.WriteHeader(StatusClientClosed)         // for the host's access log
 	case stateStreaming:
 		x.aborted = true
 	}
 	x.setState(stateDone)
-	x.host.Log(Left, err)
+	x.responder.Log(Left, err)
 }
 
 // tellFailure writes an error reply, or the end of a stream that has begun.
@@ -90,7 +90,7 @@ func (x *Exchange) tellFailure(err error, release func()) {
 	}
 	now := time.Now()
 	h := x.w.Header()
-	x.host.SetHeaders(h, now)
-	status, body := x.host.ErrorReply(h, err)
+	x.responder.SetHeaders(h, now)
+	status, body := x.responder.ErrorReply(h, err)
 	x.writeReply(status, "application/json", &Buffer{body}, now, release)
 }

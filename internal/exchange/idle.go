@@ -142,7 +142,7 @@ func (t *idleTimer) lastActivity() time.Time {
 func (x *Exchange) fire() {
 	defer func() {
 		if p := recover(); p != nil {
-			x.host.Recovered(TimerPanicked, p)
+			x.responder.Recovered(TimerPanicked, p)
 			x.life.stop(ErrClientLeft) // the timer no longer ends the request
 		}
 	}()

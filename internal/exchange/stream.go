@@ -153,7 +153,7 @@ func (x *Exchange) push(now time.Time, waited time.Duration) error {
 func (x *Exchange) writeBurst() {
 	defer func() {
 		if p := recover(); p != nil {
-			x.host.Recovered(WriterPanicked, p)
+			x.responder.Recovered(WriterPanicked, p)
 		}
 	}()
 	x.mu.Lock()
@@ -197,7 +197,7 @@ func (x *Exchange) startStream(now time.Time) error {
 		return s.writeErr
 	}
 	h := x.w.Header()
-	x.host.SetHeaders(h, now)
+	x.responder.SetHeaders(h, now)
 	x.setState(stateStreaming)
 	x.status, x.firstWrite = http.StatusOK, now
 	x.contentType[0] = s.framing.ContentType
@@ -213,7 +213,7 @@ func (x *Exchange) wrote(err error) error {
 	s := x.stream
 	if x.cannotFlush && !s.buffered {
 		s.buffered = true
-		x.host.Log(CannotFlush, nil)
+		x.responder.Log(CannotFlush, nil)
 	}
 	if err != nil {
 		s.writeErr = err

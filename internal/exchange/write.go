@@ -35,7 +35,7 @@ func (x *Exchange) Reply(status int, contentType string, body *Buffer, release f
 		return nil
 	}
 	now := time.Now()
-	x.host.SetHeaders(x.w.Header(), now)
+	x.responder.SetHeaders(x.w.Header(), now)
 	return x.writeReply(status, contentType, body, now, release)
 }
 
