@@ -180,7 +180,7 @@ func TestHandler_Methods(t *testing.T) {
 			r.checkHeaders(t)
 		})
 	}
-	for _, path := range []string{chatPath, imagesPath, embeddingsPath} {
+	for path := range modelBodies {
 		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "post"} {
 			t.Run(method+" "+path, func(t *testing.T) {
 				r := s.do(method, path, "")

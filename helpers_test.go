@@ -45,6 +45,10 @@ const (
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 )
 
+// modelBodies has a valid request for each operation that calls a model, by its path.
+// TestOperations_HaveARequest checks that none is missing.
+var modelBodies = map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody}
+
 // chatModes are the two ways to ask for a chat.
 var chatModes = map[string]string{"whole": chatBody, "stream": streamBody}
 

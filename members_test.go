@@ -158,7 +158,7 @@ func TestMembers_Free(t *testing.T) {
 func TestUnknownMembers_Default(t *testing.T) {
 	calls := 0
 	s := startServer(t, config{backend: countCalls(&calls)})
-	for path, body := range map[string]string{chatPath: chatBody, imagesPath: `{"model":"m","prompt":"p"}`, embeddingsPath: `{"model":"m","input":"x"}`} {
+	for path, body := range modelBodies {
 		with := func(name string) string { return strings.TrimSuffix(body, "}") + `,"` + name + `":"x"}` }
 		for _, name := range []string{
 			"models", "best_of", "n_predict", "api_base", "base_url", "api_key", "provider", "plugins", "preset", "fallbacks", "user_config", "lora", "n_cmpl", "kv_transfer_params",
@@ -203,9 +203,7 @@ func TestUnknownMembers_IgnoresCase(t *testing.T) {
 	s := startServer(t, config{backend: new(stubBackend), opts: llmhttp.Options{
 		UnknownMembers: func(name string) bool { return name != "tasks" && name != "topk" },
 	}})
-	for path, body := range map[string]string{
-		chatPath: chatBody, imagesPath: `{"model":"m","prompt":"p"}`, embeddingsPath: `{"model":"m","input":"x"}`,
-	} {
+	for path, body := range modelBodies {
 		for _, name := range []string{"tasks", "Tasks", "TASKS", "ta\u017f\u212as", "topK"} {
 			with := strings.TrimSuffix(body, "}") + `,"` + name + `":["big"]}`
 			assert.Equal(t, name, s.do("POST", path, with).checkError(t, 400).Param, path)

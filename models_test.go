@@ -69,9 +69,9 @@ func TestModels_IDHasAtMost512Bytes(t *testing.T) {
 // accept such characters.
 func TestModels_IDHasNoControlCharacters(t *testing.T) {
 	s := startServer(t, config{})
-	for path, body := range map[string]string{chatPath: chatBody, imagesPath: `{"model":"demo-chat","prompt":"a"}`, embeddingsPath: `{"model":"demo-chat","input":"a"}`} {
+	for path, body := range modelBodies {
 		for _, c := range []string{`\u0000`, `\n`, `\u007f`, `\u0085`} {
-			e := s.do("POST", path, strings.Replace(body, "demo-chat", "a"+c+"b", 1)).checkError(t, 404)
+			e := s.do("POST", path, strings.Replace(body, "demo-", c, 1)).checkError(t, 404)
 			assert.Equal(t, "model_not_found", e.Code)
 		}
 	}

@@ -31,7 +31,7 @@ var aPrice = llmhttp.Cost{Input: 1, CacheRead: 2, CacheWrite: 3, Output: 4, Othe
 
 // Price gets what is recorded, and what it returns is recorded.
 func TestPrice_OfARecord(t *testing.T) {
-	for name, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
+	for name, body := range modelBodies {
 		t.Run(name, func(t *testing.T) {
 			p := &pricer{price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, nil }}
 			s := startServer(t, config{opts: llmhttp.Options{Price: p.Price}})

@@ -283,3 +283,14 @@ func TestUsageRecord_LabelsOutOfBounds(t *testing.T) {
 	s.chat(chatBody)
 	assert.Empty(t, s.record().Labels)
 }
+
+// The tests that go through modelBodies are for all operations that call a model.
+func TestOperations_HaveARequest(t *testing.T) {
+	var served []llmhttp.Operation
+	for path, body := range modelBodies {
+		s := startServer(t, config{})
+		require.Equal(t, 200, s.do("POST", path, body).StatusCode)
+		served = append(served, s.record().Operation)
+	}
+	assert.ElementsMatch(t, llmhttp.Operations(), served)
+}

@@ -326,7 +326,7 @@ func TestSettle_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 
 // If a client leaves before the Backend is called, its whole reservation is returned.
 func TestSettle_ClientLeavesBeforeTheBackend(t *testing.T) {
-	for path, body := range map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody} {
+	for path, body := range modelBodies {
 		t.Run(path, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			l := &stubLimiter{take: func(ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {

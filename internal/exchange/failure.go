@@ -72,7 +72,7 @@ func (x *Exchange) endWithoutReply(err error) {
 	case stateReading, stateWaiting:
 		x.status = StatusClientClosed
 		x.responder.SetHeaders(x.w.Header(), time.Now()) // a client that has only closed its half of the connection reads them
-		x.w.WriteHeader(StatusClientClosed)         // for the host's access log
+		x.w.WriteHeader(StatusClientClosed)              // for the host's access log
 	case stateStreaming:
 		x.aborted = true
 	}
