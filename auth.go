@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
@@ -194,24 +195,43 @@ var (
 	errInvalidKey = &Error{Status: http.StatusUnauthorized, Code: codeInvalidKey, Message: "Incorrect API key provided."}
 )
 
-// A credential is the API key that a request presents.
+// A credential is the API key that a request presents. Its methods may be called concurrently:
+// an Observer may log while the key is looked for.
 type credential struct {
-	r      *http.Request
-	secret string // empty until the protocol was asked for it
+	r *http.Request
+
+	mu     sync.Mutex // guards the field below
+	secret string     // empty until the protocol was asked for it
+}
+
+// set sets the API key that the protocol has found.
+func (c *credential) set(secret string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.secret = secret
+}
+
+// get returns the API key, or "" if it is not known or the request presents none.
+func (c *credential) get() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.secret
 }
 
 // isIn reports whether text contains the API key.
 func (c *credential) isIn(text string) bool {
-	return len(c.secret) >= redact.MinSecret && strings.Contains(text, c.secret)
+	secret := c.get()
+	return len(secret) >= redact.MinSecret && strings.Contains(text, secret)
 }
 
 // redactor returns a redactor for the API key. It is only needed for errors
 // and logs.
 func (c *credential) redactor() redactor {
-	if c.secret == "" {
+	secret := c.get()
+	if secret == "" {
 		return newRedactor(BearerSecret(c.r))
 	}
-	return newRedactor(c.secret)
+	return newRedactor(secret)
 }
 
 // clientError returns the Error that the client gets for err. Its Status, Type and Message
@@ -224,8 +244,8 @@ func (c *credential) clientError(err error) *Error {
 // that are unknown, malformed and expired.
 func (q *request) authenticate() error {
 	refused := errInvalidKey
-	q.cred.secret = q.protocol().Secret(q.routed)
-	secret := q.cred.secret
+	secret := q.protocol().Secret(q.routed)
+	q.cred.set(secret)
 	if secret == "" {
 		refused = errNoKey
 	}

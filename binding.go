@@ -125,14 +125,7 @@ func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []by
 	req *ChatRequest, encode func(b []byte, tokens int) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
 	return countOperation.bind(func(q *request) error {
-		var req *ChatRequest
-		var encode func(b []byte, tokens int) ([]byte, error)
-		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
-			if req, encode, err = decode(ctx, r, body); err == nil && (req == nil || encode == nil) {
-				err = errNothingDecoded
-			}
-			return err
-		})
+		req, encode, err := decodeBody(q, decode)
 		if err != nil {
 			return err
 		}

@@ -287,7 +287,7 @@ func (h *Handler) WriteError(w http.ResponseWriter, r *http.Request, err error) 
 	q.run(func() error {
 		q.identify(cmp.Or(w.Header().Get(headerRequestID), newID("req_")))
 		q.findRoute() // only for the protocol
-		q.cred.secret = q.protocol().Secret(q.routed)
+		q.cred.set(q.protocol().Secret(q.routed))
 		return cmp.Or(err, errNoError)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -327,20 +328,23 @@ func TestStartTry(t *testing.T) {
 	})
 }
 
-// An Observer may start goroutines that use its context while the request goes on: the race
-// detector finds no access that is not guarded.
-func TestObserver_MayStartGoroutines(t *testing.T) {
-	var wg sync.WaitGroup
-	observe := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
-		wg.Go(func() { llmhttp.ReportUsage(ctx, llmhttp.Usage{}) })          // logs that it is misused
-		time.Sleep(time.Millisecond)                                         // so that it is not ordered after the request
-		return context.WithValue(ctx, "key", "value"), llmhttp.Observation{} //lint:ignore SA1029 no other package has the key
+// An Observer may use the context that it got on other goroutines, while the Handler replaces it
+// by the one that the Observer returns (run with the race detector).
+func TestObserve_ContextIsUsedOnOtherGoroutines(t *testing.T) {
+	type key struct{}
+	var using sync.WaitGroup
+	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		using.Go(func() {
+			for range 100 {
+				llmhttp.Warn(ctx, "used", errors.New("by an Observer"))
+				llmhttp.ClientLeft(ctx)
+				runtime.Gosched()
+			}
+		})
+		return context.WithValue(ctx, key{}, "v"), llmhttp.Observation{}
+	}}})
+	for range 5 {
+		assert.Equal(t, 200, s.do("GET", "/v1/models", "").StatusCode)
 	}
-	h := llmhttp.NewHandler(textBackend("a"), keysFor(testKey()), &llmhttp.Options{
-		Observe: observe, Logger: slog.New(slog.DiscardHandler),
-	})
-	for range 20 {
-		serve(h, httptest.NewRecorder(), chatBody)
-	}
-	wg.Wait()
+	using.Wait()
 }

@@ -102,19 +102,25 @@ type replyFacts struct {
 func bindOneShot[Req, Resp any](op *oneShot[Req, Resp], decode func(ctx context.Context, r *http.Request, body []byte) (
 	*Req, func(b []byte, reply *Resp) ([]byte, error), error)) Binding {
 	return op.bind(func(q *request) error {
-		var req *Req
-		var encode func(b []byte, reply *Resp) ([]byte, error)
-		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
-			if req, encode, err = decode(ctx, r, body); err == nil && (req == nil || encode == nil) {
-				err = errNothingDecoded
-			}
-			return err
-		})
+		req, encode, err := decodeBody(q, decode)
 		if err != nil {
 			return err
 		}
 		return op.serve(q, req, encode)
 	})
+}
+
+// decodeBody decodes the request of q. The error is not nil if decode, which belongs to a Protocol,
+// returns a nil value without an error.
+func decodeBody[Req, Reply any](q *request, decode func(ctx context.Context, r *http.Request, body []byte) (
+	*Req, func(b []byte, reply Reply) ([]byte, error), error)) (req *Req, encode func(b []byte, reply Reply) ([]byte, error), err error) {
+	err = q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+		if req, encode, err = decode(ctx, r, body); err == nil && (req == nil || encode == nil) {
+			err = errNothingDecoded
+		}
+		return err
+	})
+	return req, encode, err
 }
 
 // serve reserves what the request needs, calls the Backend, settles and replies.

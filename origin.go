@@ -155,7 +155,7 @@ func isLoopback(name string) bool {
 // checkOrigin refuses a request that may come from a web page which is not trusted, unless
 // it has presented a secret that was needed to get key.
 func (q *request) checkOrigin(key *Key, secret string) error {
-	problem := q.h.origins.check(q.r, q.cred.secret != "")
+	problem := q.h.origins.check(q.r, q.cred.get() != "")
 	if problem == originAllowed || secret != Anonymous && q.h.anonymous.needsSecret(q.client.Context(), q.h.keys, key) {
 		return nil
 	}

@@ -10,10 +10,6 @@ import (
 	"github.com/llmhttp/llmhttp/internal/exchange"
 )
 
-// maxDeltaText is how many bytes of text one event may have. Escaped, the text is at most six
-// times as long, and old releases of openai-go read lines of at most 64 KiB.
-const maxDeltaText = 8 << 10
-
 // A chatPipeline makes the reply to a chat from the chunks of the Backend: the orderer puts
 // them in valid order and passes them back to the pipeline, whose encoder appends them to the
 // reply. That of a stream is sent as it is made: the pipeline is its [exchange.Source].

@@ -14,7 +14,7 @@ import (
 )
 
 // The section "Protocols" of the package documentation lists the exported names of
-// protocol.go and binding.go, and the comment of each of the names refers to it.
+// protocol.go, binding.go and sse.go, and the comment of each of the names refers to it.
 func TestDoc_ProtocolsAreListed(t *testing.T) {
 	_, section, ok := strings.Cut(fileDoc(t, "doc.go"), "# Protocols\n")
 	require.True(t, ok)
@@ -23,7 +23,7 @@ func TestDoc_ProtocolsAreListed(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	comments := make(map[string]string)
-	for _, file := range []string{"protocol.go", "binding.go"} {
+	for _, file := range []string{"protocol.go", "binding.go", "sse.go"} {
 		for name, comment := range exportedNames(t, file) {
 			assert.Contains(t, listed, name, file)
 			comments[name] = comment

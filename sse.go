@@ -2,6 +2,11 @@ package llmhttp
 
 import "strconv"
 
+// Streams of chat completions are server-sent events
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html): lines "data: ", each followed
+// by an empty line. An event has one line, because it is JSON, which escapes line breaks; so no
+// text of a Backend can begin an event. Events have no names and no IDs.
+
 // EventStream returns the Framing of server-sent events, with comments that keep a silent
 // stream alive. See "Protocols" in the package documentation.
 func EventStream() Framing {
@@ -10,16 +15,30 @@ func EventStream() Framing {
 	return Framing{ContentType: "text/event-stream; charset=utf-8", KeepAlive: ": keep-alive\n"}
 }
 
+// maxDeltaText is how many bytes of text one event may have, and so one delta of any stream.
+// Escaped, the text is at most six times as long, and old releases of openai-go read lines of at
+// most 64 KiB.
+const maxDeltaText = 8 << 10
+
+// appendEventStart begins an event. JSON on one line and appendEventEnd follow.
+func appendEventStart(b []byte) []byte { return append(b, "data: "...) }
+
+// appendEventEnd ends an event.
+func appendEventEnd(b []byte) []byte { return append(b, "\n\n"...) }
+
+// appendDone appends the event that ends a complete stream. It is not JSON.
+func appendDone(b []byte) []byte { return appendEventEnd(append(appendEventStart(b), "[DONE]"...)) }
+
 // A completionEncoder encodes one stream of chat completions.
 type completionEncoder struct {
 	showUsage bool   // the client asked for a chunk with the usage
-	head      []byte // "data: {" and the members with which each chunk begins
+	head      []byte // the beginning of each event: the members that all chunks have
 }
 
 func (*completionEncoder) Framing() Framing { return EventStream() }
 
 func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
-	h := append(make([]byte, 0, 160), `data: {"id":`...)
+	h := append(appendEventStart(make([]byte, 0, 160)), `{"id":`...)
 	h = appendString(h, completionID(s.ID))
 	h = append(h, `,"object":"`+objectChunk+`","created":`...)
 	h = strconv.AppendInt(h, s.Created, 10)
@@ -58,7 +77,7 @@ func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 	if err == nil && len(c.Extra) > 0 {
 		b, err = chatChunkJSON.AppendExtra(b, c)
 	}
-	return append(b, "}\n\n"...), err
+	return appendEventEnd(append(b, '}')), err
 }
 
 // appendDelta is like deltaJSON.Append, and faster for a delta that has only content
@@ -95,13 +114,12 @@ func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, 
 		if b, err = chatChunkJSON.AppendExtra(b, &ChatChunk{Extra: extra}); err != nil {
 			return b, err
 		}
-		b = append(b, "}\n\n"...)
+		b = appendEventEnd(append(b, '}'))
 	}
-	return append(b, "data: [DONE]\n\n"...), nil
+	return appendDone(b), nil
 }
 
 func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
-	b = append(b, "data: "...)
-	b, _ = chatCompletions{}.AppendError(b, e, "")
-	return append(b, "\n\n"...)
+	b, _ = chatCompletions{}.AppendError(appendEventStart(b), e, "")
+	return appendEventEnd(b)
 }

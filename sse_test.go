@@ -17,7 +17,23 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// These tests check the format of streams.
+// These tests check streams of chat completions, event by event. framing_test.go tests the
+// Framing of any format.
+
+func TestEventStream_Framing(t *testing.T) {
+	assert.Equal(t, llmhttp.Framing{ContentType: "text/event-stream; charset=utf-8", KeepAlive: ": keep-alive\n"}, llmhttp.EventStream())
+}
+
+// A text of the largest size has one event, which clients with a limit on lines can read.
+func TestEventStream_LinesAreBounded(t *testing.T) {
+	r := streamChat(t, textBackend(strings.Repeat("\x01", 20<<10)), chatParams{})
+	longest := 0
+	for line := range strings.Lines(r.raw) {
+		longest = max(longest, len(line))
+	}
+	assert.Less(t, longest, 64<<10)
+	assert.Equal(t, 3, strings.Count(r.raw, `{"content":"`), "events with text")
+}
 
 func TestEventStream_LastChunkOfAChoiceHasNullContentAndReason(t *testing.T) {
 	r := streamChat(t, jsonBackend(t, `{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}`), chatParams{})

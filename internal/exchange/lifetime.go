@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrClientLeft is why a request ends whose client leaves before it has the whole reply.
@@ -13,9 +14,10 @@ var ErrClientLeft = fmt.Errorf("llmhttp: client left: %w", context.Canceled)
 // A lifetime is the context of a request, which ends with a cause.
 type lifetime struct {
 	clientCtx context.Context // done when the client has left, or when the host cancels it
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	departure departureWait // tells the two apart
+	departure departureWait   // tells the two apart
+
+	current atomic.Pointer[endable] // other goroutines may use it while SetContext replaces it
+	first   endable                 // the storage of the first one
 
 	mu                sync.Mutex              // guards the fields below
 	reason            error                   // that stop was called with
@@ -24,28 +26,36 @@ type lifetime struct {
 	cancelAfterClient context.CancelCauseFunc // of afterClient
 }
 
+// An endable is a context with the function that ends it.
+type endable struct {
+	context.Context
+	end context.CancelCauseFunc
+}
+
 func (l *lifetime) start(client context.Context) {
 	l.clientCtx = client
-	l.ctx, l.cancel = context.WithCancelCause(client)
+	l.first.Context, l.first.end = context.WithCancelCause(client)
+	l.current.Store(&l.first)
 }
 
 // Context returns the context of the request. It ends when the request does, and its cause
 // tells why.
-func (x *Exchange) Context() context.Context { return x.life.ctx }
+func (x *Exchange) Context() context.Context { return x.life.current.Load().Context }
 
 // SetContext replaces the context by one that derives from ctx, which derives from the
-// present one. The goroutine of ServeHTTP calls it, before it calls BeginCall.
+// present one. The goroutine of ServeHTTP calls it, before it calls BeginCall. Others may use the
+// present one meanwhile.
 func (x *Exchange) SetContext(ctx context.Context) {
 	l := &x.life
-	if ctx == l.ctx {
+	outer := l.current.Load()
+	if ctx == outer.Context {
 		return
 	}
-	outer := l.cancel
 	inner, cancel := context.WithCancelCause(ctx)
-	l.ctx, l.cancel = inner, func(cause error) {
+	l.current.Store(&endable{inner, func(cause error) {
 		cancel(cause)
-		outer(cause)
-	}
+		outer.end(cause)
+	}})
 }
 
 // EndContext ends the context before ServeHTTP returns, on its goroutine. The ResponseWriter
@@ -57,7 +67,7 @@ func (x *Exchange) EndContext() {
 
 // end ends the context with err, also for what goes on after the client has left.
 func (l *lifetime) end(err error) {
-	l.cancel(err)
+	l.current.Load().end(err)
 	if err == ErrClientLeft {
 		return
 	}
@@ -77,7 +87,7 @@ func (l *lifetime) stop(reason error) {
 		l.reason = reason
 	}
 	l.mu.Unlock()
-	l.cancel(reason)
+	l.current.Load().end(reason)
 }
 
 // Cause returns why the request has ended, or nil if it has not. While it is not known whether
@@ -85,10 +95,11 @@ func (l *lifetime) stop(reason error) {
 // no lock may be held.
 func (x *Exchange) Cause() error {
 	l := &x.life
-	if l.ctx.Err() == nil {
+	ctx := l.current.Load()
+	if ctx.Err() == nil {
 		return nil
 	}
-	cause := context.Cause(l.ctx)
+	cause := context.Cause(ctx)
 	switch {
 	case l.hasStopped(cause):
 		return cause

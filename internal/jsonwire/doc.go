@@ -20,6 +20,9 @@
 //
 // Values other than structs are described by a [Type]. [Member] returns a field
 // with a Type.
+// [List] and [ListOf] are for arrays of objects. A list of texts and a map need a Type of their
+// own, which bounds their length. There is no kind for a text that has fixed values: the Validate
+// of the struct checks it.
 //
 // [Unmarshal] is strict: it refuses duplicate names, names that differ from those of
 // fields only in case, invalid UTF-8, halves of surrogate pairs and values of the wrong
