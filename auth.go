@@ -86,6 +86,16 @@ type Key struct {
 	// Limits are the limits on the use of the key. The zero Limits set none.
 	Limits Limits
 
+	// Subjects are what else the use of the key counts toward, such as its account and a
+	// team, each with limits of its own, from the narrowest to the widest: see [Subject]. A
+	// request is admitted by the limits of the key and of all of them, or takes nothing
+	// from any. A [KeyManager] does not keep them: a KeyStore that wraps one sets them in a
+	// copy of the Key, as for Data.
+	//
+	// Subjects that Validate refuses are a mistake of the KeyStore: requests get a 500, and
+	// the cause is logged.
+	Subjects []Subject
+
 	// Labels are recorded with each request of the key: see [ValidateLabels]. A
 	// [KeyManager] does not keep them: a KeyStore that wraps one sets them in a copy of the
 	// Key, as for Data.
@@ -117,11 +127,20 @@ func (k *Key) AllowsModel(id string) bool {
 }
 
 // Validate returns an error that names the first field of k whose value is a mistake: those of
-// its Limits, or Labels out of bounds: see [ValidateLabels]. Programs and stores call it when a
-// key is made; a [Handler] does not.
+// its Limits, Subjects out of bounds, or Labels out of bounds: see [Subject] and
+// [ValidateLabels]. Programs and stores call it when a key is made; a [Handler] checks only
+// what identifies the Subjects.
 func (k *Key) Validate() error {
 	if err := ValidateLabels(k.Labels); err != nil {
 		return fmt.Errorf("Key.Labels: %w", err)
+	}
+	if err := checkSubjects(k.Subjects, cmp.Or(k.Account, k.ID)); err != nil {
+		return err
+	}
+	for i := range k.Subjects {
+		if err := k.Subjects[i].Limits.Validate(); err != nil {
+			return fmt.Errorf("Key.Subjects[%d].%w", i, err)
+		}
 	}
 	return k.Limits.Validate()
 }
@@ -274,8 +293,11 @@ func (q *request) authenticate() error {
 	if key.ID == "" || key.Account == "" {
 		key = namedKey(key, secret)
 	}
+	if err := checkSubjects(key.Subjects, key.Account); err != nil {
+		return classify(ClassKeyStore, fmt.Errorf("llmhttp: key %s: %w", key.ID, err))
+	}
 	q.key = key
-	q.record.KeyID, q.record.Account = key.ID, key.Account
+	q.record.KeyID, q.record.Account, q.record.Subjects = key.ID, key.Account, recordedSubjects(key.Subjects)
 	q.log.setKey(key, q.route.binding.scope)
 	q.ledger.open(key, q.route.binding.op)
 	return nil

@@ -66,13 +66,13 @@ func (q *request) reserveChat(req *ChatRequest) error {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
-	if n := q.key.Limits.MaxCompletionTokens; n < 0 {
+	if n := q.ledger.maxCompletionTokens(); n < 0 {
 		return errNoCompletions()
 	} else if n > 0 {
 		limitCompletion(req, n)
 	}
 	prompt := q.countPrompt(req)
-	e := estimate{prompt: prompt, tokens: chatCost(prompt, q.h.opts.ReserveCompletion, req, &q.key.Limits)}
+	e := estimate{prompt: prompt, tokens: q.ledger.chatCost(prompt, q.h.opts.ReserveCompletion, req)}
 	e.minTokens = e.tokens
 	if _, ok := req.TokenLimit(); !ok {
 		e.minTokens = prompt
@@ -101,7 +101,7 @@ func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
 	if req != nil {
 		p.order.choiceLimit = req.Choices()
 	}
-	if n := q.key.Limits.MaxCompletionTokens; n > 0 {
+	if n := q.ledger.maxCompletionTokens(); n > 0 {
 		p.order.maxBytes = maxCompletionBytes(n)
 	}
 	if q.streamed = !f.Whole; q.streamed {
@@ -113,9 +113,9 @@ func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
 
 // chatCost returns the number of tokens to reserve for a chat: its prompt, and
 // the limit of each choice. A choice without a limit gets reserve, as far as the
-// limits of the key can ever allow it: what it uses beyond that is taken when the
+// limits of the subjects can ever allow it: what it uses beyond that is taken when the
 // request is settled.
-func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
+func (l *ledger) chatCost(prompt, reserve int, r *ChatRequest) int {
 	limit, ok := r.TokenLimit()
 	if !ok {
 		limit = reserve
@@ -127,22 +127,16 @@ func chatCost(prompt, reserve int, r *ChatRequest, l *Limits) int {
 	if ok {
 		return cost
 	}
-	if l.Tokens.N != 0 {
-		cost = min(cost, l.Tokens.WithDefaults().Burst)
-	}
-	if l.Quota.Tokens != 0 {
-		cost = min(cost, l.Quota.Tokens)
-	}
-	return max(cost, prompt)
+	return max(l.reservable(cost), prompt)
 }
 
-// errNoCompletions returns the error for a key whose Limits.MaxCompletionTokens permits none.
+// errNoCompletions returns the error for a request whose Limits.MaxCompletionTokens permit none.
 func errNoCompletions() *Error {
 	return Errorf(http.StatusForbidden, "completions_not_permitted", "Your API key does not permit completions.")
 }
 
 // limitCompletion sets the limits on the tokens of a choice to at most limit, which is
-// Limits.MaxCompletionTokens.
+// that of ledger.maxCompletionTokens.
 func limitCompletion(r *ChatRequest, limit int) {
 	for _, n := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
 		if n != nil {

@@ -213,8 +213,8 @@ func decodeImages(ctx context.Context, _ *http.Request, body []byte) (*ImageRequ
 
 // countImagePrompt counts the tokens of a prompt, which only limits need: there is no
 // estimate of the usage of images.
-func countImagePrompt(c *tokenEstimator, k *Key, r *ImageRequest) int {
-	if !k.limitsTokens() {
+func countImagePrompt(c *tokenEstimator, limited bool, r *ImageRequest) int {
+	if !limited {
 		return 0
 	}
 	return c.image(r)

@@ -31,7 +31,6 @@ type ledger struct {
 	slots       slots
 	expected    estimate // that reserve was last called with
 	reservation tokenReservation
-	quota       quotaReservation
 	settleCtx   detachedContext // for the Limiter and the store after the request; see settleContext
 
 	asked      bool // the Limiter was asked for levels
@@ -62,6 +61,7 @@ type limitedSubject struct {
 	id     SubjectID
 	limits *Limits
 	states limitStates
+	quota  quotaReservation
 }
 
 // A tokenReservation is what reserve has taken from buckets of the Limiter.
@@ -84,6 +84,40 @@ type estimate struct {
 func (l *ledger) open(k *Key, op *operation) {
 	l.key, l.op = k, op
 	l.subjects = append(l.subjectsStorage[:0], limitedSubject{id: SubjectID{KindKey, k.ID}, limits: &k.Limits})
+	for i := range k.Subjects {
+		l.subjects = append(l.subjects, limitedSubject{id: k.Subjects[i].ID, limits: &k.Subjects[i].Limits})
+	}
+}
+
+// limitsTokens reports whether a subject has a limit that counts tokens.
+func (l *ledger) limitsTokens() bool {
+	return slices.ContainsFunc(l.subjects, func(s limitedSubject) bool { return s.limits.Tokens.N != 0 || s.limits.Quota.isSet() })
+}
+
+// maxCompletionTokens returns the smallest Limits.MaxCompletionTokens of the subjects: zero if
+// none has one, and a negative number if one permits none.
+func (l *ledger) maxCompletionTokens() (most int) {
+	for i := range l.subjects {
+		if n := l.subjects[i].limits.MaxCompletionTokens; n != 0 && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
+}
+
+// reservable returns the number of tokens up to n that the limits of the subjects can ever allow
+// a request.
+func (l *ledger) reservable(n int) int {
+	for i := range l.subjects {
+		limits := l.subjects[i].limits
+		if limits.Tokens.N != 0 {
+			n = min(n, limits.Tokens.WithDefaults().Burst)
+		}
+		if limits.Quota.Tokens != 0 {
+			n = min(n, limits.Quota.Tokens)
+		}
+	}
+	return n
 }
 
 // admit takes the slots, and one request from the bucket of each subject. If it returns an

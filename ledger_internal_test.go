@@ -22,8 +22,7 @@ var (
 func newLedger(t *testing.T, limiter Limiter, ofKey, ofAccount Limits) *ledger {
 	t.Helper()
 	l := &ledger{books: &books{limiter: limiter}, log: &requestLog{logger: slog.New(slog.DiscardHandler), ctx: t.Context(), cred: &credential{secret: "secret-of-a-test"}}}
-	l.open(&Key{ID: "k", Account: "a", Limits: ofKey}, &chatOperation)
-	l.subjects = append(l.subjects, limitedSubject{id: subjectAccount, limits: &ofAccount})
+	l.open(&Key{ID: "k", Account: "a", Limits: ofKey, Subjects: []Subject{{subjectAccount, ofAccount}}}, &chatOperation)
 	return l
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Limits bound the use of a [Key]. A zero field sets no limit, and a negative one permits
+// Limits bound the use of a [Key] or of a [Subject]. A zero field sets no limit, and a negative one permits
 // nothing.
 type Limits struct {
 	// Requests limits requests to all endpoints. Requests that only count tokens have a
@@ -269,9 +269,6 @@ type Level struct {
 	Unknown bool
 }
 
-// limitsTokens reports whether the key has a limit that counts tokens.
-func (k *Key) limitsTokens() bool { return k.Limits.Tokens.N != 0 || k.Limits.Quota.isSet() }
-
 const (
 	codeRateLimit = "rate_limit_exceeded"
 	codeQuota     = "insufficient_quota"
@@ -336,13 +333,14 @@ func errConcurrent(s *Slot) *Error {
 }
 
 // errQuota is the error for a quota that is used up.
-func errQuota() *Error {
-	return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota, please check your plan and billing details.")
+func errQuota(s SubjectID) *Error {
+	return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota%s, please check your plan and billing details.", forSubject(s))
 }
 
 // errQuotaReserved is the error for a quota that is not used up, but reserved.
-func errQuotaReserved() *Error {
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Requests in progress have reserved the rest of your quota. Please try again when one has ended.")
+func errQuotaReserved(s SubjectID) *Error {
+	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+		"Requests in progress have reserved the rest of your quota%s. Please try again when one has ended.", forSubject(s))
 	e.RetryAfter = time.Second
 	return e
 }

@@ -74,9 +74,9 @@ type oneShot[Req, Resp any] struct {
 
 	model     func(req *Req) string
 	describer func(req *Req) describer
-	prompt    func(c *tokenEstimator, k *Key, req *Req) (tokens int)
-	images    func(req *Req) int                  // how many the client asks for; nil if none
-	setRecord func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
+	prompt    func(c *tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
+	images    func(req *Req) int                                           // how many the client asks for; nil if none
+	setRecord func(req *Req, record *UsageRecord)                          // sets what the record has of the request, besides its model; nil if nothing
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
 	prepare func(ctx context.Context, b Forwarder, req *Req) error
@@ -166,7 +166,7 @@ func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
 	if err := q.authorizeModel(op.model(req)); err != nil {
 		return err
 	}
-	prompt := op.prompt(q.tokenEstimator(), q.key, req)
+	prompt := op.prompt(q.tokenEstimator(), q.ledger.limitsTokens(), req)
 	e := estimate{prompt: prompt, tokens: max(prompt, 1), minTokens: max(prompt, 1)}
 	if op.images != nil {
 		e.images = op.images(req)

@@ -5,20 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
 
-// A Quota limits what a key uses in a period: tokens, money or both. The zero
-// Quota sets no limit. A request beyond it fails with the code
+// A Quota limits what a key or another subject uses in a period: tokens, money or
+// both. The zero Quota sets no limit. A request beyond it fails with the code
 // insufficient_quota, which clients do not retry.
 //
-// A Handler compares a Quota with the usage that its UsageStore has recorded for the key, and
-// with what the requests in progress have reserved. So a Quota survives restarts, and the data
-// of a Limiter can be lost. Without Options.Usage, or with a store that cannot sum for the
-// subjects of [KindKey], requests of a key with a Quota get a 500, and the cause is logged.
+// A Handler compares a Quota with the usage that its UsageStore has recorded for the subject in
+// the account of the key, and with what the requests in progress have reserved. So a Quota
+// survives restarts, and the data of a Limiter can be lost. Without Options.Usage, or with a
+// store that cannot sum for subjects of that kind, a Quota is a mistake: requests get a 500,
+// and the cause is logged.
 //
-// The sums of a key are read at most every 5 seconds while
+// The sums of a subject are read at most every 5 seconds while
 // it is used. Meanwhile a Handler counts its own requests and does not see those
 // of other Handlers on the same store: together they can exceed a Quota by what
 // the others serve in that time, or have in progress or in a [UsageBuffer]. A
@@ -71,13 +73,13 @@ func (q Quota) isSet() bool { return q.Tokens != 0 || q.Cost != 0 }
 const day = 24 * time.Hour
 
 const (
-	// quotaTTL is how long the recorded usage of a key is cached.
+	// quotaTTL is how long the recorded usage of a subject is cached.
 	quotaTTL = 5 * time.Second
 
 	// quotaTimeout is how long the store may take to answer a query.
 	quotaTimeout = 2 * time.Second
 
-	// quotaIdle is how long the entry of a key that is not used is kept.
+	// quotaIdle is how long the entry of a subject that is not used is kept.
 	quotaIdle = 5 * time.Minute
 )
 
@@ -103,7 +105,7 @@ func (a amount) reaches(q Quota) bool {
 	return q.Tokens != 0 && a.tokens >= int64(max(q.Tokens, 0)) || q.Cost != 0 && a.cost >= max(q.Cost, 0)
 }
 
-// A quotaCache has what keys have used of their quotas: the sums of the UsageStore,
+// A quotaCache has what subjects have used of their quotas: the sums of the UsageStore,
 // and what this Handler has served or reserved since they were read.
 type quotaCache struct {
 	store UsageStore
@@ -113,29 +115,34 @@ type quotaCache struct {
 	sweepAt int // the len(entries) at which idle entries are removed
 }
 
+// A quotaOwner is whose usage a quota limits: that of a subject in an account.
+type quotaOwner struct {
+	account string
+	subject SubjectID
+}
+
 // A quotaID identifies whose usage counts toward a quota, and from when. It has
 // the start of the period, unless that slides.
 type quotaID struct {
-	account, key string
-	per          time.Duration
-	start        int64 // in Unix microseconds
+	quotaOwner
+	per   time.Duration
+	start int64 // in Unix microseconds
 }
 
-func newQuotaID(k *Key, arrived time.Time) quotaID {
-	q := k.Limits.Quota
+func newQuotaID(o quotaOwner, q Quota, arrived time.Time) quotaID {
 	start := q.Since
 	if q.Per <= 0 {
 		start = q.Start(arrived)
 	}
-	return quotaID{k.Account, k.ID, q.Per, start.UnixMicro()}
+	return quotaID{o, q.Per, start.UnixMicro()}
 }
 
-// A quotaEntry has what counts toward the quota of a key.
+// A quotaEntry has what counts toward the quota of a subject.
 type quotaEntry struct {
 	stored   amount        // what the store reported
 	known    bool          // the store has reported
 	readAt   time.Time     // when the last read of the store began
-	usedAt   time.Time     // when the key was last used
+	usedAt   time.Time     // when the subject was last used
 	reading  chan struct{} // closed when the read in progress ends; nil if there is none
 	err      error         // of the last read
 	recent   amount        // used since the last successful read began
@@ -149,32 +156,43 @@ func (e *quotaEntry) isFresh() bool {
 	return e.known && (e.reading != nil || e.usedAt.Sub(e.readAt) < quotaTTL)
 }
 
-// reserve reserves want for a request of k that has arrived at a time, or minimum if want exceeds
-// what is left of the quota. It returns what it reserved, in place of old, which the request
+// reserve reserves want of the quota q of o for a request that has arrived at a time, or minimum
+// if want exceeds what is left. It returns what it reserved, in place of old, which the request
 // has reserved before. After an error, old is still reserved. If the UsageStore cannot sum for
-// keys, the error wraps errors.ErrUnsupported.
-func (c *quotaCache) reserve(ctx context.Context, k *Key, old quotaReservation, want, minimum amount, arrived time.Time) (quotaReservation, error) {
-	e, err := c.read(ctx, k, arrived)
+// subjects of that kind, the error wraps errors.ErrUnsupported.
+func (c *quotaCache) reserve(ctx context.Context, o quotaOwner, q Quota, old quotaReservation, want, minimum amount, arrived time.Time) (quotaReservation, error) {
+	e, err := c.read(ctx, o, q, arrived)
 	if err != nil {
 		return old, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q, used, reserved := k.Limits.Quota, e.stored.plus(e.recent), e.reserved.minus(old.amount)
+	used, reserved := e.stored.plus(e.recent), e.reserved.minus(old.amount)
 	if used.plus(reserved).plus(want).exceeds(q) {
 		want = minimum
 	}
 	switch {
 	case used.reaches(q), used.plus(want).exceeds(q):
-		return old, errQuota()
+		return old, errQuota(o.subject)
 	case used.plus(reserved).plus(want).exceeds(q):
-		return old, errQuotaReserved()
+		return old, errQuotaReserved(o.subject)
 	}
 	e.reserved = reserved.plus(want)
 	if old.entry == nil {
 		e.requests++
 	}
 	return quotaReservation{e, want}, nil
+}
+
+// giveBack replaces a reservation by old, in whose place reserve has made it.
+func (c *quotaCache) giveBack(r, old quotaReservation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := r.entry
+	e.reserved = e.reserved.minus(r.amount).plus(old.amount)
+	if old.entry == nil {
+		e.requests--
+	}
 }
 
 // settle replaces a reservation by the amount that the request used.
@@ -187,12 +205,12 @@ func (c *quotaCache) settle(r quotaReservation, used amount) {
 	e.recent = e.recent.plus(used)
 }
 
-// read returns the entry of k with what the store has recorded: the sums of the last
+// read returns the entry of o with what the store has recorded: the sums of the last
 // quotaTTL, or older ones if the store does not answer. If the sums are not fresh, one
 // request reads them again. Other requests wait for it only if there are no older sums.
-func (c *quotaCache) read(ctx context.Context, k *Key, arrived time.Time) (*quotaEntry, error) {
+func (c *quotaCache) read(ctx context.Context, o quotaOwner, q Quota, arrived time.Time) (*quotaEntry, error) {
 	c.mu.Lock()
-	e := c.entry(newQuotaID(k, arrived))
+	e := c.entry(newQuotaID(o, q, arrived))
 	if e.isFresh() {
 		c.mu.Unlock()
 		return e, nil
@@ -203,7 +221,7 @@ func (c *quotaCache) read(ctx context.Context, k *Key, arrived time.Time) (*quot
 		e.readAt = e.usedAt
 		recent := e.recent
 		c.mu.Unlock()
-		c.query(ctx, k, e, recent, arrived)
+		c.query(ctx, o, q, e, recent, arrived)
 	} else {
 		c.mu.Unlock()
 		select {
@@ -246,9 +264,9 @@ func (c *quotaCache) sweep(now time.Time) {
 	c.sweepAt = max(64, 2*len(c.entries))
 }
 
-// query asks the store for what k has used and writes it to e. recent is what e.recent was
+// query asks the store for what o has used and writes it to e. recent is what e.recent was
 // before the query: the sums include it.
-func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, recent amount, arrived time.Time) {
+func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaEntry, recent amount, arrived time.Time) {
 	stored, err := amount{}, errGoexit
 	defer func() {
 		if p := recover(); p != nil {
@@ -268,7 +286,7 @@ func (c *quotaCache) query(ctx context.Context, k *Key, e *quotaEntry, recent am
 	// The range ends with a day, of which a store may keep sums. It includes the
 	// records of copies whose clocks are ahead.
 	sums, queryErr := c.store.Query(ctx, UsageQuery{
-		Account: k.Account, Subject: SubjectID{KindKey, k.ID}, From: k.Limits.Quota.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
+		Account: o.account, Subject: o.subject, From: q.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
 	})
 	stored = sumAmounts(sums)
 	err = queryErr
@@ -282,56 +300,96 @@ func sumAmounts(sums []UsageSum) (total amount) {
 	return total
 }
 
-// A quotaReservation is what a request has reserved of the quota of its key.
+// A quotaReservation is what a request has reserved of the quota of a subject.
 type quotaReservation struct {
 	entry  *quotaEntry // nil if nothing is reserved
 	amount amount
 }
 
-// reserveQuota reserves from the quota of the key what the request is expected to use, or
-// minTokens if less is left.
+// reserveQuota reserves from the quotas of all subjects, or of none, what the request is expected
+// to use, or minTokens if less is left.
 func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
-	e, quota := &l.expected, l.key.Limits.Quota
-	if !quota.isSet() || e.tokens == 0 {
+	e := &l.expected
+	if e.tokens == 0 || !slices.ContainsFunc(l.subjects, func(s limitedSubject) bool { return s.limits.Quota.isSet() }) {
 		return nil
 	}
-	switch {
-	case l.store == nil:
-		return classify(ClassInternal, fmt.Errorf("llmhttp: the quota of key %s needs Options.Usage", l.key.ID))
-	case quota.Cost != 0 && l.price == nil:
-		return classify(ClassInternal, fmt.Errorf("llmhttp: the quota of key %s has a Cost, which needs Options.Price", l.key.ID))
+	inMoney, err := l.checkQuotas()
+	if err != nil {
+		return classify(ClassInternal, err)
 	}
-	want, err := l.expect(r, e.tokens)
+	want, err := l.expect(r, e.tokens, inMoney)
 	if err != nil {
 		return classify(ClassInternal, err)
 	}
 	minimum := want
 	if e.minTokens != e.tokens {
-		if minimum, err = l.expect(r, e.minTokens); err != nil {
+		if minimum, err = l.expect(r, e.minTokens, inMoney); err != nil {
 			return classify(ClassInternal, err)
 		}
 	}
-	reserved, err := l.quotas.reserve(ctx, l.key, l.quota, want, minimum, r.Time)
+	replaced := make([]quotaReservation, 0, maxSubjects+1) // on the stack
+	for i := range l.subjects {
+		s := &l.subjects[i]
+		replaced = append(replaced, s.quota)
+		if !s.limits.Quota.isSet() {
+			continue
+		}
+		owner := quotaOwner{l.key.Account, s.id}
+		if s.quota, err = l.quotas.reserve(ctx, owner, s.limits.Quota, s.quota, want, minimum, r.Time); err != nil {
+			l.giveBackQuotas(l.subjects[:i], replaced)
+			return l.quotaError(s, err)
+		}
+	}
+	return nil
+}
+
+// checkQuotas returns an error if a subject has a quota that cannot be enforced. Otherwise
+// it reports whether there is one in money.
+func (l *ledger) checkQuotas() (inMoney bool, err error) {
+	for i := range l.subjects {
+		s, q := &l.subjects[i], &l.subjects[i].limits.Quota
+		switch {
+		case q.isSet() && l.store == nil:
+			return false, fmt.Errorf("llmhttp: the quota of %s %s needs Options.Usage", s.id.Kind, s.id.ID)
+		case q.Cost != 0 && l.price == nil:
+			return false, fmt.Errorf("llmhttp: the quota of %s %s has a Cost, which needs Options.Price", s.id.Kind, s.id.ID)
+		}
+		inMoney = inMoney || q.Cost != 0
+	}
+	return inMoney, nil
+}
+
+// giveBackQuotas replaces the reservations of subjects by those that they have replaced.
+func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []quotaReservation) {
+	for i := range subjects {
+		if s := &subjects[i]; s.limits.Quota.isSet() {
+			l.quotas.giveBack(s.quota, replaced[i])
+			s.quota = replaced[i]
+		}
+	}
+}
+
+// quotaError returns the error of a request for which the quota of s was not reserved because
+// of err, and notes who has refused it.
+func (l *ledger) quotaError(s *limitedSubject, err error) error {
 	switch refusal, told := errors.AsType[*Error](err); {
-	case err == nil:
-		l.quota = reserved
-		return nil
 	case told && refusal != nil && refusal.Status == http.StatusTooManyRequests:
-		l.refused = Refusal{SubjectID{KindKey, l.key.ID}, LimitQuota}
+		l.refused = Refusal{s.id, LimitQuota}
 		return err
 	case told:
 		return classify(ClassUsageStore, err)
 	case errors.Is(err, errors.ErrUnsupported):
-		return classify(ClassUsageStore, fmt.Errorf("llmhttp: the quota of key %s needs a UsageStore that can sum for keys: %v", l.key.ID, err))
+		return classify(ClassUsageStore, fmt.Errorf("llmhttp: the quota of %s %s needs a UsageStore that can sum for each %[1]s: %[3]v", s.id.Kind, s.id.ID, err))
 	}
 	return storeError(ClassUsageStore, err, messageLimits)
 }
 
-// expect returns what the request is expected to use if it uses a number of tokens.
-func (l *ledger) expect(r *UsageRecord, tokens int) (amount, error) {
+// expect returns what the request is expected to use if it uses a number of tokens. Its cost is
+// that of Options.Price if inMoney is set, and otherwise zero.
+func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error) {
 	prompt := min(l.expected.prompt, tokens)
 	units := Units{PromptTokens: int64(prompt), CompletionTokens: int64(tokens - prompt), Images: int64(l.expected.images)}
-	if l.key.Limits.Quota.Cost == 0 {
+	if !inMoney {
 		return amount{tokens: units.Tokens()}, nil
 	}
 	estimated := *r
@@ -353,8 +411,8 @@ func callPrice(price func(*UsageRecord) (Cost, error), r *UsageRecord) (cost Cos
 	return price(r)
 }
 
-// spendQuota ends the reservation. If the request is billable, its usage counts toward the
-// quota, even if the store did not record it.
+// spendQuota ends the reservations. If the request is billable, its usage counts toward the
+// quotas, even if the store did not record it.
 func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 	var spent amount
 	if billable {
@@ -363,10 +421,12 @@ func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 	l.settleQuota(spent)
 }
 
-// settleQuota replaces the reservation by what was spent, if there is one.
+// settleQuota replaces each reservation by what was spent.
 func (l *ledger) settleQuota(spent amount) {
-	if r := l.quota; r.entry != nil {
-		l.quota = quotaReservation{}
-		l.quotas.settle(r, spent)
+	for i := range l.subjects {
+		if r := l.subjects[i].quota; r.entry != nil {
+			l.subjects[i].quota = quotaReservation{}
+			l.quotas.settle(r, spent)
+		}
 	}
 }

@@ -22,7 +22,7 @@ func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 		cache := quotaCache{store: unusedStore{}, entries: make(map[quotaID]*quotaEntry)}
 		want := amount{tokens: 1}
 		reserve := func(key string) quotaReservation {
-			u, err := cache.reserve(t.Context(), &Key{ID: key, Limits: Limits{Quota: Quota{Tokens: 1}}}, quotaReservation{}, want, want, time.Now())
+			u, err := cache.reserve(t.Context(), quotaOwner{"a", SubjectID{KindKey, key}}, Quota{Tokens: 1}, quotaReservation{}, want, want, time.Now())
 			require.NoError(t, err)
 			return u
 		}
@@ -32,7 +32,7 @@ func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		assert.LessOrEqual(t, len(cache.entries), 64)
-		_, err := cache.reserve(t.Context(), &Key{ID: "in progress", Limits: Limits{Quota: Quota{Tokens: 1}}}, quotaReservation{}, want, want, time.Now())
+		_, err := cache.reserve(t.Context(), quotaOwner{"a", SubjectID{KindKey, "in progress"}}, Quota{Tokens: 1}, quotaReservation{}, want, want, time.Now())
 		assert.Error(t, err)
 	})
 }

@@ -159,8 +159,8 @@ func TestQuota_WithoutSumsForKeys(t *testing.T) {
 		store llmhttp.UsageStore
 		cause string
 	}{
-		"a store of accounts":  {new(accountLog), "the quota of key key_1 needs a UsageStore that can sum for keys: no sums for key: "},
-		"a buffer of that one": {llmhttp.NewUsageBuffer(new(accountLog), nil), "the quota of key key_1 needs a UsageStore that can sum for keys: no sums for key: "},
+		"a store of accounts":  {new(accountLog), "the quota of key key_1 needs a UsageStore that can sum for each key: no sums for key: "},
+		"a buffer of that one": {llmhttp.NewUsageBuffer(new(accountLog), nil), "the quota of key key_1 needs a UsageStore that can sum for each key: no sums for key: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,8 @@
 package llmhttp
 
 import (
-	"errors"
+	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -20,18 +21,99 @@ const (
 	KindUser    = "user" // an end user, whom the client names
 )
 
-const maxSubjectKind = 32
-
 // Validate returns an error that names the field unless s has the form of a SubjectID.
-// Programs call it when they make subjects of their own for a [Limiter], a [UsageRecord] or a
-// [UsageQuery]. These do not check it again for each request: they take other kinds for kinds
+// [Key.Validate] calls it for the subjects of a key. Programs call it when they make subjects of
+// their own for a [Limiter], a [UsageRecord] or a [UsageQuery], which take other kinds for kinds
 // of which they know nothing.
 func (s SubjectID) Validate() error {
-	switch {
-	case s.Kind == "" || len(s.Kind) > maxSubjectKind || strings.Trim(s.Kind, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
-		return errors.New("SubjectID.Kind: must be 1 to 32 lower-case letters, digits, hyphens and underscores")
-	case s.ID == "" || !isPlainText(s.ID):
-		return errors.New("SubjectID.ID: must be text without control characters that is not empty")
+	if err := s.check(); err != nil {
+		return fmt.Errorf("SubjectID.%w", err)
 	}
 	return nil
+}
+
+// check returns an error that begins with the name of a field unless s has the form of a
+// SubjectID.
+func (s SubjectID) check() error {
+	switch {
+	case s.Kind == "" || len(s.Kind) > maxSubjectKind || strings.ContainsFunc(s.Kind, isNoKindChar):
+		return fmt.Errorf("Kind: must have 1 to %d lower-case letters, digits, hyphens and underscores", maxSubjectKind)
+	case s.ID == "" || len(s.ID) > maxSubjectID || !isPlainText(s.ID):
+		return fmt.Errorf("ID: must be text of 1 to %d bytes without control characters", maxSubjectID)
+	}
+	return nil
+}
+
+// A Subject is what the use of several keys counts toward together, and its limits. Its ID is
+// that of the key's account, of [KindAccount], or one of a kind that the host defines, such as
+// "team". A key has at most 8, with distinct IDs, and none of [KindKey] or [KindUser]. The ID of
+// a kind that the host defines has 1 to 512 bytes of UTF-8 without control characters.
+//
+// The rates and Concurrent hold for all requests that name the SubjectID, of any account. A
+// Quota counts what the keys of the same account have used for the subject. The Limits should
+// be the same in all keys that name it: a rate is that of the latest request, and requests
+// in progress of another Quota are not seen. Of several MaxCompletionTokens, the smallest
+// holds, and a negative one permits none.
+//
+// A [UsageRecord] lists the subjects of the kinds that the host defines, whether they have
+// limits or not.
+type Subject struct {
+	ID     SubjectID
+	Limits Limits // the zero Limits set none
+}
+
+// The bounds of the subjects of a key.
+const (
+	maxSubjects    = 8
+	maxSubjectKind = 32
+	maxSubjectID   = 512
+)
+
+// checkSubjects returns an error that names the first of the subjects of a key of account that
+// is not one.
+func checkSubjects(subjects []Subject, account string) error {
+	if len(subjects) > maxSubjects {
+		return fmt.Errorf("Key.Subjects: has %d elements; the maximum is %d", len(subjects), maxSubjects)
+	}
+	for i := range subjects {
+		if err := checkSubject(subjects[i].ID, account); err != nil {
+			return fmt.Errorf("Key.Subjects[%d].ID.%w", i, err)
+		}
+		if slices.ContainsFunc(subjects[:i], func(s Subject) bool { return s.ID == subjects[i].ID }) {
+			return fmt.Errorf("Key.Subjects[%d].ID: the %s %q is listed twice", i, subjects[i].ID.Kind, subjects[i].ID.ID)
+		}
+	}
+	return nil
+}
+
+// checkSubject returns an error that begins with the name of the field of id that is a mistake.
+func checkSubject(id SubjectID, account string) error {
+	switch {
+	case id.Kind == KindAccount:
+		if id.ID == "" || id.ID != account {
+			return fmt.Errorf("ID: is %q, and the account of the key is %q", id.ID, account)
+		}
+		return nil
+	case id.Kind == KindKey:
+		return fmt.Errorf("Kind: is %q; the limits of the key are Key.Limits", id.Kind)
+	case id.Kind == KindUser:
+		return fmt.Errorf("Kind: is %q; end users are no subjects of a key", id.Kind)
+	}
+	return id.check()
+}
+
+// isNoKindChar reports whether c cannot be in the Kind of a subject.
+func isNoKindChar(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_'
+}
+
+// recordedSubjects returns those of subjects that a UsageRecord lists: all but the account,
+// which it has anyway.
+func recordedSubjects(subjects []Subject) (ids []SubjectID) {
+	for i := range subjects {
+		if id := subjects[i].ID; id.Kind != KindAccount {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

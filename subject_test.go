@@ -10,8 +10,8 @@ import (
 )
 
 func TestSubjectID_Validate(t *testing.T) {
-	const kind = "SubjectID.Kind: must be 1 to 32 lower-case letters, digits, hyphens and underscores"
-	const id = "SubjectID.ID: must be text without control characters that is not empty"
+	const kind = "SubjectID.Kind: must have 1 to 32 lower-case letters, digits, hyphens and underscores"
+	const id = "SubjectID.ID: must be text of 1 to 512 bytes without control characters"
 	for _, tt := range []struct {
 		subject llmhttp.SubjectID
 		want    string

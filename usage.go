@@ -303,56 +303,87 @@ type subscriptionReply struct {
 	TokenLimit      *int64  `json:"hard_limit_tokens,omitempty"`
 }
 
-// serveSubscription serves GET /v1/dashboard/billing/subscription: the quota and the
-// expiry of the key.
+// serveSubscription serves GET /v1/dashboard/billing/subscription: the quotas and the
+// expiry of the key. Of several quotas in money, or in tokens, it tells the one of which the
+// least is left.
 func serveSubscription(q *request) error {
 	q.ledger.commit()
-	quota := q.key.Limits.Quota
-	limit := amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)}
-	if q.h.opts.Usage != nil && quota.isSet() {
-		other, err := otherUsage(q)
-		if err != nil {
+	p := newQuotaReport(q)
+	if q.h.opts.Usage != nil && len(p.quotas) > 0 {
+		if err := p.addOtherUsage(q); err != nil {
 			return err
 		}
-		limit = limit.plus(other)
 	}
-	dollars := limit.cost.Float64()
-	if quota.Cost == 0 {
-		dollars = unlimitedDollars
+	reply := subscriptionReply{Object: "billing_subscription", HasPayment: p.monthly}
+	dollars := float64(unlimitedDollars)
+	for i, q := range p.quotas {
+		limit := p.limits[i]
+		if q.Tokens != 0 && (reply.TokenLimit == nil || limit.tokens < *reply.TokenLimit) {
+			reply.TokenLimit = &limit.tokens
+		}
+		if left := limit.cost.Float64(); q.Cost != 0 && left < dollars {
+			dollars = left
+		}
 	}
-	reply := subscriptionReply{Object: "billing_subscription", HasPayment: quota.Per == 0, SoftLimit: dollars, HardLimit: dollars, SystemHardLimit: dollars}
-	if quota.Tokens != 0 {
-		reply.TokenLimit = &limit.tokens
-	}
+	reply.SoftLimit, reply.HardLimit, reply.SystemHardLimit = dollars, dollars, dollars
 	if !q.key.Expires.IsZero() {
 		reply.AccessUntil = q.key.Expires.Unix()
 	}
 	return q.replyJSON(&reply)
 }
 
-// otherUsage returns what the usage endpoint reports for the days that clients ask
-// about, without what counts toward the quota of the key. The difference is that of
-// periods, and the usage of other keys of the account.
-func otherUsage(q *request) (amount, error) {
+// A quotaReport has what the subscription endpoint tells about the quotas of a key and of its
+// subjects.
+type quotaReport struct {
+	monthly  bool // all quotas are by calendar month
+	subjects []SubjectID
+	quotas   []Quota
+	limits   []amount // of each quota; negative ones are zero
+}
+
+func newQuotaReport(q *request) *quotaReport {
+	p := &quotaReport{monthly: true}
+	for i := range q.ledger.subjects {
+		s := &q.ledger.subjects[i]
+		quota := s.limits.Quota
+		p.monthly = p.monthly && quota.Per == 0
+		if quota.isSet() {
+			p.subjects, p.quotas = append(p.subjects, s.id), append(p.quotas, quota)
+			p.limits = append(p.limits, amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)})
+		}
+	}
+	return p
+}
+
+// addOtherUsage adds to each limit what the usage endpoint reports for the days that clients ask
+// about, without what counts toward the quota. The difference is that of periods, and the
+// usage of other keys of the account.
+func (p *quotaReport) addOtherUsage(q *request) error {
 	now := q.record.Time.UTC()
 	tomorrow := now.Truncate(day).Add(day)
 	reported := UsageQuery{Account: q.key.Account, From: tomorrow.Add(-defaultDays * day), To: tomorrow}
-	if q.key.Limits.Quota.Per == 0 {
+	if p.monthly {
 		reported.From = time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
 	}
-	counted := UsageQuery{Account: q.key.Account, Subject: SubjectID{KindKey, q.key.ID}, From: q.key.Limits.Quota.Start(now), To: tomorrow}
 	store := q.h.opts.Usage
-	return askUsageStore(q, func(ctx context.Context) (other amount, err error) {
+	_, err := askUsageStore(q, func(ctx context.Context) (struct{}, error) {
 		all, err := store.Query(ctx, reported)
 		if err != nil {
-			return other, err
+			return struct{}{}, err
 		}
-		own, err := store.Query(ctx, counted)
-		if errors.Is(err, errors.ErrUnsupported) {
-			return other, nil // requests that count toward the quota fail with an error that tells why
+		for i, s := range p.subjects {
+			own, err := store.Query(ctx, UsageQuery{Account: q.key.Account, Subject: s, From: p.quotas[i].Start(now), To: tomorrow})
+			if errors.Is(err, errors.ErrUnsupported) {
+				continue // requests that count toward the quota fail with an error that tells why
+			}
+			if err != nil {
+				return struct{}{}, err
+			}
+			p.limits[i] = p.limits[i].plus(sumAmounts(all).minus(sumAmounts(own)))
 		}
-		return sumAmounts(all).minus(sumAmounts(own)), err
+		return struct{}{}, nil
 	})
+	return err
 }
 
 // A billingReply is the reply of the usage endpoint.

@@ -119,7 +119,8 @@ func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*manage
 		if err := change(&params); err != nil {
 			return err
 		}
-		if err := params.Limits.Validate(); err != nil {
+		changed := llmhttp.Key{ID: info.ID, Account: params.Account, Limits: params.Limits, Subjects: info.Subjects}
+		if err := changed.Validate(); err != nil {
 			return fmt.Errorf("memory: updating a key: %w", err)
 		}
 		s.applyParams(k, params)

@@ -55,7 +55,8 @@ func NewKeyStore(secrets ...string) *KeyStore {
 // there is another key with the same ID, Add replaces its settings and adds the
 // secret to it. An empty ID becomes "key_" and the first 12 hexadecimal digits of
 // the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
-// the zero Key. The Data of key is not kept.
+// the zero Key. The Labels and the Data of key are not kept; its Subjects are, and no other
+// method changes them.
 //
 // Add panics if secret is empty or if Key.Validate returns an error. No request can
 // present an empty secret, so it is a mistake such as an environment variable that is
@@ -134,6 +135,7 @@ func (s *KeyStore) addKey(info manage.KeyInfo, hash secretHash) *managedKey {
 func (s *KeyStore) applyParams(k *managedKey, p manage.KeyParams) {
 	k.info.Key = llmhttp.Key{
 		ID: k.info.ID, Account: cmp.Or(p.Account, k.info.ID), Scopes: slices.Clone(p.Scopes), Models: slices.Clone(p.Models), Expires: p.Expires, Limits: p.Limits,
+		Subjects: slices.Clone(k.info.Subjects),
 	}
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {
@@ -169,7 +171,7 @@ func (s *KeyStore) removeSecret(hash secretHash) {
 // copyInfo returns a KeyInfo that shares no memory with k.
 func (k *managedKey) copyInfo() manage.KeyInfo {
 	info := k.info
-	info.Scopes, info.Models = slices.Clone(info.Scopes), slices.Clone(info.Models)
+	info.Scopes, info.Models, info.Subjects = slices.Clone(info.Scopes), slices.Clone(info.Models), slices.Clone(info.Subjects)
 	if used := k.usedAt.Load(); used != 0 {
 		info.LastUsed = time.Unix(0, used)
 	}
