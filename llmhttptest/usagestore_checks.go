@@ -449,6 +449,31 @@ func checkUsageOfSubjects(t testing.TB, s usageTest) {
 		q.Subject.ID = id
 		s.wantSumsOf(t, q, records[:4])
 	}
+	checkNamesOfSubjects(t, s)
+}
+
+// checkNamesOfSubjects records teams with unusual names, some of them twice in a record, on two
+// days of which queries select parts.
+func checkNamesOfSubjects(t testing.TB, s usageTest) {
+	if !s.supportsSubjects(t, "team") {
+		return
+	}
+	ids := append(trickyNames(), "a", "b", `a"},{"kind":"team","id":"b`)
+	var records []llmhttp.UsageRecord
+	for i, id := range ids {
+		r := s.newRecord(noon.Add(time.Duration(i%30)*time.Hour), "m", i+1, 0)
+		team := llmhttp.SubjectID{Kind: "team", ID: id}
+		r.Subjects = []llmhttp.SubjectID{team, {Kind: "group", ID: id}, team, {Kind: "team", ID: "of all"}}
+		records = append(records, r)
+	}
+	s.mustRecord(t, records...)
+	s.mustRecord(t, records...)
+	for _, id := range append(ids, "of all", "of", unique("team")) {
+		q := llmhttp.UsageQuery{Subject: llmhttp.SubjectID{Kind: "team", ID: id}, From: noon.Add(-day), To: noon.Add(3 * day), Step: day}
+		s.wantSumsOf(t, q, records)
+		q.From, q.To, q.Step = noon, noon.Add(25*time.Hour), time.Hour
+		s.wantSumsOf(t, q, records)
+	}
 }
 
 func checkUsageCancelled(t testing.TB, s usageTest) {

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,11 +19,11 @@ import (
 
 // A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its
 // methods are safe for concurrent use, and fail only for queries that it does not support. It
-// can sum for subjects of [llmhttp.KindKey] and [llmhttp.KindAccount], and of what records
-// have beside their units and cost it keeps the account, key, model and time.
+// can sum for subjects of all kinds but [llmhttp.KindUser], and of what records have beside
+// their units and cost it keeps the account, key, subjects, model and time.
 //
 // The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
-// When the store is full, it adds up the older half by account, key, model and hour;
+// When the store is full, it adds up the older half by account, key, subjects, model and hour;
 // such an entry has the time at which its hour began. If this leaves the store more than
 // three quarters full, it drops the older half.
 //
@@ -36,8 +37,46 @@ type UsageStore struct {
 	ids      [2]map[uint64]struct{} // hashes of the IDs of stored records: the newer ones, and those before
 }
 
-// A usageSource is the key and the model of entries.
-type usageSource struct{ keyID, model string }
+// A usageSource is the key, the model and the further subjects of entries. subjects is the
+// result of encodeSubjects.
+type usageSource struct{ keyID, model, subjects string }
+
+// encodeSubjects returns subjects as a text: a line break, and then each as appendSubject does.
+// It is empty if there are none.
+func encodeSubjects(subjects []llmhttp.SubjectID) string {
+	if len(subjects) == 0 {
+		return ""
+	}
+	b := []byte{'\n'}
+	for _, s := range subjects {
+		b = appendSubject(b, s)
+	}
+	return string(b)
+}
+
+// appendSubject appends a line for s. A quoted text has no line break, so that a text of several
+// lines contains a line break and this line only if s is one of them.
+func appendSubject(b []byte, s llmhttp.SubjectID) []byte {
+	b = append(strconv.AppendQuote(b, s.Kind), ' ')
+	return append(strconv.AppendQuote(b, s.ID), '\n')
+}
+
+// selects returns a function that reports whether entries of a source count toward subject, or
+// an error if the store cannot tell. The account of the entries is given.
+func selects(subject llmhttp.SubjectID, account string) (func(usageSource) bool, error) {
+	switch {
+	case subject == llmhttp.SubjectID{}:
+		return func(usageSource) bool { return true }, nil
+	case subject.Kind == llmhttp.KindKey:
+		return func(s usageSource) bool { return s.keyID == subject.ID }, nil
+	case subject.Kind == llmhttp.KindAccount:
+		return func(usageSource) bool { return subject.ID == account }, nil
+	case subject.Kind == "", subject.Kind == llmhttp.KindUser:
+		return nil, fmt.Errorf("memory: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
+	}
+	line := encodeSubjects([]llmhttp.SubjectID{subject})
+	return func(s usageSource) bool { return strings.Contains(s.subjects, line) }, nil
+}
 
 // An entry is a UsageSum without a model. It has no pointers, so that the garbage collector
 // does not look at the entries; see the budget "whole 0.5 KB: CPU, of bare" in
@@ -93,11 +132,12 @@ func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 		sources = make(map[usageSource]*[]entry)
 		u.accounts[r.Account] = sources
 	}
-	entries := sources[usageSource{r.KeyID, r.Model}]
+	subjects := encodeSubjects(r.Subjects)
+	entries := sources[usageSource{r.KeyID, r.Model, subjects}]
 	if entries == nil {
 		entries = new([]entry)
 		// r.Model may refer to the memory of a request's body.
-		sources[usageSource{r.KeyID, strings.Clone(r.Model)}] = entries
+		sources[usageSource{r.KeyID, strings.Clone(r.Model), subjects}] = entries
 	}
 	*entries = append(*entries, newEntry(r.Sum()))
 	if u.count++; u.count > maxEntries {
@@ -125,19 +165,15 @@ func (u *UsageStore) addID(id string) bool {
 
 // Query implements [llmhttp.UsageStore].
 func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
-	subject := q.Subject
-	switch {
-	case subject == llmhttp.SubjectID{}, subject.Kind == llmhttp.KindKey:
-	case subject.Kind != llmhttp.KindAccount:
-		return nil, fmt.Errorf("memory: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
-	case subject.ID != q.Account:
-		return nil, nil
+	isSelected, err := selects(q.Subject, q.Account)
+	if err != nil {
+		return nil, err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var periods usageAdder
 	for source, entries := range u.accounts[q.Account] {
-		if subject.Kind == llmhttp.KindKey && source.keyID != subject.ID {
+		if !isSelected(source) {
 			continue
 		}
 		for e := range sumsBetween(*entries, q.From, q.To) {

@@ -40,6 +40,9 @@ type dialect interface {
 	// contain text, whose ASCII letters must be lower-case, in any case.
 	contains(text string, columns ...string) string
 
+	// has returns a condition that a column contains text.
+	has(text, column string) string
+
 	// sum returns an expression for the sum of a column. A sum that overflows
 	// becomes the nearest integer. Above 2^53 it need not be exact.
 	sum(column string) string

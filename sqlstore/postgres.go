@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,6 +101,10 @@ func (postgresDialect) contains(text string, columns ...string) string {
 	return "strpos(lower((" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C"), ` + text + ") > 0"
 }
 
+func (postgresDialect) has(text, column string) string {
+	return "strpos(" + column + ", " + text + ") > 0"
+}
+
 // sum converts the result of the function sum, a numeric, which does not overflow.
 func (postgresDialect) sum(column string) string { return "llmhttp_bigint(sum(" + column + "))" }
 
@@ -113,22 +118,44 @@ func (postgresDialect) unindexed(column string) string { return column }
 // The statement adds to the sums what it has inserted, so that a record whose ID is stored does
 // not count again. A trigger would do the same in PL/pgSQL, with a second copy of the columns.
 func (postgresDialect) addUsage(ctx context.Context, db *sql.DB, records []record) error {
-	_, err := db.ExecContext(ctx, addUsageInPostgres, recordArrays(records)...)
+	statement := addUsageInPostgres
+	if slices.ContainsFunc(records, func(r record) bool { return len(r.subjects) > 0 }) {
+		statement = addUsageOfSubjectsInPostgres
+	}
+	_, err := db.ExecContext(ctx, statement, recordArrays(records)...)
 	return err
 }
 
-var addUsageInPostgres = `
+var (
+	addUsageInPostgres = addUsageStatement("")
+
+	// addUsageOfSubjectsInPostgres also adds to the sums of further subjects.
+	addUsageOfSubjectsInPostgres = addUsageStatement(`
+		UNION ALL
+		SELECT DISTINCT x.kind COLLATE "C", added.account, x.id COLLATE "C"
+		FROM jsonb_to_recordset((CASE subjects WHEN '' THEN '[]' ELSE subjects END)::jsonb) AS x (kind text, id text)
+		WHERE x.kind ~ '` + kindPattern + `' AND x.kind NOT IN ('` + strings.Join(ownKinds, "', '") + `')`)
+)
+
+// addUsageStatement returns the statement of addUsage. further is a part that selects the kinds,
+// accounts and IDs of subjects of a record for which there are sums besides those of its key, of
+// its account and of all.
+func addUsageStatement(further string) string {
+	return `
 	WITH added AS (
 		INSERT INTO llmhttp_usage_records (` + strings.Join(recordColumns, ", ") + `)
 		SELECT * FROM unnest(` + recordArrayTypes() + `)
 		ON CONFLICT DO NOTHING
-		RETURNING account, key_id, ` + dayOfTime + ` AS day, model, part, unpriced, ` + strings.Join(numberColumns, ", ") + `
+		RETURNING account, key_id, subjects, ` + dayOfTime + ` AS day, model, part, unpriced, ` + strings.Join(numberColumns, ", ") + `
 	)
 	INSERT INTO llmhttp_usage_sums AS s (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
 	SELECT u.kind, u.account, u.subject, day, model, count(*) FILTER (WHERE part = 0), count(*) FILTER (WHERE unpriced), ` + columnList(numberColumns, "llmhttp_bigint(sum(%s))") + `
-	FROM added, LATERAL (VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')) AS u (kind, account, subject)
+	FROM added, LATERAL (
+		VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')` + further + `
+	) AS u (kind, account, subject)
 	GROUP BY u.kind, u.account, u.subject, day, model ORDER BY u.kind DESC, u.account, u.subject, day, model
 	ON CONFLICT (` + sumKeyColumns + `) DO UPDATE SET ` + columnList(sumColumns, "%[1]s = llmhttp_bigint(s.%[1]s::numeric + excluded.%[1]s)")
+}
 
 // recordArrayTypes returns the arguments of unnest: an array for each of recordColumns.
 func recordArrayTypes() string {

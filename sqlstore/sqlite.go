@@ -146,6 +146,10 @@ func (sqliteDialect) contains(text string, columns ...string) string {
 	return "instr(lower(" + strings.Join(columns, " || char(10) || ") + "), " + text + ") > 0"
 }
 
+func (sqliteDialect) has(text, column string) string {
+	return "instr(" + column + ", " + text + ") > 0"
+}
+
 // sum uses the function total, which returns a REAL, because the function sum
 // fails if the sum overflows.
 func (sqliteDialect) sum(column string) string { return "CAST(total(" + column + ") AS INTEGER)" }
@@ -202,7 +206,11 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 			continue
 		}
 		day := dayOf(r.time)
-		for _, key := range []sumRow{{sumOfKey, r.account, r.keyID, day, r.model}, {sumOfAccount, r.account, "", day, r.model}, {sumOfAll, "", "", day, r.model}} {
+		keys := []sumRow{{sumOfKey, r.account, r.keyID, day, r.model}, {sumOfAccount, r.account, "", day, r.model}, {sumOfAll, "", "", day, r.model}}
+		for _, s := range r.subjects {
+			keys = append(keys, sumRow{s.Kind, r.account, s.ID, day, r.model})
+		}
+		for _, key := range keys {
 			if sums[key] == nil {
 				sums[key] = new(llmhttp.UsageSum)
 			}

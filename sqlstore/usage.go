@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ type record struct {
 	sum                 llmhttp.UsageSum // its numbers only
 	account, keyID      string           // in their stored forms
 	model               string
+	subjects            []llmhttp.SubjectID // for which there are sums, in their stored forms
 }
 
 // recordTexts are the columns of a record that are texts. Those that are names are stored by
@@ -48,6 +50,7 @@ func newRecord(r *llmhttp.UsageRecord) record {
 	row := record{
 		texts: make([]string, len(recordTexts)), part: int64(r.Part), time: micros(r.Time), estimated: r.Estimated, unpriced: r.Unpriced, sum: r.Sum(),
 		account: storedName(r.Account), keyID: storedName(r.KeyID), model: storedName(r.Model),
+		subjects: summedSubjects(r.Subjects),
 	}
 	for i, text := range recordTexts {
 		if row.texts[i] = text.value(r); text.isName {
@@ -60,7 +63,36 @@ func newRecord(r *llmhttp.UsageRecord) record {
 // id returns the ID of the record in its stored form.
 func (r *record) id() string { return r.texts[0] }
 
-// encodeSubjects encodes subjects as a JSON array, and none as "".
+// ownKinds are the kinds of subjects for which records have columns of their own.
+var ownKinds = []string{sumOfAccount, sumOfKey, llmhttp.KindUser}
+
+// kindPattern is the form of the kinds of subjects for which there are sums.
+const kindPattern = "^[a-z0-9_-]{1,32}$"
+
+var kindRegexp = regexp.MustCompile(kindPattern)
+
+// isFurtherKind reports whether there are sums for the subjects of a kind that records list.
+func isFurtherKind(kind string) bool {
+	return kindRegexp.MatchString(kind) && !slices.Contains(ownKinds, kind)
+}
+
+// storedSubject returns s in its stored form.
+func storedSubject(s llmhttp.SubjectID) llmhttp.SubjectID {
+	return llmhttp.SubjectID{Kind: storedName(s.Kind), ID: storedName(s.ID)}
+}
+
+// summedSubjects returns those of the subjects of a record, once each and in their stored forms,
+// for which there are sums.
+func summedSubjects(subjects []llmhttp.SubjectID) (stored []llmhttp.SubjectID) {
+	for _, s := range subjects {
+		if s = storedSubject(s); isFurtherKind(s.Kind) && !slices.Contains(stored, s) {
+			stored = append(stored, s)
+		}
+	}
+	return stored
+}
+
+// encodeSubjects encodes subjects, in their stored forms, as a JSON array, and none as "".
 func encodeSubjects(subjects []llmhttp.SubjectID) string {
 	if len(subjects) == 0 {
 		return ""
@@ -71,7 +103,7 @@ func encodeSubjects(subjects []llmhttp.SubjectID) string {
 	}
 	list := make([]subject, len(subjects))
 	for i, s := range subjects {
-		list[i] = subject(s)
+		list[i] = subject(storedSubject(s))
 	}
 	return encodeJSON(list)
 }
@@ -144,7 +176,8 @@ func sumNumbers(s *llmhttp.UsageSum) []any {
 	return list
 }
 
-// The kinds of the rows of llmhttp_usage_sums: what has used the sum.
+// The kinds of the rows of llmhttp_usage_sums: what has used the sum. Those of further subjects
+// of records have the kinds of these.
 const (
 	sumOfAll     = ""        // all accounts together
 	sumOfAccount = "account" // llmhttp.KindAccount
@@ -184,7 +217,7 @@ const maxBatch = 5000
 // caller may repeat the call.
 //
 // The texts of records can be any strings. Record stores only the beginning and a hash of one
-// of more than 512 bytes, except for subjects and labels.
+// of more than 512 bytes, except for labels.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].

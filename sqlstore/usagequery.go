@@ -23,11 +23,12 @@ import (
 // If the records of a day that several periods share have been pruned, the
 // whole day counts as used at its beginning.
 //
-// It can sum for subjects of [llmhttp.KindKey] and [llmhttp.KindAccount].
+// It can sum for subjects of all kinds but [llmhttp.KindUser] that have the form of a
+// [llmhttp.SubjectID].
 func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	subject := q.Subject
 	switch {
-	case subject == llmhttp.SubjectID{}, subject.Kind == llmhttp.KindKey:
+	case subject == llmhttp.SubjectID{}, subject.Kind == llmhttp.KindKey, isFurtherKind(subject.Kind):
 	case subject.Kind != llmhttp.KindAccount:
 		return nil, fmt.Errorf("sqlstore: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
 	case subject.ID != q.Account:
@@ -40,7 +41,7 @@ func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 		// Sums and records must be read from the same snapshot.
 		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 		err = inTx(ctx, s.db.read, opts, func(tx *sql.Tx) (err error) {
-			sums, err = newSelection(q).read(ctx, tx)
+			sums, err = newSelection(s.db, q).read(ctx, tx)
 			return err
 		})
 		return sums, err
@@ -51,20 +52,38 @@ func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 	return sums.list(q.From.Location()), nil
 }
 
-// A selection is a query for the rows of an account or of one of its keys.
+// A selection is a query for the rows of an account, or of one of its keys or other subjects.
 type selection struct {
 	llmhttp.UsageQuery
-	ofSums, ofRecords string // conditions on rows of llmhttp_usage_sums and llmhttp_usage_records
-	args              []any  // of both; the first is $3
+	ofSums, ofRecords condition // on rows of llmhttp_usage_sums and llmhttp_usage_records
 }
 
-func newSelection(q llmhttp.UsageQuery) *selection {
-	if q.Subject.Kind != llmhttp.KindKey {
-		return &selection{q, "kind = '" + sumOfAccount + "' AND account = $3 AND subject = ''", "account = $3", []any{storedName(q.Account)}}
+// A condition is one in SQL with its arguments, of which the first is $3.
+type condition struct {
+	sql  string
+	args []any
+}
+
+func newSelection(d dialect, q llmhttp.UsageQuery) *selection {
+	account, subject := storedName(q.Account), storedSubject(q.Subject)
+	switch q.Subject.Kind {
+	case "", llmhttp.KindAccount:
+		return &selection{
+			q, condition{"kind = '" + sumOfAccount + "' AND account = $3 AND subject = ''", []any{account}},
+			condition{"account = $3", []any{account}},
+		}
+	case llmhttp.KindKey:
+		return &selection{
+			q, condition{"kind = '" + sumOfKey + "' AND account = $3 AND subject = $4", []any{account, subject.ID}},
+			condition{"account = $3 AND key_id = $4", []any{account, subject.ID}},
+		}
 	}
+	// A string in JSON has no quotation mark without a backslash before it, so an array contains
+	// the text of an object only if that is an element.
+	element := strings.Trim(encodeSubjects([]llmhttp.SubjectID{q.Subject}), "[]")
 	return &selection{
-		q, "kind = '" + sumOfKey + "' AND account = $3 AND subject = $4", "account = $3 AND key_id = $4",
-		[]any{storedName(q.Account), storedName(q.Subject.ID)},
+		q, condition{"kind = $4 AND account = $3 AND subject = $5", []any{account, subject.Kind, subject.ID}},
+		condition{"account = $3 AND " + d.has("$4", "subjects"), []any{account, element}},
 	}
 }
 
@@ -144,7 +163,7 @@ func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums 
 		return nil
 	}, `
 		SELECT day, model, `+strings.Join(sumColumns, ", ")+`
-		FROM llmhttp_usage_sums WHERE day >= $1 AND day < $2 AND `+q.ofSums+` ORDER BY day`, append([]any{dayOf(from), to}, q.args...)...)
+		FROM llmhttp_usage_sums WHERE day >= $1 AND day < $2 AND `+q.ofSums.sql+` ORDER BY day`, append([]any{dayOf(from), to}, q.ofSums.args...)...)
 	return rest, err
 }
 
@@ -162,7 +181,7 @@ func (q *selection) addRecords(ctx context.Context, tx *sql.Tx, r timeRange, sum
 		return nil
 	}, `
 		SELECT time, model, CASE WHEN part = 0 THEN 1 ELSE 0 END, CASE WHEN unpriced THEN 1 ELSE 0 END, `+strings.Join(numberColumns, ", ")+`
-		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.ofRecords, append([]any{r.from, r.to}, q.args...)...)
+		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.ofRecords.sql, append([]any{r.from, r.to}, q.ofRecords.args...)...)
 }
 
 // isWithinPeriod reports whether the day that begins at m lies within one

@@ -73,9 +73,9 @@ CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records USING brin (tim
 -- Sums of the records by day, which the statements that insert records add to. Pruning records
 -- does not change them.
 CREATE TABLE llmhttp_usage_sums (
-	kind                    text COLLATE "C" NOT NULL, -- what has used it: key, account, or empty for all accounts together
+	kind                    text COLLATE "C" NOT NULL, -- what has used it: key, account, the kind of another subject, or empty for all accounts together
 	account                 text COLLATE "C" NOT NULL, -- empty if kind is empty
-	subject                 text COLLATE "C" NOT NULL, -- the ID of the key; empty for other kinds
+	subject                 text COLLATE "C" NOT NULL, -- the ID of the key or other subject; empty for accounts and for all
 	day                     bigint NOT NULL, -- the time of its first microsecond
 	model                   text COLLATE "C" NOT NULL,
 	requests                bigint NOT NULL,

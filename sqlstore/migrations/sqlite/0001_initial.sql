@@ -75,9 +75,9 @@ CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records (time);
 -- Sums of the records by day, which the statements that insert records add to. Pruning records
 -- does not change them.
 CREATE TABLE llmhttp_usage_sums (
-	kind                    TEXT NOT NULL, -- what has used it: key, account, or empty for all accounts together
+	kind                    TEXT NOT NULL, -- what has used it: key, account, the kind of another subject, or empty for all accounts together
 	account                 TEXT NOT NULL, -- empty if kind is empty
-	subject                 TEXT NOT NULL, -- the ID of the key; empty for other kinds
+	subject                 TEXT NOT NULL, -- the ID of the key or other subject; empty for accounts and for all
 	day                     INTEGER NOT NULL, -- the time of its first microsecond
 	model                   TEXT NOT NULL,
 	requests                INTEGER NOT NULL,
