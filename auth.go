@@ -96,6 +96,18 @@ type Key struct {
 	// the cause is logged.
 	Subjects []Subject
 
+	// PerUser are the limits of each end user on whose behalf requests of the key are made:
+	// see Options.User. They are checked when the body of a request was read, for chats, counts
+	// of their tokens, images and embeddings. The rates and Concurrent of a user hold for all
+	// keys of the account together: see [UserSubject]. So PerUser should be the same in
+	// all keys of an account. The zero Limits set none.
+	//
+	// Requests that name no end user share the limits of one. With a Quota they get a 400,
+	// because a UsageStore, which must be able to sum for [KindUser], does not sum for it.
+	//
+	// A [KeyManager] does not keep PerUser, as it does not keep Subjects.
+	PerUser Limits
+
 	// Labels are recorded with each request of the key: see [ValidateLabels]. A
 	// [KeyManager] does not keep them: a KeyStore that wraps one sets them in a copy of the
 	// Key, as for Data.
@@ -127,7 +139,7 @@ func (k *Key) AllowsModel(id string) bool {
 }
 
 // Validate returns an error that names the first field of k whose value is a mistake: those of
-// its Limits, Subjects out of bounds, or Labels out of bounds: see [Subject] and
+// its Limits or PerUser, Subjects out of bounds, or Labels out of bounds: see [Subject] and
 // [ValidateLabels]. Programs and stores call it when a key is made; a [Handler] checks only
 // what identifies the Subjects.
 func (k *Key) Validate() error {
@@ -136,6 +148,9 @@ func (k *Key) Validate() error {
 	}
 	if err := checkSubjects(k.Subjects, cmp.Or(k.Account, k.ID)); err != nil {
 		return err
+	}
+	if err := k.PerUser.Validate(); err != nil {
+		return fmt.Errorf("Key.PerUser: %w", err)
 	}
 	for i := range k.Subjects {
 		if err := k.Subjects[i].Limits.Validate(); err != nil {

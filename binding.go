@@ -129,7 +129,7 @@ func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []by
 		if err != nil {
 			return err
 		}
-		if err := q.authorizeModel(req.Model); err != nil {
+		if err := q.admitCount(req); err != nil {
 			return err
 		}
 		return serveLookup(q, func(ctx context.Context) (int, error) { return q.countTokens(ctx, req) }, encode)

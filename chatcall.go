@@ -66,6 +66,9 @@ func (q *request) reserveChat(req *ChatRequest) error {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
+	if err := q.admitUser(req.EndUser()); err != nil {
+		return err
+	}
 	if n := q.ledger.maxCompletionTokens(); n < 0 {
 		return errNoCompletions()
 	} else if n > 0 {

@@ -77,6 +77,19 @@ type Options struct {
 	// zero, and keys cannot have a Quota in money.
 	Price func(*UsageRecord) (Cost, error)
 
+	// User returns the end user on whose behalf a request is made, which is recorded and
+	// limited: see Key.PerUser. named is what the client tells: the EndUser of the request,
+	// which may be empty. Any holder of a key can name any user, so a host whose clients are
+	// not its own programs ignores it, and derives the user from r, such as from a header that
+	// only its own proxy sets. Its context is that of the request, for [KeyFrom].
+	//
+	// It is called once, when the body was read and the model is known, for chats, counts of
+	// their tokens, images and embeddings. The client gets an [*Error] that it returns, and
+	// a 500 for other errors. It must be safe for concurrent use, and must not read the
+	// body. A user of more than 128 bytes or with control characters is replaced by "sha256:"
+	// and its SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.
+	User func(r *http.Request, named string) (string, error)
+
 	// UnknownMembers reports whether a request may have a top-level member for which
 	// its format has no field. The Backend gets it in Extra. If the function returns
 	// false, the client gets a 400 that names the member. It is also called for

@@ -178,6 +178,7 @@ var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 	operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
 	model:     func(r *ImageRequest) string { return r.Model },
 	describer: func(r *ImageRequest) describer { return r },
+	user:      (*ImageRequest).EndUser,
 	prompt:    countImagePrompt,
 	images:    (*ImageRequest).Count,
 	prepare:   checkImageSize,

@@ -9,8 +9,8 @@ import (
 
 // A ledger takes what a request uses from the limits of its subjects, and records it.
 //
-// Before the body is read, admit takes a slot and one request. Before the Backend is
-// called, reserve reserves the tokens that the request is expected to use; a Protocol may
+// Before the body is read, admit takes a slot and one request. When it was decoded, admitUser
+// takes the same from the limits of the end user. Before the Backend is called, reserve reserves the tokens that the request is expected to use; a Protocol may
 // have reserved a part of them before: see ReserveChat. When the request ends, settle
 // corrects the reservation to what was used and records the usage.
 //
@@ -62,6 +62,8 @@ type limitedSubject struct {
 	limits *Limits
 	states limitStates
 	quota  quotaReservation
+
+	admitted bool // the request that admit has taken from it may be given back: see refund
 }
 
 // A tokenReservation is what reserve has taken from buckets of the Limiter.
@@ -120,30 +122,43 @@ func (l *ledger) reservable(n int) int {
 	return n
 }
 
-// admit takes the slots, and one request from the bucket of each subject. If it returns an
-// error, it took no request; slots.release gives the slots back.
-func (l *ledger) admit(ctx context.Context) error {
-	if wanted := concurrentSlots(l.subjects); len(wanted) > 0 {
+// admit takes the slots, and one request from the bucket of each subject that is known before
+// the body is read.
+func (l *ledger) admit(ctx context.Context) error { return l.admitSubjects(ctx, l.subjects) }
+
+// admitUser is admit for the end user of the request. It is called before reserve.
+func (l *ledger) admitUser(ctx context.Context, user string) error {
+	l.subjects = slices.Insert(l.subjects, 0, limitedSubject{id: UserSubject(l.key.Account, user), limits: &l.key.PerUser})
+	return l.admitSubjects(ctx, l.subjects[:1])
+}
+
+// admitSubjects takes the slots, and one request from the bucket of each of subjects. If it
+// returns an error, it took no request; slots.release gives the slots back.
+func (l *ledger) admitSubjects(ctx context.Context, subjects []limitedSubject) error {
+	if wanted := concurrentSlots(subjects); len(wanted) > 0 {
 		if err := l.acquireSlots(ctx, wanted); err != nil {
 			return err
 		}
 	}
-	if !slices.ContainsFunc(l.subjects, func(s limitedSubject) bool { return s.limits.Requests.N != 0 }) {
+	if !slices.ContainsFunc(subjects, func(s limitedSubject) bool { return s.limits.Requests.N != 0 }) {
 		return nil
 	}
-	if err := l.take(ctx, l.requestDraws(1)); err != nil {
+	if err := l.take(ctx, l.requestDraws(subjects, 1)); err != nil {
 		return err
 	}
 	l.refundable = true
+	for i := range subjects {
+		subjects[i].admitted = true
+	}
 	return nil
 }
 
-// requestDraws returns the draws that take a number of requests from the bucket of each
-// subject and read its tokens. They are in the storage of the reservation.
-func (l *ledger) requestDraws(requests int64) []Draw {
+// requestDraws returns the draws that take a number of requests from the bucket of each of
+// subjects and read its tokens. They are in the storage of the reservation.
+func (l *ledger) requestDraws(subjects []limitedSubject, requests int64) []Draw {
 	draws := l.reservation.storage[:0]
-	for i := range l.subjects {
-		s := &l.subjects[i]
+	for i := range subjects {
+		s := &subjects[i]
 		bucket, rate := requestLimit(s.limits, l.op.drawsTokenCounts)
 		draws = appendDraw(draws, s.id, bucket, rate, requests)
 		draws = appendDraw(draws, s.id, BucketTokens, s.limits.Tokens, 0)
@@ -186,7 +201,7 @@ func (l *ledger) acquireSlots(ctx context.Context, wanted []Slot) error {
 		l.refused = Refusal{wanted[full].Subject, SlotConcurrent}
 		return errConcurrent(&wanted[full])
 	}
-	l.slots = slots{l.log, release}
+	l.slots.add(l.log, release)
 	return nil
 }
 
@@ -312,6 +327,9 @@ func (l *ledger) refund(ctx context.Context) {
 	var draws []Draw
 	for i := range l.subjects {
 		s := &l.subjects[i]
+		if !s.admitted {
+			continue
+		}
 		bucket, r := requestLimit(s.limits, l.op.drawsTokenCounts)
 		draws = appendDraw(draws, s.id, bucket, r, -1)
 		s.states.requests.refund(r)
@@ -332,7 +350,7 @@ func (l *ledger) readLevels(ctx context.Context) {
 	if len(l.subjects) == 0 || l.asked {
 		return
 	}
-	if draws := l.requestDraws(0); len(draws) > 0 {
+	if draws := l.requestDraws(l.subjects, 0); len(draws) > 0 {
 		l.log.callAndLog("limits are not known", func() error { return l.take(ctx, draws) })
 	}
 }

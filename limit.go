@@ -286,8 +286,11 @@ const maxRetryAfter = 366 * 24 * time.Hour
 // forSubject returns the words that tell whose limit was reached: none for the key of the
 // request, which clients take for granted.
 func forSubject(s SubjectID) string {
-	if s.Kind == KindKey {
+	switch s.Kind {
+	case KindKey:
 		return ""
+	case KindUser:
+		return " for this end user"
 	}
 	return " for your " + s.Kind
 }

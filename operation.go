@@ -73,6 +73,7 @@ type oneShot[Req, Resp any] struct {
 	operation
 
 	model     func(req *Req) string
+	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
 	prompt    func(c *tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
 	images    func(req *Req) int                                           // how many the client asks for; nil if none
@@ -164,6 +165,9 @@ func (op *oneShot[Req, Resp]) serveAdmitted(q *request, req *Req, encode func(b 
 // reserve checks the model, and reserves the tokens of the prompt, and the images.
 func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
 	if err := q.authorizeModel(op.model(req)); err != nil {
+		return err
+	}
+	if err := q.admitUser(op.user(req)); err != nil {
 		return err
 	}
 	prompt := op.prompt(q.tokenEstimator(), q.ledger.limitsTokens(), req)

@@ -335,6 +335,9 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 			continue
 		}
 		owner := quotaOwner{l.key.Account, s.id}
+		if s.id.Kind == KindUser {
+			owner.subject.ID = r.User // as it is recorded
+		}
 		if s.quota, err = l.quotas.reserve(ctx, owner, s.limits.Quota, s.quota, want, minimum, r.Time); err != nil {
 			l.giveBackQuotas(l.subjects[:i], replaced)
 			return l.quotaError(s, err)

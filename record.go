@@ -51,7 +51,7 @@ type UsageRecord struct {
 
 	Account  string
 	KeyID    string
-	User     string      // the end user whom the client names; empty if it names none
+	User     string      // the end user: see Options.User; empty if the client names none
 	Subjects []SubjectID // what else the request counts toward, of kinds that the host defines; each keeps SubjectID.Validate
 	Labels   []Label     // see Key.Labels and AddLabel
 

@@ -52,6 +52,7 @@ type request struct {
 	contentType string       // of the reply to a chat
 	backend     backendCall
 	requested   string // the model that the client asked for; any text
+	userKnown   bool   // admitUser was called
 	notes       requestNotes
 	saveErr     error      // of a ReplySaver whose reply is sent nevertheless
 	leftIn      ErrorClass // of the call that a panic or runtime.Goexit has left; empty if none
@@ -254,6 +255,29 @@ func (q *request) authorizeModel(id string) error {
 // allowsModel reports whether authorizeModel accepts a model.
 func (q *request) allowsModel(id string) bool {
 	return len(id) <= maxModelID && !strings.ContainsFunc(id, unicode.IsControl) && q.key.AllowsModel(id) && !q.cred.isIn(id)
+}
+
+// admitUser finds out who the end user of the request is, whom the client has named, and takes
+// what the limits of each end user require. Calls after the first do nothing.
+func (q *request) admitUser(named string) (err error) {
+	if q.userKnown {
+		return nil
+	}
+	q.userKnown = true
+	if f := q.h.opts.User; f != nil {
+		if named, err = f(q.r.WithContext(q.client.Context()), named); err != nil {
+			return q.client.CauseOr(err)
+		}
+	}
+	q.record.User = recordedUser(named)
+	limits := &q.key.PerUser
+	if *limits == (Limits{}) {
+		return nil
+	}
+	if q.record.User == "" && limits.Quota.isSet() {
+		return errBadRequest("missing_required_parameter", "user", "Missing required parameter: 'user'. Your API key has a quota for each end user.")
+	}
+	return q.askLedger(func() error { return q.ledger.admitUser(q.client.Context(), q.record.User) })
 }
 
 // inCall calls a part of the host, or what uses it. Errors of it that have no class get the

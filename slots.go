@@ -7,6 +7,20 @@ type slots struct {
 	give func() // gives the slots back; nil if there are none
 }
 
+// add adds slots that give gives back.
+func (s *slots) add(log *requestLog, give func()) {
+	s.log = log
+	before := s.give
+	if before == nil {
+		s.give = give
+		return
+	}
+	s.give = func() {
+		defer before() // also if give panics
+		give()
+	}
+}
+
 // release gives the slots back, once.
 func (s *slots) release() {
 	give := s.give

@@ -97,7 +97,7 @@ func checkSubject(id SubjectID, account string) error {
 	case id.Kind == KindKey:
 		return fmt.Errorf("Kind: is %q; the limits of the key are Key.Limits", id.Kind)
 	case id.Kind == KindUser:
-		return fmt.Errorf("Kind: is %q; end users are no subjects of a key", id.Kind)
+		return fmt.Errorf("Kind: is %q; the limits of end users are Key.PerUser", id.Kind)
 	}
 	return id.check()
 }

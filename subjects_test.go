@@ -56,7 +56,7 @@ func TestKey_ValidateSubjects(t *testing.T) {
 		"another account":      {of("account", "other"), `Key.Subjects[1].ID.ID: is "other", and the account of the key is "acme"`},
 		"an account, no ID":    {of("account", ""), `Key.Subjects[1].ID.ID: is "", and the account of the key is "acme"`},
 		"a key":                {of("key", "k"), `Key.Subjects[1].ID.Kind: is "key"; the limits of the key are Key.Limits`},
-		"a user":               {of("user", "u"), `Key.Subjects[1].ID.Kind: is "user"; end users are no subjects of a key`},
+		"a user":               {of("user", "u"), `Key.Subjects[1].ID.Kind: is "user"; the limits of end users are Key.PerUser`},
 		"no kind":              {of("", "x"), "Key.Subjects[1].ID.Kind: must have 1 to 32 lower-case letters, digits, hyphens and underscores"},
 		"a kind in upper case": {of("Team", "x"), "Key.Subjects[1].ID.Kind: must have 1 to 32 lower-case letters, digits, hyphens and underscores"},
 		"a long kind":          {of(strings.Repeat("x", 33), "x"), "Key.Subjects[1].ID.Kind: must have 1 to 32 lower-case letters, digits, hyphens and underscores"},

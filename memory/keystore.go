@@ -55,8 +55,8 @@ func NewKeyStore(secrets ...string) *KeyStore {
 // there is another key with the same ID, Add replaces its settings and adds the
 // secret to it. An empty ID becomes "key_" and the first 12 hexadecimal digits of
 // the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
-// the zero Key. The Labels and the Data of key are not kept; its Subjects are, and no other
-// method changes them.
+// the zero Key. The Labels and the Data of key are not kept; its Subjects and
+// PerUser are, and no other method changes them.
 //
 // Add panics if secret is empty or if Key.Validate returns an error. No request can
 // present an empty secret, so it is a mistake such as an environment variable that is
@@ -135,7 +135,7 @@ func (s *KeyStore) addKey(info manage.KeyInfo, hash secretHash) *managedKey {
 func (s *KeyStore) applyParams(k *managedKey, p manage.KeyParams) {
 	k.info.Key = llmhttp.Key{
 		ID: k.info.ID, Account: cmp.Or(p.Account, k.info.ID), Scopes: slices.Clone(p.Scopes), Models: slices.Clone(p.Models), Expires: p.Expires, Limits: p.Limits,
-		Subjects: slices.Clone(k.info.Subjects),
+		Subjects: slices.Clone(k.info.Subjects), PerUser: k.info.PerUser,
 	}
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {
