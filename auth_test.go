@@ -366,7 +366,7 @@ const promptMarker = "marker-of-the-prompt"
 func promptRequest(path string) string {
 	switch path {
 	case imagesPath:
-		return fmt.Sprintf(`{"model":"m","prompt":%q,"user":%[1]q}`, promptMarker)
+		return fmt.Sprintf(`{"model":"m","prompt":%q,"style":%[1]q}`, promptMarker)
 	case embeddingsPath:
 		return fmt.Sprintf(`{"model":"m","input":[%q]}`, promptMarker)
 	}

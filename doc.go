@@ -26,9 +26,10 @@
 //  2. The route is found by method and path, and the key by the secret that the
 //     request presents. The key must have the scope of the operation.
 //  3. The request is counted as one in progress, and one request is taken from
-//     the limits of the key. If they do not allow it, the reply is 429.
-//  4. The body is read, decoded and validated. The key must allow the model.
-//  5. An estimate of the tokens is reserved. A request that is refused by any of
+//     the limits of the key and of its Subjects. If they do not allow it, the reply is 429.
+//  4. The body is read, decoded and validated. The key must allow the model. The same is
+//     then taken from the limits of the end user, if the key has PerUser.
+//  5. An estimate of the tokens is reserved from the limits of all of them. A request that is refused by any of
 //     the checks so far, this one included, takes nothing from any limit.
 //  6. The Backend is called. Its chunks are put in valid order, encoded and sent.
 //  7. The tokens that were reserved are corrected to those used, and the usage
@@ -80,6 +81,12 @@
 // between the reservation and the usage. That may put a bucket into debt; it must
 // then refill before it admits a request.
 //
+// A request counts toward several subjects: its key, what Key.Subjects lists, such as the
+// account and a team, and the end user whom the client or Options.User names. Each may have
+// limits, and all of them must allow the request. The x-ratelimit headers tell, of each
+// rate, the subject that is nearest to its end. A refusal names the kind of the subject, unless
+// it is the key, and takes nothing from the others.
+//
 // Limits on tokens are therefore inexact in these cases: the prompt is estimated,
 // unless Options.TextTokens counts exactly; a reply without a maximum may be
 // longer than what was reserved; the tokens of images are known only afterwards.
@@ -102,13 +109,13 @@
 // Options.Price returned, and besides prompt_tokens, completion_tokens, total_tokens,
 // requests and images.
 //
-// GET /v1/dashboard/billing/subscription returns the limits of the key's Quota in
-// the legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
+// GET /v1/dashboard/billing/subscription returns the limits of the Quota of the key, or
+// of that of its Subjects of which the least is left, in the legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
 // for Tokens in hard_limit_tokens. The first three are 100000000 if the key has no
 // such limit. Clients compute what is left: they subtract total_usage of the
 // calendar month if has_payment_method is true, and otherwise of the last 100 days.
-// So that the result is right, has_payment_method is true for a Quota by calendar
-// month, and the limits include what the account used in these days and what does
+// So that the result is right, has_payment_method is true if every Quota is by
+// calendar month, and the limits include what the account used in these days and what does
 // not count toward the Quota. access_until is the expiry of the key in Unix seconds,
 // 0 if there is none.
 //

@@ -294,6 +294,30 @@ func TestLimiter_EvictsFullBuckets(t *testing.T) {
 	})
 }
 
+// End users who come and go leave nothing behind, and one in debt is not forgotten.
+func TestLimiter_ManyEndUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = 10_000
+		l := NewLimiter().(*memoryLimiter)
+		limits := Limits{Requests: PerMinute(60), Tokens: PerMinute(1000)}
+		owes := UserSubject("acme", "in debt")
+		require.NoError(t, l.Adjust(t.Context(), Draw{owes, BucketTokens, limits.Tokens, 100_000}))
+		for round := range 50 {
+			for i := range each {
+				id := UserSubject("acme", fmt.Sprint(round, "-", i))
+				_, err := l.Take(t.Context(), Draw{id, BucketRequests, limits.Requests, 1}, Draw{id, BucketTokens, limits.Tokens, 100})
+				require.NoError(t, err)
+			}
+			time.Sleep(evictEvery)
+			synctest.Wait()
+			require.LessOrEqual(t, l.subjects(), 2*each+1)
+		}
+		levels, err := l.Take(t.Context(), Draw{owes, BucketTokens, limits.Tokens, 1})
+		require.NoError(t, err)
+		assert.Equal(t, (100_000-50*1000-1000+1)*time.Minute/1000, levels[0].RetryAfter)
+	})
+}
+
 // A bucket that is not full must not be evicted, because a new bucket is full. It must
 // also survive when the maps that hold it grow and shrink.
 func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {

@@ -269,6 +269,9 @@ func (q *request) admitUser(named string) (err error) {
 			return q.client.CauseOr(err)
 		}
 	}
+	if q.cred.isIn(named) {
+		named = q.cred.redactor().text(named)
+	}
 	q.record.User = recordedUser(named)
 	limits := &q.key.PerUser
 	if *limits == (Limits{}) {

@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -40,6 +41,7 @@ func TestUsers_AreNamed(t *testing.T) {
 		"a number":                  {chatPath, chat + `,"user":5}`, ""},
 		"128 bytes":                 {chatPath, chat + `,"user":"` + strings.Repeat("é", 64) + `"}`, strings.Repeat("é", 64)},
 		"130 bytes":                 {chatPath, chat + `,"user":"` + long + `"}`, "sha256:" + llmhttp.HashSecret(long)},
+		"the API key":               {chatPath, chat + `,"user":"` + testSecret + `"}`, "[redacted]"},
 		"a control character":       {chatPath, chat + `,"user":"a\tb"}`, "sha256:" + llmhttp.HashSecret(control)},
 		"images":                    {imagesPath, `{"model":"m","prompt":"x","user":"ann"}`, "ann"},
 		"embeddings":                {embeddingsPath, `{"model":"m","input":"x","user":"ann"}`, "ann"},
@@ -136,6 +138,35 @@ func TestUsers_Concurrent(t *testing.T) {
 	}
 	go func() { <-entered }()
 	assert.Equal(t, 200, s.chat(asUser("ann")).StatusCode)
+}
+
+// Counts of tokens are taken from a bucket of the end user too, and stored responses once.
+func TestUsers_OtherOperations(t *testing.T) {
+	taken := func(t *testing.T, path, body string) (draws []llmhttp.Draw) {
+		limiter := new(stubLimiter)
+		s := startServer(t, config{
+			keys: perUserKeys(llmhttp.Limits{}, llmhttp.Limits{Requests: noRefill(5)}),
+			opts: llmhttp.Options{Limiter: limiter, Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})}},
+		})
+		r := s.do("POST", path, body)
+		require.Equal(t, 200, r.StatusCode, r.body)
+		var stored struct{ ID string }
+		if path == "/v1/responses" {
+			require.NoError(t, json.Unmarshal([]byte(r.body), &stored))
+			r = s.do("POST", path, strings.TrimSuffix(body, "}")+`,"previous_response_id":"`+stored.ID+`"}`)
+			require.Equal(t, 200, r.StatusCode, r.body)
+		}
+		calls, adjusted := limiter.calls()
+		assert.Empty(t, adjusted)
+		for _, c := range calls {
+			draws = append(draws, c...)
+		}
+		return draws
+	}
+	ann := llmhttp.Draw{Subject: llmhttp.UserSubject("acme", "ann"), Bucket: llmhttp.BucketRequests, Rate: noRefill(5), Amount: 1}
+	assert.Equal(t, []llmhttp.Draw{ann, ann}, taken(t, "/v1/responses", `{"model":"m","input":"Hi","user":"ann"}`))
+	ann.Bucket, ann.Rate.Burst = llmhttp.BucketTokenCounts, 100
+	assert.Equal(t, []llmhttp.Draw{ann}, taken(t, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`))
 }
 
 // A quota of each user needs a store that can sum for users, and a user.

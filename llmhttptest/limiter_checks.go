@@ -27,6 +27,7 @@ var limiterChecks = []check[limiterTest]{
 	{"FrequentCalls", "each call rounds the tokens or the time down, so that frequent calls keep a bucket from refilling.", checkLimiterFrequentCalls},
 	{"RetryAfterSuffices", "RetryAfter or ResetAfter is rounded down, or does not count what the bucket holds.", checkLimiterRetryAfter},
 	{"IdleBucket", "buckets that are not used for some time are evicted before they are full.", checkLimiterIdleBucket},
+	{"ManySubjects", "subjects are forgotten to save memory although their buckets are not full.", checkLimiterManySubjects},
 	{"RateChange", "a new Rate resets or scales the bucket, or is ignored.", checkLimiterRateChange},
 	{"LargeNumbers", "a sum, product or duration overflows.", checkLimiterLargeNumbers},
 	{"Names", "kinds or IDs of subjects or bucket names are ignored, normalised, cut or parsed, or are joined without a safe separator.", checkLimiterNames},

@@ -123,6 +123,30 @@ func checkLimiterIdleBucket(t testing.TB, s limiterTest) {
 	l.wantRemaining(10, debt)
 }
 
+// checkLimiterManySubjects checks that an end user in debt, and one who has taken something, are
+// not forgotten because of many others that come later.
+func checkLimiterManySubjects(t testing.TB, s limiterTest) {
+	newUser := func() llmhttp.SubjectID { return llmhttp.SubjectID{Kind: llmhttp.KindUser, ID: unique("user")} }
+	l, other := s.trackSubject(t, newUser()), s.trackSubject(t, newUser())
+	debt := llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: slowRate(10), Amount: 25}
+	l.checkAdjust(debt)
+	used := llmhttp.Draw{Bucket: llmhttp.BucketTokens, Rate: slowRate(10), Amount: 4}
+	other.mustTake(used)
+	for range 100 {
+		var draws []llmhttp.Draw
+		for range 20 {
+			draws = append(draws, llmhttp.Draw{Subject: newUser(), Bucket: llmhttp.BucketRequests, Rate: llmhttp.PerMinute(60), Amount: 1})
+		}
+		s.takeUntracked(t, draws...)
+		if s.inBubble {
+			time.Sleep(time.Second)
+		}
+	}
+	debt.Amount = 1
+	l.mustRefuse(debt)
+	other.wantRemaining(6, used)
+}
+
 func checkLimiterRateChange(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	d := llmhttp.Draw{Bucket: l.newBucket(), Rate: slowRate(10), Amount: 10}

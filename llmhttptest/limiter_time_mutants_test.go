@@ -3,6 +3,7 @@ package llmhttptest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -236,6 +237,16 @@ var timeMutants = []mutant[limiterTest]{
 	{"taking drops the fraction of a token", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int64) { spend(b, cost); b.held = math.Floor(b.held) }
+	})},
+	{"the oldest of a thousand buckets is forgotten", "ManySubjects", limiterFixture(func(m *tokenMap) {
+		initial := m.initial
+		m.initial = func(r llmhttp.Rate) float64 {
+			if len(m.buckets) >= 1000 {
+				names := slices.Collect(maps.Keys(m.buckets))
+				delete(m.buckets, slices.MinFunc(names, func(a, b string) int { return m.buckets[a].at.Compare(m.buckets[b].at) }))
+			}
+			return initial(r)
+		}
 	})},
 	{"a Take forgives the debt", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		take := m.take

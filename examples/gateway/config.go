@@ -75,6 +75,15 @@ type keyConfig struct {
 	Models     []string        `json:"models"`      // if missing, all; if empty, none
 	Expires    time.Time       `json:"expires"`     // if missing, never
 	Limits     limitsConfig    `json:"limits"`
+	Subjects   []subjectConfig `json:"subjects"`
+	PerUser    limitsConfig    `json:"per_user"` // for each end user; has no quota
+}
+
+// A subjectConfig is an [llmhttp.Subject].
+type subjectConfig struct {
+	Kind   string       `json:"kind"` // "account", or any other such as "team"
+	ID     string       `json:"id"`
+	Limits limitsConfig `json:"limits"`
 }
 
 // A limitsConfig has the [llmhttp.Limits] of a key.

@@ -66,6 +66,23 @@ func TestNewGateway(t *testing.T) {
 }
 
 // Each error names the field, and contains no secrets.
+func TestConfig_Subjects(t *testing.T) {
+	key, err := (&keyConfig{
+		ID: "a", Account: "acme",
+		Subjects: []subjectConfig{
+			{Kind: "team", ID: "search", Limits: limitsConfig{Requests: &rateConfig{N: 9}}},
+			{Kind: "account", ID: "acme", Limits: limitsConfig{Quota: &quotaConfig{Tokens: 1000}}},
+		},
+		PerUser: limitsConfig{Concurrent: 2},
+	}).key("keys[0]")
+	require.NoError(t, err)
+	assert.Equal(t, []llmhttp.Subject{
+		{ID: llmhttp.SubjectID{Kind: "team", ID: "search"}, Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 9}}},
+		{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}, Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}},
+	}, key.Subjects)
+	assert.Equal(t, llmhttp.Limits{Concurrent: 2}, key.PerUser)
+}
+
 func TestConfig_Errors(t *testing.T) {
 	setSecrets(t)
 	t.Setenv("SPACED_KEY", "sk-se cret")
@@ -131,6 +148,10 @@ func TestConfig_Errors(t *testing.T) {
 		{`"burst": 40000`, `"burst": -1`, `: keys[1].limits.tokens.burst: must not be negative`},
 		{`"concurrent": 4`, `"max_completion_tokens": -4`, `: keys[1].limits.max_completion_tokens: must not be negative`},
 		{`"concurrent": 4`, `"concurrent": -4`, `: keys[1].limits.concurrent: must not be negative`},
+		{`"account": "acme"`, `"account": "acme", "per_user": {"quota": {"tokens": 5}}`, `: keys[1].per_user.quota: usage is not summed by end user`},
+		{`"account": "acme"`, `"account": "acme", "per_user": {"concurrent": -1}`, `: keys[1].per_user.concurrent: must not be negative`},
+		{`"account": "acme"`, `"account": "acme", "subjects": [{"kind": "team", "id": "a", "limits": {"requests": {"n": 0}}}]`, `: keys[1].subjects[0].limits.requests.n: must be positive`},
+		{`"account": "acme"`, `"account": "acme", "subjects": [{"kind": "account", "id": "other"}]`, `: keys[1]: Key.Subjects[0].ID.ID: is "other", and the account of the key is "acme"`},
 	} {
 		t.Run(test.want, func(t *testing.T) {
 			require.Equal(t, 1, strings.Count(valid, test.old), test.old)

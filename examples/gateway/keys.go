@@ -79,7 +79,25 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: limits}, nil
+	key := &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: limits}
+	if k.PerUser.Quota != nil {
+		return nil, fmt.Errorf("%s.per_user.quota: usage is not summed by end user", field)
+	}
+	if key.PerUser, err = k.PerUser.limits(field + ".per_user"); err != nil {
+		return nil, err
+	}
+	for i := range k.Subjects {
+		s := &k.Subjects[i]
+		subject := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: s.Kind, ID: s.ID}}
+		if subject.Limits, err = s.Limits.limits(fmt.Sprintf("%s.subjects[%d].limits", field, i)); err != nil {
+			return nil, err
+		}
+		key.Subjects = append(key.Subjects, subject)
+	}
+	if err := key.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return key, nil
 }
 
 func (l *limitsConfig) limits(field string) (limits llmhttp.Limits, err error) {
