@@ -396,6 +396,7 @@ func leakRequests(secret string) map[string][3]string {
 		"key as a model":       {"GET", modelsPath + "/" + secret, ""},
 		"key in the path":      {"GET", "/v1/" + secret + "/models", ""},
 		"key as the path":      {"POST", "/" + secret, "{}"},
+		"key as a user":        {"POST", chatPath, chat + `,"user":"` + secret + `"}`},
 		"key as a date":        {"GET", usagePath + "?start_date=" + secret, ""},
 		"key as a role":        {"POST", chatPath, `{"model":"m","messages":[{"role":"` + secret + `","content":"x"}]}`},
 		"key as a name":        {"POST", chatPath, `{"` + secret + `":1,"` + secret + `":2}`},

@@ -224,7 +224,7 @@ const LimitQuota = "quota"
 // A Refusal tells which limit has refused a request. If several have, it is the one that has
 // to be waited for longest.
 type Refusal struct {
-	Subject SubjectID // whose limit it is
+	Subject SubjectID // whose limit it is; of an end user, the UserSubject
 	Limit   string    // the name of a bucket, such as BucketTokens; SlotConcurrent; or LimitQuota
 }
 

@@ -193,8 +193,8 @@ type LimitInfo struct {
 // the package documentation.
 var ErrResponseStore = errors.New("llmhttp: the store of responses failed")
 
-// ReserveChat checks the model of req and takes from the limits of the key what req is
-// expected to use, as the Handler does when the decode function of [BindChat] has returned.
+// ReserveChat checks the model of req, finds its end user, and takes from the limits of the key,
+// of its Subjects and of the user what req is expected to use, as the Handler does when the decode function of [BindChat] has returned.
 // That function calls it before it does work of which a small request can cause
 // much, such as loading a conversation. req is the request as far as it is known
 // then. Its token limit is lowered to that of the key. The Handler later takes the

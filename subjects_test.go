@@ -98,32 +98,34 @@ func TestSubjects_RatesAreShared(t *testing.T) {
 		"requests of the account": {subject(acme, llmhttp.Limits{Requests: noRefill(2)}),
 			"Rate limit reached for your account on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", llmhttp.Refusal{Subject: acme, Limit: llmhttp.BucketRequests}, "2"},
 		"tokens of the account": {subject(acme, llmhttp.Limits{Tokens: noRefill(29)}),
-			"Rate limit reached for your account on tokens per 8760h0m0s: Limit 29, Used 20, Requested 10. Please try again in 302h4m", llmhttp.Refusal{Subject: acme, Limit: llmhttp.BucketTokens}, "10"},
+			"Rate limit reached for your account on tokens per 8760h0m0s: Limit 29, Used 20, Requested 10. Please try again in 302h4m8.276s.", llmhttp.Refusal{Subject: acme, Limit: llmhttp.BucketTokens}, "10"},
 		"requests of a team": {subject(search, llmhttp.Limits{Requests: noRefill(2)}),
 			"Rate limit reached for your team on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", llmhttp.Refusal{Subject: search, Limit: llmhttp.BucketRequests}, "2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, config{
-				backend: usageBackend(4, 6),
-				keys:    sharingKeys(llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(1000)}, tt.subject),
-				opts:    llmhttp.Options{TextTokens: countWords},
+			synctest.Test(t, func(t *testing.T) {
+				s := startPipeServer(t, config{
+					backend: usageBackend(4, 6),
+					keys:    sharingKeys(llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(1000)}, tt.subject),
+					opts:    llmhttp.Options{TextTokens: countWords},
+				})
+				require.Equal(t, 200, s.chat(chatWith(tenTokens), withSecret("a")).StatusCode)
+				r := s.chat(chatWith(tenTokens), withSecret("b"))
+				require.Equal(t, 200, r.StatusCode)
+				assert.Equal(t, tt.wantHeader, r.Header.Get("X-Ratelimit-Limit-Requests"))
+				for range 3 {
+					r = s.chat(chatWith(tenTokens), withSecret("c"))
+					e := r.checkError(t, 429)
+					assert.Equal(t, "rate_limit_exceeded", e.Code)
+					assert.True(t, strings.HasPrefix(e.Message, tt.wantMessage), e.Message)
+				}
+				assert.Equal(t, tt.wantRefusal, lastSummary(s).Refused)
+				r = s.get(modelsPath, withSecret("c"))
+				if tt.wantRefusal.Limit == llmhttp.BucketTokens { // the refused requests are given back
+					assert.Equal(t, "9", r.Header.Get("X-Ratelimit-Remaining-Requests"))
+					assert.Equal(t, "9", r.Header.Get("X-Ratelimit-Remaining-Tokens"))
+				}
 			})
-			require.Equal(t, 200, s.chat(chatWith(tenTokens), withSecret("a")).StatusCode)
-			r := s.chat(chatWith(tenTokens), withSecret("b"))
-			require.Equal(t, 200, r.StatusCode)
-			assert.Equal(t, tt.wantHeader, r.Header.Get("X-Ratelimit-Limit-Requests"))
-			for range 3 {
-				r = s.chat(chatWith(tenTokens), withSecret("c"))
-				e := r.checkError(t, 429)
-				assert.Equal(t, "rate_limit_exceeded", e.Code)
-				assert.True(t, strings.HasPrefix(e.Message, tt.wantMessage), e.Message)
-			}
-			assert.Equal(t, tt.wantRefusal, lastSummary(s).Refused)
-			r = s.get(modelsPath, withSecret("c"))
-			if tt.wantRefusal.Limit == llmhttp.BucketTokens { // the refused requests are given back
-				assert.Equal(t, "9", r.Header.Get("X-Ratelimit-Remaining-Requests"))
-				assert.Equal(t, "9", r.Header.Get("X-Ratelimit-Remaining-Tokens"))
-			}
 		})
 	}
 }

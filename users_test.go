@@ -62,33 +62,35 @@ func TestUsers_AreNamed(t *testing.T) {
 // Each end user has rates of its own, in every format and with every key of the account. What
 // a user is refused takes nothing from the key.
 func TestUsers_Rates(t *testing.T) {
-	s := startServer(t, config{
-		backend: usageBackend(4, 6),
-		keys:    perUserKeys(llmhttp.Limits{Requests: noRefill(20), Tokens: noRefill(1000)}, llmhttp.Limits{Requests: noRefill(2)}, subject(acme, llmhttp.Limits{Requests: noRefill(100)})),
-		opts:    llmhttp.Options{TextTokens: countWords, Protocols: []llmhttp.Protocol{messages.New(nil)}},
+	synctest.Test(t, func(t *testing.T) {
+		s := startPipeServer(t, config{
+			backend: usageBackend(4, 6),
+			keys:    perUserKeys(llmhttp.Limits{Requests: noRefill(20), Tokens: noRefill(1000)}, llmhttp.Limits{Requests: noRefill(2)}, subject(acme, llmhttp.Limits{Requests: noRefill(100)})),
+			opts:    llmhttp.Options{TextTokens: countWords, Protocols: []llmhttp.Protocol{messages.New(nil)}},
+		})
+		require.Equal(t, 200, s.chat(asUser("ann"), withSecret("a")).StatusCode)
+		const body = `{"model":"m","max_tokens":6,"messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`
+		r := s.do("POST", "/v1/messages", body, withSecret("b"))
+		require.Equal(t, 200, r.StatusCode, r.body)
+		for range 3 {
+			r = s.chat(asUser("ann"), withSecret("a"))
+			e := r.checkError(t, 429)
+			assert.Equal(t, "Rate limit reached for this end user on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", e.Message)
+			assert.Equal(t, "2", r.Header.Get("X-Ratelimit-Limit-Requests"))
+			assert.Equal(t, "0", r.Header.Get("X-Ratelimit-Remaining-Requests"))
+		}
+		assert.Equal(t, llmhttp.Refusal{Subject: llmhttp.UserSubject("acme", "ann"), Limit: llmhttp.BucketRequests}, lastSummary(s).Refused)
+		assert.Equal(t, "ann", lastSummary(s).Record.User)
+		for range 2 {
+			require.Equal(t, 200, s.chat(asUser("bob"), withSecret("a")).StatusCode)
+			require.Equal(t, 200, s.chat(chatBody, withSecret("a")).StatusCode)
+		}
+		s.chat(asUser("bob"), withSecret("a")).checkError(t, 429)
+		s.chat(chatBody, withSecret("a")).checkError(t, 429) // those who name none share the limits
+		r = s.get(modelsPath, withSecret("a"))
+		assert.Equal(t, "20", r.Header.Get("X-Ratelimit-Limit-Requests"))
+		assert.Equal(t, "14", r.Header.Get("X-Ratelimit-Remaining-Requests"), "five chats and the list of models")
 	})
-	require.Equal(t, 200, s.chat(asUser("ann"), withSecret("a")).StatusCode)
-	const body = `{"model":"m","max_tokens":6,"messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`
-	r := s.do("POST", "/v1/messages", body, withSecret("b"))
-	require.Equal(t, 200, r.StatusCode, r.body)
-	for range 3 {
-		r = s.chat(asUser("ann"), withSecret("a"))
-		e := r.checkError(t, 429)
-		assert.Equal(t, "Rate limit reached for this end user on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", e.Message)
-		assert.Equal(t, "2", r.Header.Get("X-Ratelimit-Limit-Requests"))
-		assert.Equal(t, "0", r.Header.Get("X-Ratelimit-Remaining-Requests"))
-	}
-	assert.Equal(t, llmhttp.Refusal{Subject: llmhttp.UserSubject("acme", "ann"), Limit: llmhttp.BucketRequests}, lastSummary(s).Refused)
-	assert.Equal(t, "ann", lastSummary(s).Record.User)
-	for range 2 {
-		require.Equal(t, 200, s.chat(asUser("bob"), withSecret("a")).StatusCode)
-		require.Equal(t, 200, s.chat(chatBody, withSecret("a")).StatusCode)
-	}
-	s.chat(asUser("bob"), withSecret("a")).checkError(t, 429)
-	s.chat(chatBody, withSecret("a")).checkError(t, 429) // those who name none share the limits
-	r = s.get(modelsPath, withSecret("a"))
-	assert.Equal(t, "20", r.Header.Get("X-Ratelimit-Limit-Requests"))
-	assert.Equal(t, "14", r.Header.Get("X-Ratelimit-Remaining-Requests"), "five chats and the list of models")
 }
 
 func TestUsers_Tokens(t *testing.T) {

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,4 +114,32 @@ func TestKeyStore_AddAgain(t *testing.T) {
 	s.Add("sk-b", nil)
 	_, err = s.Key(t.Context(), "x")
 	assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound, "a key without secrets is removed")
+}
+
+// The store keeps the subjects of a key, whatever else changes, but none that are a mistake then.
+func TestKeyStore_Subjects(t *testing.T) {
+	subjects := []llmhttp.Subject{
+		{ID: llmhttp.SubjectID{Kind: "team", ID: "a"}, Limits: llmhttp.Limits{Concurrent: 3}},
+		{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}, Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(5)}},
+	}
+	perUser := llmhttp.Limits{Concurrent: 1}
+	s := memory.NewKeyStore()
+	added := &llmhttp.Key{ID: "k", Account: "acme", Subjects: slices.Clone(subjects), PerUser: perUser}
+	s.Add("sk-test-secret", added)
+	added.Subjects[0].Limits = llmhttp.Limits{}
+	check := func() {
+		t.Helper()
+		k, err := s.Lookup(t.Context(), "sk-test-secret")
+		require.NoError(t, err)
+		assert.Equal(t, subjects, k.Subjects)
+		assert.Equal(t, perUser, k.PerUser)
+	}
+	check()
+	info, err := s.UpdateKey(t.Context(), "k", func(p *manage.KeyParams) error { p.Limits.Concurrent = 9; return nil })
+	require.NoError(t, err)
+	info.Subjects[0].ID.ID = "changed"
+	check()
+	_, err = s.UpdateKey(t.Context(), "k", func(p *manage.KeyParams) error { p.Account = "other"; return nil })
+	assert.ErrorContains(t, err, `Key.Subjects[1].ID.ID: is "acme", and the account of the key is "other"`)
+	check()
 }

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -289,6 +290,41 @@ func TestStore_UnusualNames(t *testing.T) {
 					assert.Equal(t, storedName(name), storedName(sums[0].Model))
 				}
 			}
+		}
+	})
+}
+
+// Sums of further subjects outlast the records, and those of kinds that have other columns are not
+// counted twice.
+func TestStore_SumsOfSubjects(t *testing.T) {
+	team := llmhttp.SubjectID{Kind: "team", ID: "search"}
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		for i := range 3 {
+			with, without := usageRecord(fmt.Sprint("with", i), "acme", "m", noon.Add(time.Duration(i)*day), 1), usageRecord(fmt.Sprint("without", i), "acme", "m", noon, 1)
+			with.Subjects = []llmhttp.SubjectID{team, team, {Kind: llmhttp.KindKey, ID: with.KeyID}, {Kind: llmhttp.KindAccount, ID: "acme"}, {ID: "x"}, {Kind: llmhttp.KindUser, ID: "u"}}
+			mustRecord(t, s, with, without)
+			mustRecord(t, s, with)
+		}
+		count := func(subject llmhttp.SubjectID) int64 {
+			q := allTime("acme")
+			q.Subject = subject
+			return countRequests(mustQuery(t, s, q))
+		}
+		check := func() {
+			t.Helper()
+			assert.EqualValues(t, 3, count(team))
+			assert.EqualValues(t, 6, count(llmhttp.SubjectID{}))
+			assert.EqualValues(t, 6, count(llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}))
+			assert.Zero(t, count(llmhttp.SubjectID{Kind: "team", ID: "sear"}))
+		}
+		check()
+		_, err := s.Prune(t.Context(), noon.Add(10*day))
+		require.NoError(t, err)
+		check()
+		for _, kind := range []string{"", llmhttp.KindUser, "Team"} {
+			_, err := s.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", Subject: llmhttp.SubjectID{Kind: kind, ID: "x"}, From: noon, To: noon.Add(day)})
+			assert.ErrorIs(t, err, errors.ErrUnsupported, kind)
 		}
 	})
 }
