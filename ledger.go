@@ -73,6 +73,14 @@ type tokenReservation struct {
 	storage [2]Draw // the storage of draws, and before that of the draws of admit and readLevels
 }
 
+// newDraws returns an empty list for n draws, in storage if they fit.
+func (r *tokenReservation) newDraws(n int) []Draw {
+	if n <= len(r.storage) {
+		return r.storage[:0]
+	}
+	return make([]Draw, 0, n)
+}
+
 // An estimate is what a request is expected to use.
 type estimate struct {
 	prompt    int // tokens of the prompt
@@ -85,7 +93,11 @@ type estimate struct {
 // subjects.
 func (l *ledger) open(k *Key, op *operation) {
 	l.key, l.op = k, op
-	l.subjects = append(l.subjectsStorage[:0], limitedSubject{id: SubjectID{KindKey, k.ID}, limits: &k.Limits})
+	l.subjects = l.subjectsStorage[:0]
+	if n := len(k.Subjects); n > 0 || k.PerUser != (Limits{}) {
+		l.subjects = make([]limitedSubject, 0, n+2) // with the key and the end user
+	}
+	l.subjects = append(l.subjects, limitedSubject{id: SubjectID{KindKey, k.ID}, limits: &k.Limits})
 	for i := range k.Subjects {
 		l.subjects = append(l.subjects, limitedSubject{id: k.Subjects[i].ID, limits: &k.Subjects[i].Limits})
 	}
@@ -154,9 +166,9 @@ func (l *ledger) admitSubjects(ctx context.Context, subjects []limitedSubject) e
 }
 
 // requestDraws returns the draws that take a number of requests from the bucket of each of
-// subjects and read its tokens. They are in the storage of the reservation.
+// subjects and read its tokens. They may be in the storage of the reservation.
 func (l *ledger) requestDraws(subjects []limitedSubject, requests int64) []Draw {
-	draws := l.reservation.storage[:0]
+	draws := l.reservation.newDraws(2 * len(subjects))
 	for i := range subjects {
 		s := &subjects[i]
 		bucket, rate := requestLimit(s.limits, l.op.drawsTokenCounts)
@@ -219,7 +231,7 @@ func (l *ledger) reserve(ctx context.Context, record *UsageRecord, e estimate) e
 	if err := l.reserveQuota(ctx, record); err != nil {
 		return err
 	}
-	draws := tokenDraws(l.reservation.storage[:0], l.subjects, int64(tokens-l.reservation.tokens))
+	draws := tokenDraws(l.reservation.newDraws(len(l.subjects)), l.subjects, int64(tokens-l.reservation.tokens))
 	if len(draws) == 0 {
 		return nil
 	}
@@ -293,7 +305,7 @@ func refusal(draws []Draw, levels []Level) (refused Refusal, err error) {
 // takeLoad takes one request from BucketRequests for a count of tokens that is about to load
 // something. From then on the request is not refunded.
 func (l *ledger) takeLoad(ctx context.Context) error {
-	draws := l.reservation.storage[:0]
+	draws := l.reservation.newDraws(len(l.subjects))
 	for i := range l.subjects {
 		draws = appendDraw(draws, l.subjects[i].id, BucketRequests, l.subjects[i].limits.Requests, 1)
 	}
