@@ -13,11 +13,6 @@ type describer interface {
 	describe(d *description)
 }
 
-// A describeFunc is a describer.
-type describeFunc func(d *description)
-
-func (f describeFunc) describe(d *description) { f(d) }
-
 // A description is what a decoded request tells for its RequestInfo.
 type description struct {
 	stream bool
