@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"maps"
@@ -15,7 +16,10 @@ import (
 
 // NewLimiter returns a Limiter that keeps its buckets in memory, for a single
 // process. It evicts the buckets of a subject within minutes of all of them being
-// full. Its methods return no errors.
+// full. Clients can name any number of end users, so it keeps about 262,144 subjects of
+// [KindUser]: of more, it forgets those whose buckets would be full first, which are those that
+// have been idle for longest if their rates are the same, and never one in debt. Its methods
+// return no errors.
 func NewLimiter() Limiter { return &memoryLimiter{seed: maphash.MakeSeed()} }
 
 const (
@@ -23,6 +27,10 @@ const (
 
 	// evictEvery is how often a shard evicts its full buckets.
 	evictEvery = time.Minute
+
+	// maxShardUsers is the number of end users above which a shard forgets some. Each has about
+	// 400 bytes.
+	maxShardUsers = 4096
 
 	// never is the RetryAfter of a cost that a bucket can never hold.
 	never = time.Duration(math.MaxInt64)
@@ -40,6 +48,8 @@ type limiterShard struct {
 	mu       sync.Mutex // guards the fields below and the buckets
 	subjects map[SubjectID]subjectBuckets
 	peak     int         // the largest len(subjects) since the map was allocated
+	users    int         // how many of subjects are of KindUser
+	forgetAt int         // the number of users above which evict is to be called at once
 	timer    *time.Timer // calls evict; it runs while there are subjects
 }
 
@@ -195,7 +205,13 @@ func (s *limiterShard) getBucket(buckets *subjectBuckets, d *Draw, now time.Time
 	}
 	if s.subjects == nil {
 		s.subjects = make(map[SubjectID]subjectBuckets)
+		s.forgetAt = maxShardUsers
 		s.timer = time.AfterFunc(evictEvery, s.evict)
+	}
+	if d.Subject.Kind == KindUser && len(buckets.list) == 0 {
+		if s.users++; s.users > s.forgetAt {
+			s.timer.Reset(0) // the call in progress uses the buckets of its subjects
+		}
 	}
 	b := bucket{d.Bucket, r, rate.NewLimiter(refillRate(r), r.Burst)}
 	buckets.add(b)
@@ -205,24 +221,66 @@ func (s *limiterShard) getBucket(buckets *subjectBuckets, d *Draw, now time.Time
 }
 
 // evict removes the subjects whose buckets are all full, because new buckets are
-// the same.
+// the same. If there are too many end users left, it forgets some of them.
 func (s *limiterShard) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(s.subjects, func(_ SubjectID, buckets subjectBuckets) bool {
-		return !slices.ContainsFunc(buckets.list, func(b bucket) bool {
+	s.users = 0
+	maps.DeleteFunc(s.subjects, func(id SubjectID, buckets subjectBuckets) bool {
+		isFull := !slices.ContainsFunc(buckets.list, func(b bucket) bool {
 			return b.tokens.TokensAt(now) < float64(b.rate.Burst)
 		})
+		if !isFull && id.Kind == KindUser {
+			s.users++
+		}
+		return isFull
 	})
+	if s.users > maxShardUsers {
+		s.forgetUsers(s.users-maxShardUsers/4*3, now)
+	}
 	if len(s.subjects) == 0 {
 		s.subjects, s.peak, s.timer = nil, 0, nil
 		return
 	}
-	if len(s.subjects) < s.peak/2 { // a map keeps the memory of deleted entries
+	s.forgetAt = max(maxShardUsers, s.users+maxShardUsers/4) // users in debt may be more
+	if len(s.subjects) < s.peak/2 {                          // a map keeps the memory of deleted entries
 		s.subjects, s.peak = maps.Collect(maps.All(s.subjects)), len(s.subjects)
 	}
 	s.timer.Reset(evictEvery)
+}
+
+// forgetUsers removes n of the end users who owe nothing, those whose buckets would be full first,
+// or all of them if there are fewer. It is called with mu held.
+func (s *limiterShard) forgetUsers(n int, now time.Time) {
+	type candidate struct {
+		id     SubjectID
+		fullIn time.Duration
+	}
+	var candidates []candidate
+	for id, buckets := range s.subjects {
+		if id.Kind != KindUser {
+			continue
+		}
+		if fullIn, owes := buckets.timeToFull(now); !owes {
+			candidates = append(candidates, candidate{id, fullIn})
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.fullIn, b.fullIn) })
+	for _, c := range candidates[:min(n, len(candidates))] {
+		delete(s.subjects, c.id)
+		s.users--
+	}
+}
+
+// timeToFull returns the time until all buckets are full, and reports whether one is in debt.
+func (sb *subjectBuckets) timeToFull(now time.Time) (wait time.Duration, owes bool) {
+	for i := range sb.list {
+		b := &sb.list[i]
+		tokens := b.tokens.TokensAt(now)
+		wait, owes = max(wait, b.timeToReach(float64(b.rate.Burst), tokens)), owes || tokens < -b.epsilon()
+	}
+	return wait, owes
 }
 
 func refillRate(r Rate) rate.Limit { return rate.Limit(float64(r.N) / r.Per.Seconds()) }

@@ -318,6 +318,55 @@ func TestLimiter_ManyEndUsers(t *testing.T) {
 	})
 }
 
+// End users whose buckets are not full are bounded. Those in debt, those who have used most, and
+// other subjects are not forgotten.
+func TestLimiter_ForgetsEndUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter().(*memoryLimiter)
+		slow := Rate{N: 100, Per: 1000 * time.Hour}
+		take := func(id SubjectID, n int64) Level {
+			levels, err := l.Take(t.Context(), Draw{id, BucketTokens, slow, n})
+			require.NoError(t, err)
+			return levels[0]
+		}
+		owes, empty, other := UserSubject("acme", "in debt"), UserSubject("acme", "empty"), key("another")
+		require.NoError(t, l.Adjust(t.Context(), Draw{owes, BucketTokens, slow, 101}))
+		take(empty, 100)
+		take(other, 1)
+		const most = limiterShards * maxShardUsers
+		const users = 5 * most / 4
+		for i := range users {
+			take(UserSubject("acme", strconv.Itoa(i)), 2)
+			if i%1000 == 0 {
+				time.Sleep(time.Millisecond)
+				require.LessOrEqual(t, l.subjects(), most+1000)
+			}
+		}
+		assert.Greater(t, l.subjects(), most/2)
+		assert.NotZero(t, take(owes, 1).RetryAfter)
+		assert.EqualValues(t, 0, take(empty, 0).Remaining)
+		assert.EqualValues(t, 99, take(other, 0).Remaining)
+		assert.EqualValues(t, 100, take(UserSubject("acme", "0"), 0).Remaining, "the first was idle for longest")
+		assert.EqualValues(t, 98, take(UserSubject("acme", strconv.Itoa(users-1)), 0).Remaining, "the last was not")
+	})
+}
+
+// Users in debt are kept however many they are, and looked at seldom.
+func TestLimiter_ManyEndUsersInDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter().(*memoryLimiter)
+		const users = 9 * limiterShards * maxShardUsers / 8
+		for i := range users {
+			require.NoError(t, l.Adjust(t.Context(), Draw{UserSubject("acme", strconv.Itoa(i)), BucketTokens, PerMinute(1), 5000}))
+			if i%1000 == 0 {
+				time.Sleep(time.Microsecond)
+			}
+		}
+		time.Sleep(time.Minute)
+		assert.Equal(t, users, l.subjects())
+	})
+}
+
 // A bucket that is not full must not be evicted, because a new bucket is full. It must
 // also survive when the maps that hold it grow and shrink.
 func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
