@@ -29,8 +29,9 @@
 //     the limits of the key and of its Subjects. If they do not allow it, the reply is 429.
 //  4. The body is read, decoded and validated. The key must allow the model. The same is
 //     then taken from the limits of the end user, if the key has PerUser.
-//  5. An estimate of the tokens is reserved from the limits of all of them. A request that is refused by any of
-//     the checks so far, this one included, takes nothing from any limit.
+//  5. An estimate of the tokens is reserved from the limits of all of them. A request that
+//     is refused by any of the checks so far, this one included, takes nothing from any
+//     limit.
 //  6. The Backend is called. Its chunks are put in valid order, encoded and sent.
 //  7. The tokens that were reserved are corrected to those used, and the usage
 //     is recorded. A successful reply ends only after that.
@@ -109,8 +110,9 @@
 // Options.Price returned, and besides prompt_tokens, completion_tokens, total_tokens,
 // requests and images.
 //
-// GET /v1/dashboard/billing/subscription returns the limits of the Quota of the key, or
-// of that of its Subjects of which the least is left, in the legacy members soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
+// GET /v1/dashboard/billing/subscription returns the limits of the Quota of the key, or of
+// that of its Subjects of which the least is left, in the legacy members
+// soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
 // for Tokens in hard_limit_tokens. The first three are 100000000 if the key has no
 // such limit. Clients compute what is left: they subtract total_usage of the
 // calendar month if has_payment_method is true, and otherwise of the last 100 days.

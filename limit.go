@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Limits bound the use of a [Key] or of a [Subject]. A zero field sets no limit, and a negative one permits
-// nothing.
+// Limits bound the use of a [Key], of another [Subject] or of an end user. A zero field sets no
+// limit, and a negative one permits nothing.
 type Limits struct {
 	// Requests limits requests to all endpoints. Requests that only count tokens have a
 	// bucket of their own, with the same rate and a burst of at least 100, because agents

@@ -160,7 +160,9 @@ func (e *quotaEntry) isFresh() bool {
 // if want exceeds what is left. It returns what it reserved, in place of old, which the request
 // has reserved before. After an error, old is still reserved. If the UsageStore cannot sum for
 // subjects of that kind, the error wraps errors.ErrUnsupported.
-func (c *quotaCache) reserve(ctx context.Context, o quotaOwner, q Quota, old quotaReservation, want, minimum amount, arrived time.Time) (quotaReservation, error) {
+func (c *quotaCache) reserve(
+	ctx context.Context, o quotaOwner, q Quota, old quotaReservation, want, minimum amount, arrived time.Time,
+) (quotaReservation, error) {
 	e, err := c.read(ctx, o, q, arrived)
 	if err != nil {
 		return old, err
@@ -382,7 +384,8 @@ func (l *ledger) quotaError(s *limitedSubject, err error) error {
 	case told:
 		return classify(ClassUsageStore, err)
 	case errors.Is(err, errors.ErrUnsupported):
-		return classify(ClassUsageStore, fmt.Errorf("llmhttp: the quota of %s %s needs a UsageStore that can sum for each %[1]s: %[3]v", s.id.Kind, s.id.ID, err))
+		err = fmt.Errorf("llmhttp: the quota of %s %s needs a UsageStore that can sum for each %[1]s: %[3]v", s.id.Kind, s.id.ID, err)
+		return classify(ClassUsageStore, err)
 	}
 	return storeError(ClassUsageStore, err, messageLimits)
 }

@@ -25,8 +25,8 @@ type UsageStore interface {
 	// account and an unknown subject, Query returns no sums and no error.
 	//
 	// A store that cannot sum for a q.Subject of that Kind returns an error that
-	// wraps [errors.ErrUnsupported]. A [Handler] needs a store that can sum for [KindKey]
-	// to enforce a [Quota].
+	// wraps [errors.ErrUnsupported]. A [Handler] needs a store that can sum for the
+	// kinds of those that have a [Quota], such as [KindKey].
 	Query(ctx context.Context, q UsageQuery) ([]UsageSum, error)
 }
 

@@ -315,7 +315,7 @@ func serveSubscription(q *request) error {
 		}
 	}
 	reply := subscriptionReply{Object: "billing_subscription", HasPayment: p.monthly}
-	dollars := float64(unlimitedDollars)
+	dollars := math.Inf(1)
 	for i, q := range p.quotas {
 		limit := p.limits[i]
 		if q.Tokens != 0 && (reply.TokenLimit == nil || limit.tokens < *reply.TokenLimit) {
@@ -324,6 +324,9 @@ func serveSubscription(q *request) error {
 		if left := limit.cost.Float64(); q.Cost != 0 && left < dollars {
 			dollars = left
 		}
+	}
+	if math.IsInf(dollars, 1) {
+		dollars = unlimitedDollars
 	}
 	reply.SoftLimit, reply.HardLimit, reply.SystemHardLimit = dollars, dollars, dollars
 	if !q.key.Expires.IsZero() {
