@@ -2,6 +2,7 @@ package console
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -45,7 +46,22 @@ func (u *User) mayCreate() bool { return u.Admin || u.Grant != nil }
 // cannot be compared, it returns false.
 func isWithin(k, limit *llmhttp.Key) bool {
 	return scopesWithin(k, limit) && modelsWithin(k, limit) &&
-		expiryWithin(k.Expires, limit.Expires) && limitsWithin(&k.Limits, &limit.Limits)
+		expiryWithin(k.Expires, limit.Expires) && limitsWithin(&k.Limits, &limit.Limits) &&
+		limitsWithin(&k.PerUser, &limit.PerUser) && subjectsWithin(k.Subjects, limit.Subjects)
+}
+
+// subjectsWithin reports whether subjects have those of limit that have limits, with no higher ones.
+func subjectsWithin(subjects, limit []llmhttp.Subject) bool {
+	for i := range limit {
+		var l llmhttp.Limits // none for a subject that is missing
+		if k := slices.IndexFunc(subjects, func(s llmhttp.Subject) bool { return s.ID == limit[i].ID }); k >= 0 {
+			l = subjects[k].Limits
+		}
+		if !limitsWithin(&l, &limit[i].Limits) {
+			return false
+		}
+	}
+	return true
 }
 
 func scopesWithin(k, limit *llmhttp.Key) bool {

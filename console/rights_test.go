@@ -3,6 +3,8 @@ package console
 import (
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,17 +16,38 @@ import (
 
 // limitedKey returns a key that has every limit.
 func limitedKey() llmhttp.Key {
+	limits := llmhttp.Limits{
+		Requests:            llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10},
+		Tokens:              llmhttp.Rate{N: 1000, Per: time.Minute, Burst: 1000},
+		Quota:               llmhttp.Quota{Tokens: 10_000, Cost: 5 * llmhttp.MoneyUnit, Per: 40 * day, Since: time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)},
+		MaxCompletionTokens: 100,
+		Concurrent:          2,
+	}
 	return llmhttp.Key{
 		ID: "key", Account: "acme", Scopes: []llmhttp.Scope{"chat", "models"}, Models: []string{"demo-*", "one"},
-		Expires: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
-		Limits: llmhttp.Limits{
-			Requests:            llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10},
-			Tokens:              llmhttp.Rate{N: 1000, Per: time.Minute, Burst: 1000},
-			Quota:               llmhttp.Quota{Tokens: 10_000, Cost: 5 * llmhttp.MoneyUnit, Per: 40 * day, Since: time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)},
-			MaxCompletionTokens: 100,
-			Concurrent:          2,
+		Expires: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), Limits: limits, PerUser: limits,
+		Subjects: []llmhttp.Subject{
+			{ID: llmhttp.SubjectID{Kind: "team", ID: "a"}},
+			{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}, Limits: llmhttp.Limits{Concurrent: 5}},
 		},
 	}
+}
+
+// changesOf returns the changes in wider of a field. Those of PerUser are those of Limits.
+func changesOf(path string) (changes []func(*llmhttp.Key), ok bool) {
+	name, isPerUser := strings.CutPrefix(path, "PerUser.")
+	if !isPerUser {
+		changes, ok = wider[path]
+		return changes, ok
+	}
+	for _, change := range wider["Limits."+name] {
+		changes = append(changes, func(k *llmhttp.Key) {
+			k.Limits, k.PerUser = k.PerUser, k.Limits
+			change(k)
+			k.Limits, k.PerUser = k.PerUser, k.Limits
+		})
+	}
+	return changes, len(changes) > 0
 }
 
 // wider has, for each field of a Key by its path, changes after which a key is not
@@ -40,6 +63,13 @@ var wider = map[string][]func(*llmhttp.Key){
 		func(k *llmhttp.Key) { k.Models = []string{"*"} },
 		func(k *llmhttp.Key) { k.Models = []string{"dem*"} },
 		func(k *llmhttp.Key) { k.Models = []string{"one", "two"} },
+	},
+	"Subjects": {
+		func(k *llmhttp.Key) { k.Subjects = nil },
+		func(k *llmhttp.Key) { k.Subjects = k.Subjects[:1] },
+		func(k *llmhttp.Key) { k.Subjects[1].Limits.Concurrent++ },
+		func(k *llmhttp.Key) { k.Subjects[1].Limits = llmhttp.Limits{} },
+		func(k *llmhttp.Key) { k.Subjects[1].ID.ID = "other" },
 	},
 	"Expires": {
 		func(k *llmhttp.Key) { k.Expires = time.Time{} },
@@ -87,9 +117,10 @@ func TestIsWithin_EveryField(t *testing.T) {
 	same := limitedKey()
 	require.True(t, isWithin(&same, &limit), "a key is within itself")
 	paths := fieldPaths(reflect.TypeFor[llmhttp.Key](), "")
-	assert.Len(t, wider, len(paths))
+	isPerUser := func(path string) bool { return strings.HasPrefix(path, "PerUser.") }
+	assert.Len(t, wider, len(slices.DeleteFunc(slices.Clone(paths), isPerUser)))
 	for _, path := range paths {
-		changes, ok := wider[path]
+		changes, ok := changesOf(path)
 		assert.True(t, ok, "isWithin must compare %s, and wider must have a change of it", path)
 		for i, change := range changes {
 			k := limitedKey()
