@@ -52,8 +52,8 @@ const (
 //
 //  1. It serves normally for Delay. A readiness check of the host that depends on ctx
 //     fails from now on.
-//  2. It closes the listeners and idle connections. New requests on other connections get a
-//  503. Requests in progress may go on for DrainTimeout.
+//  2. It closes the listeners and idle connections. New requests on other connections are
+//     refused with 503. Requests in progress may go on for DrainTimeout.
 //  3. It interrupts those that remain, as [Handler.Shutdown] does, and logs their number
 //     with the Logger of h. Replies end with the errors of the API.
 //  4. After at most two seconds it closes all connections, also those of clients that do
