@@ -233,8 +233,9 @@ func (o *Options) withDefaults() Options {
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
 // NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the
-// TrustedOrigins is malformed, if a Route has no Binding, or if two Routes serve the
-// same path. Use [AllowAll] to serve without keys.
+// TrustedOrigins is malformed, if a Protocol has no name, if a Route has no Binding or a
+// malformed Pattern, or if two Routes serve the same requests. Use [AllowAll] to serve
+// without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if b == nil {
 		panic("llmhttp: nil Backend")

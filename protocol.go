@@ -19,8 +19,8 @@ import (
 // only translates. It must be safe for concurrent use, and llmhttptest.TestProtocol
 // checks it. See "Protocols" in the package documentation.
 type Protocol interface {
-	// Name returns the name of the protocol for logs and summaries, such as
-	// "messages".
+	// Name returns the name of the protocol for logs, summaries and records, such as
+	// "messages". It must not be empty.
 	Name() string
 
 	// Routes returns what the protocol serves. NewHandler calls it once.
@@ -45,12 +45,14 @@ type Protocol interface {
 // A Route is a method and a path that a [Protocol] serves. See "Protocols" in the package
 // documentation.
 type Route struct {
-	// Pattern is a method and a path such as "GET /v1/responses/{id}". A
-	// wildcard matches one segment, or if it ends in "..." the rest of the
-	// path; its value is in r.PathValue. A pattern for GET also matches HEAD.
-	// A path without wildcards is preferred to one with wildcards. Options.Prefix is no
-	// part of it, but of r.Pattern. Two patterns with wildcards must not match the same
-	// path, unless one of the routes has a Match.
+	// Pattern is a method in capital letters and a path such as "GET /v1/responses/{id}".
+	// A wildcard is a whole segment, and matches one segment that is not empty; the last
+	// one may end in "...", as "{id...}", and then matches the rest of the path. Its value
+	// is in r.PathValue under its name, which has letters, digits and underscores. The other
+	// segments must need no escaping. A pattern for GET also matches HEAD. A path without
+	// wildcards is preferred to one with wildcards. Options.Prefix is no part of it, but of
+	// r.Pattern. Two patterns with wildcards, or two without, must not match the same
+	// requests, unless one of the routes has a Match.
 	Pattern string
 
 	// Match reports whether the route serves r. It is for paths that several

@@ -283,7 +283,10 @@ func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
 		{"GET /x/{id}/a", "GET /x/{id}/b", false},
 		{"GET /x/{id}/", "GET /x/{id}/{item}", false}, // a wildcard is never empty
 		{"GET /x/{id}", "GET /x/items", false},        // the path without a wildcard is preferred
-		{"GET /x/{id}", "GET /x/{rest...}/", true},
+		{"GET /x", "HEAD /x", true},                   // a pattern for GET matches HEAD
+		{"GET /x/{id}", "HEAD /x/{name}", true},
+		{"POST /x", "HEAD /x", false},
+		{"GET /x/{id}", "HEAD /x/items", false},
 	} {
 		check := assert.NotPanics
 		if tt.conflict {
@@ -297,10 +300,43 @@ func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
 	assert.NotPanics(t, newHandler(matched, matched))
 
 	assert.PanicsWithValue(t, "llmhttp: a route must have a Binding: POST /x", newHandler(llmhttp.Route{Pattern: "POST /x"}))
-	assert.PanicsWithValue(t, "llmhttp: the pattern of a route must be a method and a path: /x", newHandler(route("/x")))
 	assert.PanicsWithValue(t, "llmhttp: Options.Protocols[0] is nil", func() {
 		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: []llmhttp.Protocol{nil}})
 	})
+	assert.PanicsWithValue(t, "llmhttp: a Protocol has no name: llmhttp_test.namelessProtocol", func() {
+		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: []llmhttp.Protocol{namelessProtocol{}}})
+	})
+}
+
+type namelessProtocol struct{ plainProtocol }
+
+func (namelessProtocol) Name() string { return "" }
+
+func TestProtocol_MalformedPatternsPanic(t *testing.T) {
+	serve := func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return nil, nil }
+	newHandler := func(pattern string) func() {
+		routes := []llmhttp.Route{{Pattern: pattern, Bind: llmhttp.BindQuery(llmhttp.ScopeChat, serve)}}
+		return func() {
+			llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: []llmhttp.Protocol{routedProtocol{routes: routes}}})
+		}
+	}
+	for message, patterns := range map[string][]string{
+		"llmhttp: the pattern of a route must be a method in capital letters and a path: ": {
+			"", "/x", "GET", "GET x", " /x", "post /x", "GET  /x", "P T /x",
+		},
+		"llmhttp: the wildcards of a pattern must be whole segments with different names, and only the last may end in ...: ": {
+			"GET /x/{id", "GET /x/id}", "GET /x/{}", "GET /x/{...}", "GET /x/{$}", "GET /x/{a b}", "GET /x/{id}:count", "GET /x/a{id}",
+			"GET /x/{{id}}", "GET /{a}/{a}", "GET /{a}/{a...}", "GET /x/{rest...}/y", "GET /x/{rest...}/",
+		},
+		"llmhttp: the path of a pattern must need no escaping: ": {"GET /x y", "GET /x?y", "GET /x%2Fy", "GET /\u00fc", "GET /{a}/x#y"},
+	} {
+		for _, pattern := range patterns {
+			assert.PanicsWithValue(t, message+pattern, newHandler(pattern), pattern)
+		}
+	}
+	for _, pattern := range []string{"GET /", "GET /x/", "M-SEARCH /x", "GET /x/{a}/{b_1}/{rest...}", "POST /x:count", "GET /a.b/c,d=e&f+g@h"} {
+		assert.NotPanics(t, newHandler(pattern), pattern)
+	}
 }
 
 // A savingProtocol is a plainProtocol whose encoder collects the texts and tool calls of

@@ -6,10 +6,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 )
 
-// addProtocol adds the routes of a Protocol.
+// addProtocol adds the routes of a Protocol. It panics if the Protocol has no name.
 func (h *Handler) addProtocol(p Protocol) {
+	if p.Name() == "" {
+		panic(fmt.Sprintf("llmhttp: a Protocol has no name: %T", p))
+	}
 	for _, rt := range p.Routes() {
 		h.routes.add(h.newRoute(p, rt))
 	}
@@ -125,7 +129,8 @@ func (t *routeTable) add(rt *boundRoute) {
 // match decide for themselves.
 func (rt *boundRoute) checkConflict(others []*boundRoute) {
 	for _, other := range others {
-		if other.method == rt.method && other.match == nil && rt.match == nil && overlap(other.segments, rt.segments) {
+		sameMethod := rt.allows(other.method) || other.allows(rt.method)
+		if sameMethod && other.match == nil && rt.match == nil && overlap(other.segments, rt.segments) {
 			panic(fmt.Sprintf("llmhttp: two routes serve one path: %s and %s", other.pattern, rt.pattern))
 		}
 	}
@@ -236,19 +241,61 @@ type boundRoute struct {
 // newRoute parses the pattern of a Route. It panics if the pattern is malformed, or if there
 // is no Binding.
 func (h *Handler) newRoute(p Protocol, rt Route) *boundRoute {
-	method, path, ok := strings.Cut(rt.Pattern, " ")
+	method, path, _ := strings.Cut(rt.Pattern, " ")
+	segments := strings.Split(path, "/")
 	switch {
-	case !ok || !strings.HasPrefix(path, "/"):
-		panic("llmhttp: the pattern of a route must be a method and a path: " + rt.Pattern)
+	case !isMethod(method) || !strings.HasPrefix(path, "/"):
+		panic("llmhttp: the pattern of a route must be a method in capital letters and a path: " + rt.Pattern)
+	case !areWildcardsValid(segments):
+		panic("llmhttp: the wildcards of a pattern must be whole segments with different names, and only the last may end in ...: " + rt.Pattern)
+	case needsEscaping(segments):
+		panic("llmhttp: the path of a pattern must need no escaping: " + rt.Pattern)
 	case rt.Bind.op == nil:
 		panic("llmhttp: a route must have a Binding: " + rt.Pattern)
 	}
 	b := rt.Bind
 	b.body = b.body.forMethod(method)
 	return &boundRoute{
-		pattern: method + " " + h.opts.Prefix + path, method: method, segments: strings.Split(path, "/"), protocol: p,
+		pattern: method + " " + h.opts.Prefix + path, method: method, segments: segments, protocol: p,
 		match: rt.Match, binding: b,
 	}
+}
+
+func isMethod(s string) bool {
+	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
+}
+
+// areWildcardsValid reports whether each wildcard in segments is one that matchPath knows, and
+// none of them hides another from PathValue.
+func areWildcardsValid(segments []string) bool {
+	var names []string
+	for i, segment := range segments {
+		if !strings.ContainsAny(segment, "{}") {
+			continue
+		}
+		name, opened := strings.CutPrefix(segment, "{")
+		name, closed := strings.CutSuffix(name, "}")
+		name, takesRest := strings.CutSuffix(name, "...")
+		switch {
+		case !opened || !closed || !isWildcardName(name), takesRest && i < len(segments)-1, slices.Contains(names, name):
+			return false
+		}
+		names = append(names, name)
+	}
+	return true
+}
+
+func isWildcardName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) })
+}
+
+// needsEscaping reports whether clients send another text for one of the segments that are not
+// wildcards, so that no request matches it.
+func needsEscaping(segments []string) bool {
+	return slices.ContainsFunc(segments, func(segment string) bool {
+		u := url.URL{Path: segment}
+		return !isWildcard(segment) && u.EscapedPath() != segment
+	})
 }
 
 // matches reports whether the route exists for r.
