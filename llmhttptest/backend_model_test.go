@@ -60,7 +60,8 @@ func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { r
 
 var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed"}
 
-var echoModels = []llmhttp.Model{{ID: "chat"}, {ID: "draw"}, {ID: "embed"}}
+// The window and the output limit of the first model are not known, which a negative number tells.
+var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}}
 
 func newEcho() *echo {
 	return &echo{

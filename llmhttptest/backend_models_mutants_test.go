@@ -18,8 +18,6 @@ var listMutants = []mutant[backendTest]{
 	{"an ID is repeated", "Models", listing(append(echoModels, llmhttp.Model{ID: "chat"})...)},
 	{"a model is missing", "Models", listing(echoModels[:2]...)},
 	{"Created is negative", "Models", listing(append(echoModels, llmhttp.Model{ID: "old", Created: math.MinInt64})...)},
-	{"the context window is negative", "Models", listing(append(echoModels, llmhttp.Model{ID: "m", ContextWindow: -1})...)},
-	{"the output limit is negative", "Models", listing(append(echoModels, llmhttp.Model{ID: "m", OutputLimit: -1})...)},
 	{"a capability is empty", "Models", listing(append(echoModels, llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{""}})...)},
 	{"a capability is repeated", "Models", listing(append(echoModels, llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{"tools", "tools"}})...)},
 	{"the Extra of a model is invalid", "Models", listing(append(echoModels, llmhttp.Model{ID: "extra", Extra: invalid})...)},
