@@ -63,7 +63,8 @@ type Options struct {
 	// returns is stored with the usage, and everything that shows or limits costs uses
 	// that: a later change of prices does not change what was recorded. Price must not
 	// modify the record or keep it, must return soon, and must be safe for concurrent
-	// use.
+	// use. Negative parts of a Cost count as they are: they lower sums, and so what counts
+	// toward a Quota.
 	//
 	// It is called when a request has ended, before its usage is recorded. If it
 	// returns an error or panics, the usage is recorded as Unpriced, and the error

@@ -11,9 +11,9 @@ import (
 // A Model is an entry of the model list. It is decoded leniently: see
 // [ChatChunk].
 type Model struct {
-	ID      string `json:"id"`      // the name that requests use; may contain slashes
-	Created int64  `json:"created"` // Unix time in seconds
-	OwnedBy string `json:"owned_by"`
+	ID      string `json:"id"`       // the name that requests use; may contain slashes
+	Created int64  `json:"created"`  // Unix time in seconds; zero if it is not known, and not negative
+	OwnedBy string `json:"owned_by"` // empty if it is not known
 
 	// DisplayName is the name that people see. Empty means the ID.
 	DisplayName string `json:"name,omitempty"`

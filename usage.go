@@ -15,8 +15,9 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// Usage is the number of tokens that a request used. It is decoded leniently: see
-// [ChatChunk].
+// Usage is the number of tokens that a request used. A [Handler] takes negative numbers for
+// zero, and lowers details that are more than what they are a part of. It is decoded
+// leniently: see [ChatChunk].
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
