@@ -13,7 +13,7 @@ import (
 // it is the [exchange.Responder] of a request.
 type replyFormat struct {
 	protocol Protocol
-	arrived  time.Time
+	arrived  *time.Time
 	cred     *credential
 	log      *requestLog // has the ID of the request
 
@@ -51,7 +51,7 @@ func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.protocol.SetHeaders(h, ReplyInfo{
-		RequestID: f.log.requestID, Processing: now.Sub(f.arrived),
+		RequestID: f.log.requestID, Processing: now.Sub(*f.arrived),
 		Requests: f.limits.requests.get(), Tokens: f.limits.tokens.get(),
 	})
 }

@@ -65,7 +65,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.cred.r = r
 	q.record = q.stored.get()
 	q.ledger.books, q.ledger.log = &h.books, &q.log
-	q.format.arrived, q.format.cred, q.format.log = q.arrived, &q.cred, &q.log
+	q.format.arrived, q.format.cred, q.format.log = &q.arrived, &q.cred, &q.log
 	q.log.logger, q.log.cred = h.opts.Logger, &q.cred
 	q.format.protocol = chatCompletions{}
 	q.ctx = requestContext{r.Context(), q}
@@ -398,7 +398,7 @@ type backendCall struct {
 // notifyStarted is called before the Backend is called with req, after beginCall at a time. It
 // sets the RequestInfo and tells the Observer. From then on the request is recorded.
 func (q *request) notifyStarted(req describer, began time.Time) {
-	q.info.set(q.record, q.arrived, req, q.observer.infoStorage())
+	q.info.set(q.record, &q.arrived, req, q.observer.infoStorage())
 	q.backendCtx = q.observer.notifyStarted(q.client.Context())
 	q.backend.began = began
 }

@@ -47,7 +47,7 @@ func (d *description) copyParams() RequestParams {
 type requestInfo struct {
 	conversation string // that SetConversation has set
 	record       *UsageRecord
-	arrived      time.Time
+	arrived      *time.Time                  // with a monotonic clock
 	own          description                 // unless an Observer has it
 	isSet        atomic.Bool                 // the fields above are final
 	public       atomic.Pointer[RequestInfo] // what RequestInfoFrom returns
@@ -61,8 +61,8 @@ type observedInfo struct {
 
 // set sets the RequestInfo of a request with the given record that has arrived at a time, and
 // for which the Backend is about to be called with req. observed is nil if there is no Observer.
-func (i *requestInfo) set(record *UsageRecord, arrived time.Time, req describer, observed *observedInfo) {
-	i.record, i.arrived = record, arrived.Round(0)
+func (i *requestInfo) set(record *UsageRecord, arrived *time.Time, req describer, observed *observedInfo) {
+	i.record, i.arrived = record, arrived
 	if observed == nil {
 		i.own.params.Choices = 1
 		req.describe(&i.own)
@@ -81,7 +81,7 @@ func (i *requestInfo) build(stream bool, p RequestParams) RequestInfo {
 	r := i.record
 	return RequestInfo{
 		ID: r.RequestID, Account: r.Account, KeyID: r.KeyID, Protocol: r.Protocol, Operation: r.Operation, Model: r.Model,
-		Conversation: i.conversation, Stream: stream, Arrived: i.arrived, Params: p,
+		Conversation: i.conversation, Stream: stream, Arrived: i.arrived.Round(0), Params: p,
 	}
 }
 

@@ -25,21 +25,16 @@ const (
 // [Key.Validate] calls it for the subjects of a key. Programs call it when they make subjects of
 // their own for a [Limiter], a [UsageRecord] or a [UsageQuery], which take other kinds for kinds
 // of which they know nothing.
-func (s SubjectID) Validate() error {
-	if err := s.check(); err != nil {
-		return fmt.Errorf("SubjectID.%w", err)
-	}
-	return nil
-}
+func (s SubjectID) Validate() error { return s.check("SubjectID") }
 
-// check returns an error that begins with the name of a field unless s has the form of a
-// SubjectID.
-func (s SubjectID) check() error {
+// check returns an error that names a field of s, which has the given name, unless s has the
+// form of a SubjectID.
+func (s SubjectID) check(name string) error {
 	switch {
 	case s.Kind == "" || len(s.Kind) > maxSubjectKind || strings.ContainsFunc(s.Kind, isNoKindChar):
-		return fmt.Errorf("Kind: must have 1 to %d lower-case letters, digits, hyphens and underscores", maxSubjectKind)
+		return fmt.Errorf("%s.Kind: must have 1 to %d lower-case letters, digits, hyphens and underscores", name, maxSubjectKind)
 	case s.ID == "" || len(s.ID) > maxSubjectID || !isPlainText(s.ID):
-		return fmt.Errorf("ID: must be text of 1 to %d bytes without control characters", maxSubjectID)
+		return fmt.Errorf("%s.ID: must be text of 1 to %d bytes without control characters", name, maxSubjectID)
 	}
 	return nil
 }
@@ -76,8 +71,8 @@ func checkSubjects(subjects []Subject, account string) error {
 		return fmt.Errorf("Key.Subjects: has %d elements; the maximum is %d", len(subjects), maxSubjects)
 	}
 	for i := range subjects {
-		if err := checkSubject(subjects[i].ID, account); err != nil {
-			return fmt.Errorf("Key.Subjects[%d].ID.%w", i, err)
+		if err := checkSubject(fmt.Sprintf("Key.Subjects[%d].ID", i), subjects[i].ID, account); err != nil {
+			return err
 		}
 		if slices.ContainsFunc(subjects[:i], func(s Subject) bool { return s.ID == subjects[i].ID }) {
 			return fmt.Errorf("Key.Subjects[%d].ID: the %s %q is listed twice", i, subjects[i].ID.Kind, subjects[i].ID.ID)
@@ -86,20 +81,21 @@ func checkSubjects(subjects []Subject, account string) error {
 	return nil
 }
 
-// checkSubject returns an error that begins with the name of the field of id that is a mistake.
-func checkSubject(id SubjectID, account string) error {
+// checkSubject returns an error that names a field of id, which has the given name, unless it may
+// be a subject of a key of account.
+func checkSubject(name string, id SubjectID, account string) error {
 	switch {
 	case id.Kind == KindAccount:
 		if id.ID == "" || id.ID != account {
-			return fmt.Errorf("ID: is %q, and the account of the key is %q", id.ID, account)
+			return fmt.Errorf("%s.ID: is %q, and the account of the key is %q", name, id.ID, account)
 		}
 		return nil
 	case id.Kind == KindKey:
-		return fmt.Errorf("Kind: is %q; the limits of the key are Key.Limits", id.Kind)
+		return fmt.Errorf("%s.Kind: is %q; the limits of the key are Key.Limits", name, id.Kind)
 	case id.Kind == KindUser:
-		return fmt.Errorf("Kind: is %q; the limits of end users are Key.PerUser", id.Kind)
+		return fmt.Errorf("%s.Kind: is %q; the limits of end users are Key.PerUser", name, id.Kind)
 	}
-	return id.check()
+	return id.check(name)
 }
 
 // isNoKindChar reports whether c cannot be in the Kind of a subject.
