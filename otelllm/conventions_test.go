@@ -279,6 +279,59 @@ func TestAccountsAndSpend(t *testing.T) {
 		"gen_ai.response.model": "m-2026", "llmhttp.protocol": "chat", "llmhttp.account": "acme"}, sum: 2 * (10 + 20 + 2)}}, spend)
 }
 
+// What requests cost is told by model, and by account only if the host wants that.
+func TestSpend_ByModel(t *testing.T) {
+	f := newFixture(t, config{
+		backend: echoModel,
+		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+			prices := map[string]llmhttp.Money{"large": 5 * llmhttp.MoneyUnit, "small": llmhttp.MoneyUnit / 8}
+			return llmhttp.Cost{Output: prices[r.ServedModel]}, nil
+		}},
+	})
+	for _, model := range []string{"large", "small", "free", "small"} {
+		f.chat(strings.Replace(chatBody, `"m"`, `"`+model+`"`, 1))
+	}
+	got := make(map[any]float64)
+	for _, p := range points(f.metrics()["llmhttp.spend"]) {
+		got[p.attrs["gen_ai.request.model"]] = p.sum
+		assert.NotContains(t, p.attrs, "llmhttp.account")
+	}
+	assert.Equal(t, map[any]float64{"large": 5, "small": 0.25}, got)
+}
+
+// However many accounts there are, a metric has at most the series of 1,000 of them, and what
+// the others cost is not lost.
+func TestAccounts_Cardinality(t *testing.T) {
+	const accounts = 5_000
+	reader := sdkmetric.NewManualReader()
+	telemetry, err := otelllm.New(&otelllm.Options{Accounts: true, TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	require.NoError(t, err)
+	info := &llmhttp.RequestInfo{ID: "req_1", Model: "m", Protocol: "chat", Operation: llmhttp.OperationChat}
+	for i := range 2 * accounts {
+		ctx, o := telemetry.Observe(t.Context(), nil)
+		o.Started(ctx, info)
+		s := &llmhttp.RequestSummary{Request: info}
+		s.Record.Operation, s.Record.Model, s.Record.Account = info.Operation, info.Model, fmt.Sprintf("account-%d", i%accounts)
+		s.Record.Cost.Output = llmhttp.MoneyUnit
+		o.Ended(s)
+	}
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	got := make(map[any]float64)
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if m.Name == "llmhttp.spend" {
+			for _, p := range points(m) {
+				got[p.attrs["llmhttp.account"]] = p.sum
+			}
+		}
+	}
+	assert.Len(t, got, 1_001)
+	assert.EqualValues(t, 2, got["account-0"])
+	assert.EqualValues(t, 2, got["account-999"])
+	assert.EqualValues(t, 2*(accounts-1_000), got["_OTHER"])
+}
+
 // Records without a price are counted, from zero on.
 func TestUnpriced(t *testing.T) {
 	f := newFixture(t, config{opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {

@@ -40,6 +40,10 @@
 // that succeeded and of their replies. Other names become "_OTHER". Tokens that the
 // Handler estimated are not in gen_ai.client.token.usage, but in llmhttp.spend.
 //
+// llmhttp.spend is what requests cost by model, in the currency of Options.Price of the
+// Handler, and by account if Options.Accounts is true: the first 1,000 accounts are attributes.
+// llmhttp.usage.unpriced counts the records that are missing in it.
+//
 // Requests whose traces are not sampled are recorded in batches of 16, without their
 // context, and at the latest when the metrics are collected: the function that observes
 // llmhttp.requests.active does it. Without that instrument, as many as 15 requests are

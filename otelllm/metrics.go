@@ -204,7 +204,7 @@ func (t *Telemetry) account(s *llmhttp.RequestSummary) string {
 	if !t.opts.Accounts {
 		return ""
 	}
-	return s.Record.Account
+	return t.accounts.label(s.Record.Account, true)
 }
 
 // recordTokenTimes records when tokens were generated. If the Backend yields the

@@ -81,7 +81,7 @@ const (
 	outputText          = "text"
 	outputJSON          = "json"
 	outputImage         = "image"
-	otherModel          = "_OTHER"
+	otherName           = "_OTHER"
 	finishError         = "error" // of a choice that did not end
 )
 

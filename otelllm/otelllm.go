@@ -40,7 +40,9 @@ type Options struct {
 	Models []string
 
 	// Accounts adds the account to the metrics of tokens, spend and refusals as
-	// llmhttp.account. Each account then has its own series.
+	// llmhttp.account. Each of the first 1,000 accounts then has series of its own, for each
+	// model that it uses; other accounts become "_OTHER". The SDK keeps 2,000 series of an
+	// instrument unless its WithCardinalityLimit permits more.
 	Accounts bool
 
 	// UsageBuffer is observed by metrics of its records. It may be nil.
@@ -90,7 +92,8 @@ type Telemetry struct {
 	logger     log.Logger
 	metrics    *metrics
 	batch      batch // requests whose metrics are recorded later
-	models     *modelNames
+	models     *nameSet
+	accounts   *nameSet                          // with Options.Accounts
 	spanStarts *cache[requestLabels, *spanStart] // of known models
 }
 
@@ -112,7 +115,7 @@ func New(opts *Options) (*Telemetry, error) {
 	o.MeterProvider = cmp.Or(o.MeterProvider, otel.GetMeterProvider())
 	o.LoggerProvider = cmp.Or(o.LoggerProvider, otel.GetLoggerProvider())
 	o.ProviderName = cmp.Or(o.ProviderName, "llmhttp")
-	t.models, t.spanStarts = newModelNames(o.Models), newCache(t.newSpanStart)
+	t.models, t.accounts, t.spanStarts = newModelNames(o.Models), newNameSet(maxAccounts), newCache(t.newSpanStart)
 	t.tracer = o.TracerProvider.Tracer(scopeName, trace.WithSchemaURL(schemaURL))
 	t.logger = o.LoggerProvider.Logger(scopeName, log.WithSchemaURL(schemaURL))
 	t.batch.record = t.record
