@@ -32,6 +32,7 @@ import (
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/otelllm"
+	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -40,6 +41,8 @@ import (
 // A config holds the values of the flags.
 type config struct {
 	addr, metrics, console, dsn, prices string
+
+	accountMetrics bool
 
 	upstreams []string // name=URL
 	demo      bool
@@ -59,6 +62,7 @@ const (
 func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
 	f.StringVar(&c.metrics, "metrics", "", "the `address` on which to serve /metrics for Prometheus; it should not be public")
+	f.BoolVar(&c.accountMetrics, "account-metrics", false, "tell tokens, spend and refusals by account in the metrics, which then have series for each account")
 	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys, usage and responses: postgres://user:password@host/database, or the path of a SQLite file")
 	f.StringVar(&c.redis.url, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
 	f.BoolVar(&c.redis.fallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
@@ -77,7 +81,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.protocols.secretFile, "responses-secret-file", "", "a `file` with the secret that encrypts the reasoning which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, and ignores the reasoning of others")
 	f.Var(&c.proxies, "trusted-proxies", "the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link")
 	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
-	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, such as {\"model\": {\"input\": 3, \"cached_input\": 0.3, \"output\": 15, \"image\": 0.04}, \"*\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; * is for all other models")
+	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, in the format of package pricing, such as {\"models\": {\"large\": {\"input\": 3, \"cache_read\": 0.3, \"output\": 15}, \"pictures\": {\"image\": 0.04}}, \"default\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image")
 	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
 	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
@@ -173,7 +177,7 @@ func run(c *config) (err error) {
 	defer func() { stop(); background.Wait() }()
 
 	telemetry, err := newTelemetry(ctx, otelllm.Options{
-		UsageBuffer: usage, Targets: targets(c.upstreams), Health: health.state,
+		UsageBuffer: usage, Targets: targets(c.upstreams), Health: health.state, Accounts: c.accountMetrics,
 	})
 	if err != nil {
 		return err
@@ -196,6 +200,18 @@ func run(c *config) (err error) {
 		return err
 	}
 	return c.serve(ctx, h, newMux(pages, health), usage)
+}
+
+// newPrice returns the Price of [llmhttp.Options]. It is nil without the flag -prices.
+func (c *config) newPrice() (func(*llmhttp.UsageRecord) (llmhttp.Cost, error), error) {
+	if c.prices == "" {
+		return nil, nil
+	}
+	table, err := pricing.ReadFile(c.prices, nil)
+	if err != nil {
+		return nil, fmt.Errorf("-prices: %w", err)
+	}
+	return table.Price, nil
 }
 
 var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)

@@ -370,14 +370,13 @@ func TestInvalidConfig(t *testing.T) {
 		{[]string{"LLMHTTP_REDIS=redis://a:1/pass@word,pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
 		{[]string{"LLMHTTP_REDIS=redis+cluster://a:1#pass@a:1"}, []string{"-demo"}, errRedisURL.Error()},
 		{nil, []string{"-demo", "-responses-secret-file", "/none"}, "-responses-secret-file: open /none: no such file or directory"},
-		{nil, []string{"-demo", "-responses-secret-file", "testdata/negative.json"}, "-responses-secret-file: the secret has less than 32 characters"},
+		{nil, []string{"-demo", "-responses-secret-file", "testdata/unknown.json"}, "-responses-secret-file: the secret has less than 32 characters"},
 		{[]string{"LLMHTTP_RESPONSES_SECRET=pass@"}, []string{"-demo"}, "LLMHTTP_RESPONSES_SECRET: the secret has less than 32 characters"},
 		{[]string{"LLMHTTP_RESPONSES_SECRET=pass@"}, []string{"-demo", "-responses-secret-file", "/none"},
 			"-responses-secret-file and LLMHTTP_RESPONSES_SECRET exclude each other"},
 		{[]string{"LLMHTTP_TRUSTED_PROXIES=10.0.0.0/8 proxy"}, []string{"-demo"}, `LLMHTTP_TRUSTED_PROXIES: "proxy" is neither an address nor a network such as 10.0.0.0/8`},
-		{nil, []string{"-demo", "-prices", "/none"}, "-prices: open /none: no such file or directory"},
-		{nil, []string{"-demo", "-prices", "testdata/negative.json"}, `-prices: model "a": a price is negative`},
-		{nil, []string{"-demo", "-prices", "testdata/unknown.json"}, `-prices: json: unknown field "prompt"`},
+		{nil, []string{"-demo", "-prices", "/none"}, "-prices: pricing: open /none: no such file or directory"},
+		{nil, []string{"-demo", "-prices", "testdata/unknown.json"}, `-prices: testdata/unknown.json: pricing: member "a": is unknown`},
 		{[]string{"LLMHTTP_DSN=postgres://a:pass@127.0.0.1:1/a"}, []string{"-demo"}, "sqlstore: failed to connect to `user=a database=a`:"},
 	} {
 		cmd := newCommand(append([]string{"LLMHTTP_DSN=" + filepath.Join(t.TempDir(), "llm.db")}, test.env...), test.args...)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 )
 
@@ -86,29 +84,6 @@ func TestPrices(t *testing.T) {
 	status, reply = client{p.url, k.Secret}.send(t, "POST", chatPath, chatBody(false, 200))
 	assert.Equal(t, 429, status, reply)
 	assert.Contains(t, reply, "insufficient_quota")
-}
-
-func TestPrices_Price(t *testing.T) {
-	list, err := readPrices(filepath.Join("testdata", "prices.json"))
-	require.NoError(t, err)
-	const unit = llmhttp.MoneyUnit
-	for _, tt := range []struct {
-		model string
-		units llmhttp.Units
-		want  llmhttp.Cost
-	}{
-		{"demo-chat", llmhttp.Units{PromptTokens: 1_000_000, CachedTokens: 400_000, CompletionTokens: 10}, llmhttp.Cost{Input: 1200 * unit, CacheRead: 80 * unit, Output: unit / 10}},
-		{"other", llmhttp.Units{PromptTokens: 1_000_000, CachedTokens: 400_000, CompletionTokens: 2_000_000, Images: 2}, llmhttp.Cost{Input: 6 * unit / 10, CacheRead: 4 * unit / 10, Output: 10*unit + 8*unit/100}},
-	} {
-		got, err := list.price(&llmhttp.UsageRecord{Model: tt.model, Units: tt.units})
-		require.NoError(t, err)
-		assert.Equal(t, tt.want, got)
-	}
-	_, err = prices(nil).price(&llmhttp.UsageRecord{Model: "other"})
-	assert.ErrorContains(t, err, `"other" has no price`)
-	served, err := prices{"large": {Output: amount(unit)}}.price(&llmhttp.UsageRecord{Model: "alias", ServedModel: "large", Units: llmhttp.Units{CompletionTokens: 1_000_000}})
-	require.NoError(t, err)
-	assert.Equal(t, llmhttp.Cost{Output: unit}, served)
 }
 
 // A copy is not ready if Redis answers, but refuses the script.

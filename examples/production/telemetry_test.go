@@ -171,7 +171,7 @@ func (m *metricsServer) query(t require.TestingT, expr string) map[string]float6
 	values := make(map[string]float64)
 	for _, r := range reply.Data.Result {
 		var labels []string
-		for _, name := range []string{"gen_ai_request_model", "gen_ai_token_type", "llmhttp_token_kind", "llmhttp_limit", "llmhttp_target", "llmhttp_check", "error_type"} {
+		for _, name := range []string{"gen_ai_request_model", "gen_ai_token_type", "llmhttp_token_kind", "llmhttp_limit", "llmhttp_target", "llmhttp_check", "llmhttp_account", "error_type"} {
 			if v, ok := r.Metric[name]; ok {
 				labels = append(labels, v)
 			}
@@ -217,12 +217,12 @@ func TestTelemetry(t *testing.T) {
 	otlp := startReceiver(t)
 	dir := t.TempDir()
 	prices := filepath.Join(dir, "prices.json")
-	require.NoError(t, os.WriteFile(prices, []byte(`{"*": {"input": 1e6, "output": 1e6}}`), 0o600))
+	require.NoError(t, os.WriteFile(prices, []byte(`{"models": {"demo-chat": {"input": 1e6, "output": 1e6}}}`), 0o600))
 	dsn := filepath.Join(dir, "llm.db")
 	p := start(t, newCommand([]string{
 		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1 down=http://127.0.0.1:" + freePort(t), "LLMHTTP_KEY_MODELS=" + upstreamKey,
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + otlp.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=100",
-	}, "-metrics", "127.0.0.1:0", "-prices", prices, "-breaker-failures", "-1", "-trusted-proxies", "127.0.0.0/8"))
+	}, "-metrics", "127.0.0.1:0", "-account-metrics", "-prices", prices, "-breaker-failures", "-1", "-trusted-proxies", "127.0.0.0/8"))
 	prometheus := startPrometheus(t, p)
 	full, limited := client{p.url, createKey(t, dsn).Secret}, client{p.url, createKey(t, dsn, "--requests", "1/365d").Secret}
 
@@ -268,6 +268,7 @@ func TestTelemetry(t *testing.T) {
 		"Fallbacks and cut streams 2": {"canceled": 1},
 		"Usage records 2":             {"": 0},
 		"Usage records 3":             {"": 0},
+		"Usage records 4":             {"": 0},
 	} {
 		assert.Equal(t, want, total(t, name), name)
 	}
@@ -278,8 +279,16 @@ func TestTelemetry(t *testing.T) {
 	assert.LessOrEqual(t, fallbacks["models"], tries["down"])
 	used := total(t, "Tokens 1")
 	assert.Greater(t, used["input"]+used["output"], tokens, "of which the streams and the request of the limited key are the rest")
-	spend := prometheus.query(t, `sum by (gen_ai_request_model) (llmhttp_spend_total)`)
-	assert.Greater(t, spend["demo-chat"], used["input"]+used["output"], "the estimated usage of the stream that was cut is the rest")
+	const perHour = 3600
+	spend := total(t, "Spend per hour by model 1")
+	assert.Greater(t, spend["demo-chat"]/perHour, used["input"]+used["output"], "the estimated usage of the stream that was cut is the rest")
+	var all float64
+	for _, amount := range spend {
+		all += amount
+	}
+	byAccount := total(t, "Spend per hour by account 1")
+	require.Len(t, byAccount, 1)
+	assert.InDelta(t, all, byAccount[t.Name()], 1e-6*all)
 	for name, query := range queries {
 		prometheus.query(t, query) // is valid
 		if strings.HasPrefix(name, "Time") || strings.HasPrefix(name, "Duration") {
