@@ -29,7 +29,8 @@ type ledger struct {
 	subjectsStorage [1]limitedSubject
 
 	slots       slots
-	expected    estimate // that reserve was last called with
+	shared      *sharedQuota // nil if nothing is reserved with a Reserver
+	expected    estimate     // that reserve was last called with
 	reservation tokenReservation
 	settleCtx   detachedContext // for the Limiter and the store after the request; see settleContext
 

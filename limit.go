@@ -189,6 +189,27 @@ type ConcurrencyLimiter interface {
 	Acquire(ctx context.Context, slots ...Slot) (release func(), full int, err error)
 }
 
+// A Reserver is a [ConcurrencyLimiter] that keeps what requests use for some time after they
+// have ended. With one, a [Handler] shares what it has reserved of a [Quota] with all Handlers
+// that share the Limiter or its store.
+type Reserver interface {
+	ConcurrencyLimiter
+
+	// Reserve acquires slots as Acquire does, and returns a function that gives them back:
+	// settle is nil if it refuses. Reserve and Acquire count the same slots together.
+	//
+	// settle replaces the Amount of each slot by that of amounts, which are in the order of
+	// the slots, and gives these back when linger has passed. Meanwhile they are in use,
+	// even beyond the Limit of the slot, and even if the process dies. A slot whose amount
+	// is zero or negative is given back at once. So are all if linger is zero or negative,
+	// or if there are no amounts. Otherwise there are as many as slots. settle does not
+	// retain amounts.
+	//
+	// settle must work after ctx is done and from any goroutine. Calls after the first must
+	// have no effect. Until then the slots are in use; those of a process that dies expire.
+	Reserve(ctx context.Context, slots ...Slot) (settle func(linger time.Duration, amounts ...int64), full int, err error)
+}
+
 // A Slot is an amount to acquire of what a subject may have in use at a time.
 type Slot struct {
 	Subject SubjectID
@@ -205,8 +226,13 @@ type Slot struct {
 	Limit int64
 }
 
-// SlotConcurrent is the name of the slots that a [Handler] acquires, for Limits.Concurrent.
-const SlotConcurrent = "concurrent"
+// Names of the slots that a [Handler] acquires of a subject. Those for a [Quota] are followed by
+// a slash and the account of the key, unless that is empty: usage is summed in each account.
+const (
+	SlotConcurrent  = "concurrent"   // for Limits.Concurrent
+	SlotQuotaTokens = "quota_tokens" // for Quota.Tokens, in tokens; only of a Reserver
+	SlotQuotaCost   = "quota_cost"   // for Quota.Cost, in units of Money; only of a Reserver
+)
 
 // Names of the buckets in which a [Handler] counts the use of a subject.
 const (

@@ -21,11 +21,19 @@ import (
 // and the cause is logged.
 //
 // The sums of a subject are read at most every 5 seconds while
-// it is used. Meanwhile a Handler counts its own requests and does not see those
-// of other Handlers on the same store: together they can exceed a Quota by what
-// the others serve in that time, or have in progress or in a [UsageBuffer]. A
+// it is used. Meanwhile a Handler counts its own requests. A
 // single Handler exceeds a Quota only by what requests use beyond their
 // reservations.
+//
+// So do several Handlers on the same store that share a [Reserver]. It has what their requests
+// have reserved, and for 10 seconds after a request has ended also what it has used, and
+// longer by the delay of a [UsageBuffer] that is Options.Usage: until then the sums of a Handler
+// may not include it. As they may include it sooner, requests can be refused for that long
+// because of usage that counts twice, with an error that clients retry. The bound does not hold
+// for usage that a store shows later than that, nor for what a Reserver loses or cannot store.
+// With any other Limiter a Handler does not see the requests of the others: together they can
+// exceed a Quota by what the others serve between two reads, or have in progress or in a
+// UsageBuffer.
 //
 // If the store does not answer within 2 seconds, the last sums are used, with
 // what the Handler itself has served since. If there are none, because the key
@@ -78,6 +86,10 @@ const (
 
 	// quotaTimeout is how long the store may take to answer a query.
 	quotaTimeout = 2 * time.Second
+
+	// quotaLinger is how long usage that was recorded counts in a Reserver. The sums of a Handler
+	// may miss it for quotaTTL and quotaTimeout; the rest is for stores that show it late.
+	quotaLinger = 10 * time.Second
 
 	// quotaIdle is how long the entry of a subject that is not used is kept.
 	quotaIdle = 5 * time.Minute
@@ -345,6 +357,10 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 			return l.quotaError(s, err)
 		}
 	}
+	if err := l.shareQuotas(ctx, minimum); err != nil {
+		l.giveBackQuotas(l.subjects, replaced)
+		return err
+	}
 	return nil
 }
 
@@ -435,4 +451,5 @@ func (l *ledger) settleQuota(spent amount) {
 			l.quotas.settle(r, spent)
 		}
 	}
+	l.settleShared(spent)
 }

@@ -21,8 +21,8 @@ import (
 // may use the clock of another machine, provided that it runs at the same
 // speed, and may round times to milliseconds.
 //
-// The subtest Acquire tests a [llmhttp.ConcurrencyLimiter]. It is skipped for
-// other Limiters.
+// The subtest Acquire tests a [llmhttp.ConcurrencyLimiter], and Reserve a [llmhttp.Reserver].
+// They are skipped for other Limiters.
 func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
 	runChecks(t, limiterChecks, func(t testing.TB) limiterTest {
@@ -34,6 +34,14 @@ func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 		}
 		runChecks(t, acquireChecks, func(t testing.TB) llmhttp.ConcurrencyLimiter {
 			return newLimiter(t).(llmhttp.ConcurrencyLimiter)
+		})
+	})
+	t.Run("Reserve", func(t *testing.T) {
+		if _, ok := newLimiter(t).(llmhttp.Reserver); !ok {
+			t.Skip("the Limiter is not a Reserver")
+		}
+		runChecks(t, reserveChecks, func(t testing.TB) llmhttp.Reserver {
+			return newLimiter(t).(llmhttp.Reserver)
 		})
 	})
 }

@@ -21,6 +21,14 @@
 // Each request in progress is a lease of a slot. Its process renews it until the request
 // ends. The leases of a process that died expire after [Options.Lease].
 //
+// # Quotas
+//
+// What a request has reserved of a [llmhttp.Quota] is a lease, too. When the request ends,
+// a lease of what it has used takes its place, which expires when the sums of all processes
+// include that. So processes together exceed a Quota only by what requests use beyond their
+// reservations. That does not hold for what was used while Redis fails or loses its data; then
+// processes may not see what the others have used in the last seconds.
+//
 // # Several subjects
 //
 // On a Redis Cluster and on a Ring, subjects are on different nodes, unless the Prefix has a hash
@@ -35,8 +43,9 @@
 // hash tag, so that a Redis Cluster keeps all data of a subject on one node. All characters of
 // both that are special in a URL are escaped as in a URL:
 //
-//	llmhttp:{key/key_1}:requests      a bucket
-//	llmhttp:{key/key_1}/concurrent    the leases of a slot
+//	llmhttp:{key/key_1}:requests             a bucket
+//	llmhttp:{key/key_1}/concurrent           the leases of a slot
+//	llmhttp:{key/key_1}/quota_tokens/acme    the leases of a quota in the account acme
 //
 // Buckets survive a restart if Redis persists its data. With any setting but
 // appendfsync always, what was taken in the last seconds may be lost. A bucket

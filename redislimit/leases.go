@@ -51,7 +51,9 @@ type leases struct {
 type lease struct {
 	redisKey, name string // of the slot, and of the lease in it
 	amount         int64
-	expires        time.Time // when Redis has dropped it at the latest; only set in toRemove
+	subject        llmhttp.SubjectID // of the slot
+	settled        int64             // what replaces amount; only set by Limiter.settle
+	expires        time.Time         // when Redis has dropped it at the latest; only set in toRemove
 }
 
 func newLeases(l *Limiter) *leases {
@@ -72,7 +74,7 @@ func (s *leases) newLeases(prefix string, slots []llmhttp.Slot) ([]lease, error)
 	for i, slot := range slots {
 		s.serial++
 		name := s.id + "." + strconv.Itoa(s.serial) + ":" + strconv.FormatInt(slot.Amount, 10)
-		list[i] = lease{redisKey: slotKey(prefix, slot.Subject, slot.Name), name: name, amount: slot.Amount}
+		list[i] = lease{redisKey: slotKey(prefix, slot.Subject, slot.Name), name: name, amount: slot.Amount, subject: slot.Subject}
 	}
 	return list, nil
 }
@@ -99,6 +101,24 @@ func (s *leases) acquire(ctx context.Context, list []lease, slots []llmhttp.Slot
 		return 0, fmt.Errorf("redislimit: unexpected reply: %w", err)
 	}
 	return index - 1, nil
+}
+
+// settle replaces leases that are not held by what was settled, which expires after linger. All
+// must be on one node of Redis.
+func (s *leases) settle(ctx context.Context, list []lease, linger time.Duration) error {
+	keys := make([]string, 0, len(list))
+	args := make([]any, 0, 2+2*len(list))
+	args = append(args, "settle", max(linger.Milliseconds(), 1))
+	for _, l := range list {
+		settled := ""
+		if l.settled > 0 {
+			settled = l.name + ":" + strconv.FormatInt(l.settled, 10)
+		}
+		keys = append(keys, l.redisKey)
+		args = append(args, l.name, settled)
+	}
+	_, err := s.client.run(ctx, leasesScript, keys, args...)
+	return err
 }
 
 // hold starts to renew leases.

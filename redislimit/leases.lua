@@ -1,14 +1,17 @@
--- Acquires, renews, releases or counts leases of slots. A slot in KEYS is a sorted set of the
+-- Acquires, renews, settles, releases or counts leases of slots. A slot in KEYS is a sorted set of the
 -- names of leases by the time at which each expires, in milliseconds of the server's clock. A
 -- name ends in a colon and the amount of the lease. The score of the empty name is the sum of
 -- all amounts, as a negative number, which is before all times.
 --
 -- ARGV[1]  "acquire": a lease in each of KEYS, or none if one of the slots has not enough left
 --          "renew": leases in KEYS[1], whether they have expired or not
+--          "settle": replaces a lease in each of KEYS by one that is not renewed
 --          "release": leases in KEYS[1]
 --          "count": what is in use of KEYS[1]
--- ARGV[2]  the duration of a lease in milliseconds, to acquire and to renew
--- ARGV[3]  and on: to acquire, for each key the limit and a name; otherwise names
+-- ARGV[2]  the duration of a lease in milliseconds, to acquire, to renew and to settle
+-- ARGV[3]  and on: to acquire, for each key the limit and a name; to settle, for each key the
+--          name of the lease and that of the other one, which is empty if there is none;
+--          otherwise names
 --
 -- Returns what is in use to count. Otherwise it returns 0, or to acquire the index in KEYS of a
 -- slot that is full, from 1.
@@ -72,6 +75,13 @@ if operation == 'acquire' then
 	end
 elseif operation == 'renew' then
 	put(KEYS[1], {unpack(ARGV, 3)})
+elseif operation == 'settle' then
+	for i, key in ipairs(KEYS) do
+		remove(key, {ARGV[2*i + 1]})
+		if ARGV[2*i + 2] ~= '' then
+			put(key, {ARGV[2*i + 2]})
+		end
+	end
 elseif operation == 'release' then
 	remove(KEYS[1], {unpack(ARGV, 3)})
 else

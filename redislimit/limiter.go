@@ -69,7 +69,7 @@ func (o *Options) setDefaults() {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 }
 
-// A Limiter is a [manage.ConcurrencyCounter] on Redis. Its methods may be
+// A Limiter is a [manage.ConcurrencyCounter] and a [llmhttp.Reserver] on Redis. Its methods may be
 // called concurrently.
 //
 // When a call fails because Redis did not answer in time, Redis may have
@@ -165,6 +165,29 @@ func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) (first erro
 // release calls Redis. If that fails, it is repeated in the background. If
 // Redis loses its data, the next renewal restores the leases.
 func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error) {
+	acquired, full, err := l.acquire(ctx, slots)
+	if acquired == nil {
+		return nil, full, err
+	}
+	return sync.OnceFunc(func() { l.leases.release(acquired) }), 0, nil
+}
+
+// Reserve implements [llmhttp.Reserver], with leases as Acquire. settle calls Redis, which then
+// drops the amounts by its own clock. If that fails, the leases are given back as by release,
+// and the amounts do not count; neither do those that Redis loses.
+func (l *Limiter) Reserve(ctx context.Context, slots ...llmhttp.Slot) (settle func(linger time.Duration, amounts ...int64), full int, err error) {
+	acquired, full, err := l.acquire(ctx, slots)
+	if acquired == nil {
+		return nil, full, err
+	}
+	var once sync.Once
+	return func(linger time.Duration, amounts ...int64) {
+		once.Do(func() { l.settle(acquired, linger, amounts) })
+	}, 0, nil
+}
+
+// acquire acquires a lease of each slot, or returns nil and the index of a slot that is full.
+func (l *Limiter) acquire(ctx context.Context, slots []llmhttp.Slot) (_ []lease, full int, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -190,18 +213,18 @@ func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release f
 	}
 	l.log.answered(ctx)
 	l.leases.hold(requested)
-	return l.releaseFunc(requested), 0, nil
+	return requested, 0, nil
 }
 
 // acquireLocally decides about leases of which a script failed with err. Redis has those before
 // acquired, and perhaps those from there up to asked. With a Fallback it counts the leases of
 // this process, and otherwise returns err.
-func (l *Limiter) acquireLocally(ctx context.Context, requested []lease, slots []llmhttp.Slot, acquired, asked int, err error) (release func(), full int, _ error) {
+func (l *Limiter) acquireLocally(ctx context.Context, requested []lease, slots []llmhttp.Slot, acquired, asked int, err error) (_ []lease, full int, _ error) {
 	fallsBack := l.fallsBack(ctx, err)
 	if fallsBack {
 		l.logFallback(ctx, err)
 		if full = l.leases.holdWithin(requested, slots); full < 0 {
-			return l.releaseFunc(requested), 0, nil
+			return requested, 0, nil
 		}
 	}
 	if f, ok := errors.AsType[*callError](err); !ok || !f.notSent {
@@ -214,9 +237,25 @@ func (l *Limiter) acquireLocally(ctx context.Context, requested []lease, slots [
 	return nil, 0, err
 }
 
-// releaseFunc returns a function that releases leases. It may be called several times.
-func (l *Limiter) releaseFunc(acquired []lease) func() {
-	return sync.OnceFunc(func() { l.leases.release(acquired) })
+// settle replaces leases by amounts that are not renewed and expire after linger.
+func (l *Limiter) settle(acquired []lease, linger time.Duration, amounts []int64) {
+	if linger <= 0 || len(amounts) != len(acquired) {
+		l.leases.release(acquired)
+		return
+	}
+	for i := range acquired {
+		acquired[i].settled = amounts[i]
+	}
+	held, mayBeRestored := l.leases.drop(acquired)
+	for _, group := range groups(l, held, func(l *lease) *llmhttp.SubjectID { return &l.subject }) {
+		err := l.leases.settle(context.Background(), group, linger)
+		if err != nil {
+			l.log.failed(context.Background(), "redislimit: usage is not shared", err)
+		}
+		if err != nil || mayBeRestored {
+			l.leases.removeLater(group)
+		}
+	}
 }
 
 // Concurrent implements [manage.ConcurrencyCounter]. It counts the leases of all

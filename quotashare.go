@@ -1,0 +1,132 @@
+package llmhttp
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A sharedQuota is what a request has reserved of the quotas of its subjects with a Reserver.
+type sharedQuota struct {
+	settle func(linger time.Duration, amounts ...int64)
+	slots  []Slot
+	inCost []bool // whether each of slots is in money, not in tokens
+}
+
+// quotaSlot returns the slot of an amount of a quota, of which a store has recorded what was
+// used. name is SlotQuotaTokens or SlotQuotaCost. The Amount is positive also if nothing is
+// reserved, because that is what usage is settled with.
+func quotaSlot(s SubjectID, name, account string, reserved, limit, used int64) Slot {
+	if account != "" {
+		name += "/" + account
+	}
+	return Slot{Subject: s, Name: name, Amount: max(reserved, 1), Limit: limit - used}
+}
+
+// shareQuotas reserves with the Reserver, if the Limiter is one, what reserveQuota has reserved
+// in this Handler, or minimum if less is left. It replaces what it has reserved before; that is
+// given back first, because the Backend has not been called.
+func (l *ledger) shareQuotas(ctx context.Context, minimum amount) error {
+	reserver, ok := l.limiter.(Reserver)
+	if !ok {
+		return nil
+	}
+	l.settleShared(amount{})
+	shared := l.newSharedQuota()
+	settle, full, err := reserver.Reserve(ctx, shared.slots...)
+	if err == nil && settle == nil && shared.reduce(minimum) {
+		settle, full, err = reserver.Reserve(ctx, shared.slots...)
+	}
+	if err == nil && settle == nil && (full < 0 || full >= len(shared.slots)) {
+		err = fmt.Errorf("llmhttp: the Limiter refused slot %d of %d", full, len(shared.slots))
+	}
+	if err != nil {
+		return storeError(ClassLimiter, err, messageLimits)
+	}
+	if settle == nil {
+		subject := shared.slots[full].Subject
+		l.refused = Refusal{subject, LimitQuota}
+		return errQuotaReserved(subject)
+	}
+	shared.settle = settle
+	l.shared = shared
+	return nil
+}
+
+// newSharedQuota returns the slots of the quotas that reserveQuota has reserved.
+func (l *ledger) newSharedQuota() *sharedQuota {
+	shared := new(sharedQuota)
+	for i := range l.subjects {
+		s := &l.subjects[i]
+		if s.quota.entry == nil {
+			continue
+		}
+		q, reserved, used := s.limits.Quota, s.quota.amount, l.quotas.stored(s.quota.entry)
+		if q.Tokens != 0 {
+			shared.slots = append(shared.slots,
+				quotaSlot(s.id, SlotQuotaTokens, l.key.Account, reserved.tokens, int64(q.Tokens), used.tokens))
+			shared.inCost = append(shared.inCost, false)
+		}
+		if q.Cost != 0 {
+			shared.slots = append(shared.slots,
+				quotaSlot(s.id, SlotQuotaCost, l.key.Account, int64(reserved.cost), int64(q.Cost), int64(used.cost)))
+			shared.inCost = append(shared.inCost, true)
+		}
+	}
+	return shared
+}
+
+// amount returns what a counts in the slot with an index.
+func (s *sharedQuota) amount(slot int, a amount) int64 {
+	if s.inCost[slot] {
+		return int64(a.cost)
+	}
+	return a.tokens
+}
+
+// reduce reduces the Amounts of the slots to minimum, and reports whether one was larger.
+func (s *sharedQuota) reduce(minimum amount) (reduced bool) {
+	for i := range s.slots {
+		if least := max(s.amount(i, minimum), 1); s.slots[i].Amount > least {
+			s.slots[i].Amount, reduced = least, true
+		}
+	}
+	return reduced
+}
+
+// stored returns what the store has reported for e.
+func (c *quotaCache) stored(e *quotaEntry) amount {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return e.stored
+}
+
+// linger returns how long usage that the store has taken counts in a Reserver.
+func (c *quotaCache) linger() time.Duration {
+	if b, ok := c.store.(*UsageBuffer); ok {
+		return quotaLinger + b.delay
+	}
+	return quotaLinger
+}
+
+// settleShared replaces what was reserved with the Reserver by what was spent, until the sums of
+// all Handlers include that.
+func (l *ledger) settleShared(spent amount) {
+	shared := l.shared
+	if shared == nil {
+		return
+	}
+	l.shared = nil
+	l.log.callAndLog("shared quota not settled", func() error {
+		if spent == (amount{}) {
+			shared.settle(0)
+			return nil
+		}
+		amounts := make([]int64, len(shared.slots))
+		for i := range amounts {
+			amounts[i] = shared.amount(i, spent)
+		}
+		shared.settle(l.quotas.linger(), amounts...)
+		return nil
+	})
+}
