@@ -227,7 +227,7 @@ type Slot struct {
 }
 
 // Names of the slots that a [Handler] acquires of a subject. Those for a [Quota] are followed by
-// a slash and the account of the key, unless that is empty: usage is summed in each account.
+// a slash and the account of the key, because usage is summed in each account.
 const (
 	SlotConcurrent  = "concurrent"   // for Limits.Concurrent
 	SlotQuotaTokens = "quota_tokens" // for Quota.Tokens, in tokens; only of a Reserver

@@ -17,10 +17,7 @@ type sharedQuota struct {
 // used. name is SlotQuotaTokens or SlotQuotaCost. The Amount is positive also if nothing is
 // reserved, because that is what usage is settled with.
 func quotaSlot(s SubjectID, name, account string, reserved, limit, used int64) Slot {
-	if account != "" {
-		name += "/" + account
-	}
-	return Slot{Subject: s, Name: name, Amount: max(reserved, 1), Limit: limit - used}
+	return Slot{Subject: s, Name: name + "/" + account, Amount: max(reserved, 1), Limit: limit - used}
 }
 
 // shareQuotas reserves with the Reserver, if the Limiter is one, what reserveQuota has reserved
@@ -101,10 +98,11 @@ func (c *quotaCache) stored(e *quotaEntry) amount {
 	return e.stored
 }
 
-// linger returns how long usage that the store has taken counts in a Reserver.
+// linger returns how long usage that the store has taken counts in a Reserver. A day is enough for
+// any buffer.
 func (c *quotaCache) linger() time.Duration {
 	if b, ok := c.store.(*UsageBuffer); ok {
-		return quotaLinger + b.delay
+		return quotaLinger + min(b.delay, day)
 	}
 	return quotaLinger
 }
