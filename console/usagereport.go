@@ -85,9 +85,10 @@ func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.Repor
 	if account == "" && f.Key != nil {
 		account = f.Key.Account
 	}
-	return u.store.Report(ctx, manage.ReportQuery{
+	report, err := u.store.Report(ctx, manage.ReportQuery{
 		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
 	})
+	return report.Sums, err
 }
 
 // table returns the table that f selects. A table of keys or accounts has at most

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -25,13 +26,18 @@ type reporterHooks struct {
 
 	ask    func(q *reportQuery)
 	answer func(q reportQuery, sums []reportSum) []reportSum
+	since  time.Time // of all reports
 }
 
-func (r *reporterHooks) Report(ctx context.Context, q reportQuery) ([]reportSum, error) {
+func (r *reporterHooks) Report(ctx context.Context, q reportQuery) (manage.Report, error) {
 	asked := q
 	r.ask(&q)
-	sums, err := r.UsageStore.Report(ctx, q)
-	return r.answer(asked, sums), err
+	report, err := r.UsageStore.Report(ctx, q)
+	report.Sums = r.answer(asked, report.Sums)
+	if !r.since.IsZero() {
+		report.Since = r.since
+	}
+	return report, err
 }
 
 // reporterFixture returns a constructor of a UsageReporter with a fault.
@@ -120,6 +126,48 @@ var reporterMutants = []mutant[manage.UsageReporter]{
 				}
 			}
 			return sums
+		}
+	})},
+
+	{"the model is ignored", "Models", reportingOn(func(q *reportQuery) { q.Model = "" })},
+	{"a limit does not count models", "Models", reportingOn(func(q *reportQuery) {
+		if q.By == manage.ByModel {
+			q.By = manage.ByTotal
+		}
+	})},
+	{"a complete report claims a gap", "Models", reporterFixture(func(r *reporterHooks) { r.since = reportStart.Add(day) })},
+	{"the user is ignored", "Detail", reportingOn(func(q *reportQuery) { q.User = "" })},
+	{"the label is ignored", "Detail", reportingOn(func(q *reportQuery) { q.Label = llmhttp.Label{} })},
+	{"the value of the label is ignored", "Detail", reportingOn(func(q *reportQuery) {
+		if q.Label.Name != "" {
+			q.Label.Value = "red"
+		}
+	})},
+	{"users of several accounts are mixed up", "Detail", reportingEach(func(q reportQuery, s *reportSum) {
+		if q.By == manage.ByUser {
+			s.Account = ""
+		}
+	})},
+	{"users are grouped by account", "Detail", reportingOn(func(q *reportQuery) {
+		if q.By == manage.ByUser {
+			q.By = manage.ByAccount
+		}
+	})},
+	{"the name of the label is ignored", "Detail", reportingOn(func(q *reportQuery) { q.GroupLabel = "stage" })},
+	{"records without the label are dropped", "Detail", answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
+		return slices.DeleteFunc(sums, func(s reportSum) bool { return q.By == manage.ByLabel && s.Label == "" })
+	})},
+	{"the account is ignored for users", "Detail", reportingOn(func(q *reportQuery) { q.Account = "" })},
+	{"the model is ignored for users", "Detail", reportingOn(func(q *reportQuery) { q.Model = "" })},
+	{"a gap that is none is claimed", "Detail", reporterFixture(func(r *reporterHooks) { r.since = reportStart })},
+	{"a gap is concealed", "Detail", reportingOn(func(q *reportQuery) {
+		if q.NeedsDetail() {
+			q.From = q.From.Add(day)
+		}
+	})},
+	{"an unknown group is the total", "Unsupported", reportingOn(func(q *reportQuery) {
+		if q.By == "nonsense" {
+			q.By = manage.ByTotal
 		}
 	})},
 

@@ -1,103 +1,99 @@
 package memory
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
+	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/reportsum"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
 // Report implements [manage.UsageReporter]. An entry that adds up an hour
 // counts at the beginning of that hour.
-func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) ([]manage.ReportSum, error) {
-	sums := u.reportSums(&q)
-	if q.Limit > 0 {
-		sums = largestGroups(sums, q.Limit)
+func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.Report, error) {
+	if !reportsum.IsKnown(q.By) {
+		return manage.Report{}, fmt.Errorf("memory: cannot report usage by %q: %w", string(q.By), errors.ErrUnsupported)
 	}
-	slices.SortFunc(sums, compareReportSums)
-	return sums, nil
+	r := u.report(&q)
+	r.Sums = reportsum.Largest(&q, r.Sums)
+	reportsum.Sort(r.Sums)
+	return r, nil
 }
 
-func compareReportSums(a, b manage.ReportSum) int {
-	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Account, b.Account), strings.Compare(a.KeyID, b.KeyID), strings.Compare(a.Model, b.Model))
-}
-
-// reportSums adds up the entries that q selects.
-func (u *UsageStore) reportSums(q *manage.ReportQuery) []manage.ReportSum {
+// report adds up the entries that q selects.
+func (u *UsageStore) report(q *manage.ReportQuery) (r manage.Report) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	groups := make(map[reportGroup]*usageAdder)
+	lost := u.dropped
+	if q.NeedsDetail() {
+		lost = u.reduced
+	}
+	from := q.From
+	if lost.After(from) {
+		from, r.Since = lost, lost
+	}
+	var sums reportsum.Adder
+	label := encodeLabels([]llmhttp.Label{q.Label})
 	for account, sources := range u.accounts {
+		if q.Account != "" && account != q.Account {
+			continue
+		}
 		for source, entries := range sources {
-			if q.Account != "" && account != q.Account || q.KeyID != "" && source.keyID != q.KeyID {
+			switch {
+			case q.KeyID != "" && source.keyID != q.KeyID, q.Model != "" && source.model != q.Model, q.User != "" && source.user != q.User,
+				q.Label.Name != "" && !strings.Contains(source.labels, label):
 				continue
 			}
-			g := reportGroup{start: q.From}
+			g := reportsum.Group{Start: q.From, Model: source.model}
 			switch q.By {
 			case manage.ByKey:
-				g.keyID, g.account = source.keyID, account
+				g.Account, g.KeyID = account, source.keyID
 			case manage.ByAccount:
-				g.account = account
+				g.Account = account
+			case manage.ByUser:
+				g.Account, g.User = account, source.user
+			case manage.ByLabel:
+				g.Label = labelValue(source.labels, q.GroupLabel)
 			}
-			for e := range sumsBetween(*entries, q.From, q.To) {
+			for e := range sumsBetween(*entries, from, q.To) {
 				if q.By == manage.ByDay {
-					g.start = e.Start.Truncate(24 * time.Hour)
+					g.Start = e.Start.Truncate(24 * time.Hour)
 				}
-				if groups[g] == nil {
-					groups[g] = &usageAdder{}
-				}
-				groups[g].add(g.start, source.model, e)
+				sums.Add(g, e)
 			}
 		}
 	}
-	var sums []manage.ReportSum
-	for g, a := range groups {
-		for _, sum := range a.sums {
-			sums = append(sums, manage.ReportSum{KeyID: g.keyID, Account: g.account, UsageSum: sum})
-		}
-	}
-	return sums
+	r.Sums = sums.Sums()
+	return r
 }
 
-// A reportGroup identifies the sums of a report that ReportQuery.Limit counts as one.
-// keyID and account are empty if sums are not grouped by them.
-type reportGroup struct {
-	start          time.Time
-	keyID, account string
+// encodeLabels returns labels as a text: a line break, and then a line with the quoted name and
+// value of each. It is empty if there are none. As with encodeSubjects, it contains the text of
+// a label only if that is one of labels.
+func encodeLabels(labels []llmhttp.Label) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	b := []byte{'\n'}
+	for _, l := range labels {
+		b = append(strconv.AppendQuote(b, l.Name), ' ')
+		b = append(strconv.AppendQuote(b, l.Value), '\n')
+	}
+	return string(b)
 }
 
-// largestGroups returns the sums of the n groups with the most tokens.
-func largestGroups(sums []manage.ReportSum, n int) []manage.ReportSum {
-	groupOf := func(s *manage.ReportSum) reportGroup {
-		return reportGroup{s.Start, s.KeyID, s.Account}
+// labelValue returns the value of the label with a name. It is empty if there is none.
+func labelValue(encoded, name string) string {
+	_, rest, found := strings.Cut(encoded, "\n"+strconv.Quote(name)+" ")
+	if !found {
+		return ""
 	}
-	totals := make(map[reportGroup]llmhttp.UsageSum)
-	for i := range sums {
-		g := groupOf(&sums[i])
-		t := totals[g]
-		t.Add(sums[i].UsageSum)
-		totals[g] = t
-	}
-	if len(totals) <= n {
-		return sums
-	}
-	groups := slices.SortedFunc(maps.Keys(totals), func(a, b reportGroup) int {
-		ta, tb := totals[a], totals[b]
-		return cmp.Or(
-			cmp.Compare(tb.Units.Tokens(), ta.Units.Tokens()), cmp.Compare(tb.Requests, ta.Requests),
-			a.start.Compare(b.start), strings.Compare(a.keyID, b.keyID), strings.Compare(a.account, b.account),
-		)
-	})
-	for _, g := range groups[n:] {
-		delete(totals, g)
-	}
-	return slices.DeleteFunc(sums, func(s manage.ReportSum) bool {
-		_, kept := totals[groupOf(&s)]
-		return !kept
-	})
+	quoted, _, _ := strings.Cut(rest, "\n")
+	value, _ := strconv.Unquote(quoted) // encodeLabels has quoted it
+	return value
 }

@@ -1,13 +1,79 @@
-package memory_test
+package memory
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
-	"github.com/llmhttp/llmhttp/memory"
 )
 
-func TestUsageStore_ReporterConformance(t *testing.T) {
-	llmhttptest.TestUsageReporter(t, func(testing.TB) manage.UsageReporter { return memory.NewUsageStore() })
+func report(t testing.TB, u *UsageStore, q manage.ReportQuery) (requests int64, r manage.Report) {
+	t.Helper()
+	r, err := u.Report(t.Context(), q)
+	require.NoError(t, err)
+	for i := range r.Sums {
+		requests += r.Sums[i].Requests
+	}
+	return requests, r
+}
+
+// Users and labels of the older half are forgotten when the store is full, and reports tell so.
+func TestUsageStore_ReportsDetailWhileRetained(t *testing.T) {
+	const n = maxEntries + 1000
+	u := NewUsageStore()
+	at := func(i int) time.Time { return noon.Add(time.Duration(i) * time.Second) }
+	recordBatches(t, u, n, func(i int) llmhttp.UsageRecord {
+		labels := []llmhttp.Label{{Name: "team", Value: fmt.Sprint(i % 3)}}
+		return llmhttp.UsageRecord{ID: fmt.Sprint(i), Time: at(i), Account: "a", KeyID: "k", Model: "m", User: fmt.Sprint("user ", i), Labels: labels}
+	})
+	from := noon.Truncate(24 * time.Hour)
+	base := manage.ReportQuery{From: from, To: from.AddDate(0, 0, 5)}
+	for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByAccount, manage.ByKey, manage.ByModel} {
+		q := base
+		q.By = by
+		requests, r := report(t, u, q)
+		assert.EqualValues(t, n, requests, by)
+		assert.Zero(t, r.Since, by)
+	}
+	for _, change := range []func(q *manage.ReportQuery){
+		func(q *manage.ReportQuery) { q.By = manage.ByUser }, func(q *manage.ReportQuery) { q.By, q.GroupLabel = manage.ByLabel, "team" },
+	} {
+		q := base
+		change(&q)
+		requests, r := report(t, u, q)
+		require.True(t, r.Since.After(at(n/4)) && r.Since.Before(at(n)), "%v", r.Since)
+		assert.Equal(t, int64(at(n).Sub(r.Since.Add(-1))/time.Second)-1, requests, q.By)
+	}
+	requests, r := report(t, u, manage.ReportQuery{From: from, To: base.To, User: fmt.Sprint("user ", n-1)})
+	assert.EqualValues(t, 1, requests)
+	assert.NotZero(t, r.Since)
+	requests, r = report(t, u, manage.ReportQuery{From: from, To: base.To, Label: llmhttp.Label{Name: "team", Value: "3"}})
+	assert.Zero(t, requests)
+	assert.NotZero(t, r.Since)
+	_, r = report(t, u, manage.ReportQuery{From: from.AddDate(0, 0, 1), To: base.To, By: manage.ByUser})
+	assert.Zero(t, r.Since, "what is missing is older")
+}
+
+// A store that has dropped usage says so in every report, also when it then adds up the rest of
+// the hour in which that ended.
+func TestUsageStore_ReportsWhatItDropped(t *testing.T) {
+	u := NewUsageStore()
+	at := func(i int) time.Time { return noon.Add(time.Duration(i) * 10 * time.Millisecond) }
+	recordBatches(t, u, maxEntries+1, func(i int) llmhttp.UsageRecord {
+		return llmhttp.UsageRecord{ID: fmt.Sprint(i), Time: at(i), Account: "a", Model: fmt.Sprint(i)}
+	})
+	q := manage.ReportQuery{From: noon.Truncate(24 * time.Hour), To: noon.Truncate(24*time.Hour).AddDate(0, 0, 1)}
+	requests, r := report(t, u, q)
+	require.False(t, r.Since.IsZero())
+	kept := requests
+	assert.EqualValues(t, at(maxEntries+1).Sub(r.Since.Add(-1))/(10*time.Millisecond)-1, kept)
+
+	u.addUpHours(noon.Add(time.Hour))
+	requests, _ = report(t, u, q)
+	assert.Equal(t, kept, requests)
 }

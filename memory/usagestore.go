@@ -20,12 +20,13 @@ import (
 // A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its
 // methods are safe for concurrent use, and fail only for queries that it does not support. It
 // can sum for subjects of all kinds but [llmhttp.KindUser], and of what records have beside
-// their units and cost it keeps the account, key, subjects, model and time.
+// their units and cost it keeps the account, key, subjects, end user, labels, model and time.
 //
 // The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
 // When the store is full, it adds up the older half by account, key, subjects, model and hour;
-// such an entry has the time at which its hour began. If this leaves the store more than
-// three quarters full, it drops the older half.
+// such an entry has the time at which its hour began, and no end user or labels, so that reports
+// about these lack the older half. If this leaves the store more than three quarters full, it
+// drops the older half, which then is missing in all sums.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
@@ -33,13 +34,15 @@ type UsageStore struct {
 	mu       sync.Mutex                          // guards the fields below
 	accounts map[string]map[usageSource]*[]entry // entries by account, in any order
 	count    int                                 // number of all entries
+	reduced  time.Time                           // entries from before it may lack their users and labels
+	dropped  time.Time                           // entries from before it may be missing
 	seed     maphash.Seed
 	ids      [2]map[uint64]struct{} // hashes of the IDs of stored records: the newer ones, and those before
 }
 
-// A usageSource is the key, the model and the further subjects of entries. subjects is the
-// result of encodeSubjects.
-type usageSource struct{ keyID, model, subjects string }
+// A usageSource is what entries have in common. subjects is the result of encodeSubjects, and
+// labels that of encodeLabels. Of entries that add up an hour, user and labels are empty.
+type usageSource struct{ keyID, model, subjects, user, labels string }
 
 // encodeSubjects returns subjects as a text: a line break, and then each as appendSubject does.
 // It is empty if there are none.
@@ -132,12 +135,13 @@ func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 		sources = make(map[usageSource]*[]entry)
 		u.accounts[r.Account] = sources
 	}
-	subjects := encodeSubjects(r.Subjects)
-	entries := sources[usageSource{r.KeyID, r.Model, subjects}]
+	source := usageSource{r.KeyID, r.Model, encodeSubjects(r.Subjects), r.User, encodeLabels(r.Labels)}
+	entries := sources[source]
 	if entries == nil {
 		entries = new([]entry)
-		// r.Model may refer to the memory of a request's body.
-		sources[usageSource{r.KeyID, strings.Clone(r.Model), subjects}] = entries
+		// These may refer to the memory of a request's body.
+		source.model, source.user = strings.Clone(r.Model), strings.Clone(r.User)
+		sources[source] = entries
 	}
 	*entries = append(*entries, newEntry(r.Sum()))
 	if u.count++; u.count > maxEntries {
@@ -214,36 +218,69 @@ func (u *UsageStore) compact() {
 	slices.SortFunc(times, time.Time.Compare)
 	median := times[len(times)/2]
 
-	u.replaceEntries(func(entries []entry) []entry {
-		var hours usageAdder
-		kept := slices.DeleteFunc(entries, func(e entry) bool {
-			if e.start().After(median) {
-				return false
-			}
-			sum := e.sum()
-			hours.add(sum.Start.Truncate(time.Hour), "", &sum)
-			return true
-		})
-		for _, sum := range hours.sums {
-			kept = append(kept, newEntry(sum))
-		}
-		return kept
-	})
+	if end := median.Add(1); end.After(u.reduced) {
+		u.reduced = end
+	}
+	u.addUpHours(median)
 	if u.count <= maxEntries/4*3 {
 		return
 	}
-	u.replaceEntries(func(entries []entry) []entry {
-		return slices.DeleteFunc(entries, func(e entry) bool { return !e.start().After(median) })
-	})
+	u.dropped = u.reduced
+	u.deleteUntil(median, func(string, usageSource, *llmhttp.UsageSum) {})
 }
 
-// replaceEntries replaces the entries of each source. It drops sources and accounts
-// that are left without entries.
-func (u *UsageStore) replaceEntries(change func([]entry) []entry) {
+// addUpHours replaces the entries until a time, inclusive, by one for each hour without users
+// and labels. The caller holds mu.
+func (u *UsageStore) addUpHours(until time.Time) {
+	type target struct {
+		account string
+		usageSource
+	}
+	hours := make(map[target]*usageAdder)
+	u.deleteUntil(until, func(account string, s usageSource, sum *llmhttp.UsageSum) {
+		s.user, s.labels = "", ""
+		t := target{account, s}
+		if hours[t] == nil {
+			hours[t] = new(usageAdder)
+		}
+		hour := sum.Start.Truncate(time.Hour)
+		if hour.Before(u.dropped) && !sum.Start.Before(u.dropped) {
+			hour = u.dropped // reports begin there
+		}
+		hours[t].add(hour, "", sum)
+	})
+	for t, added := range hours {
+		sources := u.accounts[t.account]
+		if sources == nil {
+			sources = make(map[usageSource]*[]entry)
+			u.accounts[t.account] = sources
+		}
+		entries := sources[t.usageSource]
+		if entries == nil {
+			entries = new([]entry)
+			sources[t.usageSource] = entries
+		}
+		for _, sum := range added.sums {
+			*entries = append(*entries, newEntry(sum))
+		}
+		u.count += len(added.sums)
+	}
+}
+
+// deleteUntil deletes the entries until a time, inclusive, and calls f for each of them. It
+// drops sources and accounts that are left without entries. The caller holds mu.
+func (u *UsageStore) deleteUntil(until time.Time, f func(string, usageSource, *llmhttp.UsageSum)) {
 	u.count = 0
 	for account, sources := range u.accounts {
 		for source, entries := range sources {
-			*entries = change(*entries)
+			*entries = slices.DeleteFunc(*entries, func(e entry) bool {
+				if e.start().After(until) {
+					return false
+				}
+				sum := e.sum()
+				f(account, source, &sum)
+				return true
+			})
 			if len(*entries) == 0 {
 				delete(sources, source)
 			}

@@ -98,3 +98,6 @@ const dayMicros = int64(day / time.Microsecond)
 
 // dayOf returns the stored form of the midnight before or at m, in UTC.
 func dayOf(m int64) int64 { return m - (m%dayMicros+dayMicros)%dayMicros }
+
+// dayOfTime is dayOf, of the column time, in SQL.
+const dayOfTime = "time - ((time % 86400000000) + 86400000000) % 86400000000"

@@ -203,9 +203,6 @@ func column[R, V any](rows []R, value func(*R) V) []V {
 	return values
 }
 
-// dayOfTime is dayOf in SQL.
-const dayOfTime = "time - ((time % 86400000000) + 86400000000) % 86400000000"
-
 // insertResponse uses a single statement, which takes one round trip.
 func (d postgresDialect) insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error) {
 	return d.insertRows(ctx, db, row)

@@ -212,12 +212,12 @@ func TestStore_EveryFieldIsStored(t *testing.T) {
 			want.Start = q.From
 			assert.Equal(t, []llmhttp.UsageSum{want}, mustQuery(t, s, q))
 		}
-		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByAccount, manage.ByKey} {
-			sums, err := s.Report(t.Context(), manage.ReportQuery{From: noon.Truncate(day), To: noon.Truncate(day).Add(day), By: by})
+		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByAccount, manage.ByKey, manage.ByModel, manage.ByUser, manage.ByLabel} {
+			report, err := s.Report(t.Context(), manage.ReportQuery{From: noon.Truncate(day), To: noon.Truncate(day).Add(day), By: by})
 			require.NoError(t, err)
-			require.Len(t, sums, 1)
+			require.Len(t, report.Sums, 1)
 			want.Start = noon.Truncate(day)
-			assert.Equal(t, want, sums[0].UsageSum)
+			assert.Equal(t, want, report.Sums[0].UsageSum)
 		}
 		sum := readRow(t, s, "SELECT * FROM llmhttp_usage_sums WHERE kind = 'key'")
 		for column, value := range columns {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -118,8 +117,7 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 
 // read reads the usage that q selects.
 func (q *selection) read(ctx context.Context, tx *sql.Tx) (usageSums, error) {
-	var pruned int64 // records from before this midnight may be missing
-	err := tx.QueryRowContext(ctx, "SELECT coalesce(max(value), $1) FROM llmhttp_state WHERE name = 'pruned'", int64(math.MinInt64)).Scan(&pruned)
+	pruned, err := readPruned(ctx, tx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,11 @@
 package sqlstore
 
 import (
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +25,8 @@ func TestReportUsage_Limit(t *testing.T) {
 		key := rng.IntN(50)
 		at := noon.Truncate(day).Add(time.Duration(rng.Int64N(int64(100 * day))))
 		r := usageRecord(fmt.Sprint(i), fmt.Sprint("account ", key%10), fmt.Sprint("m", rng.IntN(2)), at, rng.IntN(1_000_000))
-		r.KeyID = fmt.Sprint("key ", key)
+		r.KeyID, r.User = fmt.Sprint("key ", key), fmt.Sprint("user ", key%7)
+		r.Labels = []llmhttp.Label{{Name: "team", Value: fmt.Sprint(key % 5)}}
 		records = append(records, r)
 	}
 	var want memory.UsageStore
@@ -30,14 +34,14 @@ func TestReportUsage_Limit(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		mustRecord(t, s, records...)
-		for _, by := range []manage.ReportGroup{manage.ByDay, manage.ByKey, manage.ByAccount} {
+		for _, by := range []manage.ReportGroup{manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel} {
 			for _, account := range []string{"", "account 1"} {
 				for _, period := range []time.Duration{30 * day, longPeriod + day} {
 					from := noon.Truncate(day).Add(10 * day)
-					q := manage.ReportQuery{Account: account, From: from, To: from.Add(period), By: by, Limit: 3}
+					q := manage.ReportQuery{Account: account, From: from, To: from.Add(period), By: by, Limit: 3, GroupLabel: "team"}
 					expected, err := want.Report(t.Context(), q)
 					require.NoError(t, err)
-					require.NotEmpty(t, expected)
+					require.NotEmpty(t, expected.Sums)
 					got, err := s.Report(t.Context(), q)
 					require.NoError(t, err)
 					assert.Equal(t, expected, got, "%+v", q)
@@ -45,4 +49,169 @@ func TestReportUsage_Limit(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Reports by account, key and model are complete after records were pruned; others say from when.
+func TestReportUsage_AfterPruning(t *testing.T) {
+	today := time.Now().UTC().Truncate(day)
+	first := today.Add(-20 * day)
+	var records []llmhttp.UsageRecord
+	for i := range 10 {
+		r := usageRecord(fmt.Sprint(i), "a", "m", first.Add(time.Duration(i)*day+time.Hour), 10)
+		r.User, r.Labels = "u", []llmhttp.Label{{Name: "team", Value: "red"}}
+		r.Cost = llmhttp.Cost{Input: 3, CacheRead: 4, CacheWrite: 5, Output: 6, Other: 7}
+		records = append(records, r)
+	}
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		mustRecord(t, s, records...)
+		pruned := first.Add(4 * day)
+		n, err := s.Prune(t.Context(), pruned)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, n)
+
+		red := llmhttp.Label{Name: "team", Value: "red"}
+		for _, test := range []struct {
+			name     string
+			q        manage.ReportQuery
+			requests int64
+			since    time.Time
+		}{
+			{"total", manage.ReportQuery{}, 10, time.Time{}},
+			{"account", manage.ReportQuery{By: manage.ByAccount, Account: "a"}, 10, time.Time{}},
+			{"key", manage.ReportQuery{By: manage.ByKey, KeyID: "key_1"}, 10, time.Time{}},
+			{"model", manage.ReportQuery{By: manage.ByModel, Model: "m"}, 10, time.Time{}},
+			{"by user", manage.ReportQuery{By: manage.ByUser}, 6, pruned},
+			{"user", manage.ReportQuery{User: "u"}, 6, pruned},
+			{"by label", manage.ReportQuery{By: manage.ByLabel, GroupLabel: "team"}, 6, pruned},
+			{"label", manage.ReportQuery{Label: red}, 6, pruned},
+			{"later", manage.ReportQuery{From: pruned, Label: red}, 6, time.Time{}},
+			{"before", manage.ReportQuery{To: pruned.Add(-day), User: "u"}, 0, pruned},
+		} {
+			if test.q.From.IsZero() {
+				test.q.From = first
+			}
+			if test.q.To.IsZero() {
+				test.q.To = today
+			}
+			r, err := s.Report(t.Context(), test.q)
+			require.NoError(t, err, test.name)
+			assert.True(t, test.since.Equal(r.Since), "%s: since %v", test.name, r.Since)
+			var sum llmhttp.UsageSum
+			for i := range r.Sums {
+				sum.Add(r.Sums[i].UsageSum)
+			}
+			assert.Equal(t, test.requests, sum.Requests, test.name)
+			assert.EqualValues(t, 5*test.requests, sum.Cost.CacheWrite, test.name)
+			assert.EqualValues(t, 25*test.requests, sum.Cost.Total(), test.name)
+		}
+	})
+}
+
+// fullScan matches a plan that reads all rows of a table or index, or a part of an index that is
+// not bounded by a value.
+var fullScan = regexp.MustCompile(`(?m)Seq Scan on llmhttp_|^SCAN d\b`)
+
+// Reports about few of many rows read them by an index.
+func TestReportUsage_Plans(t *testing.T) {
+	const rows, days = 100_000, 400
+	start := noon.Truncate(day)
+	from := start.Add(200 * day)
+	base := manage.ReportQuery{From: from, To: from.Add(2 * day)}
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		s := openStore(t, dsn, nil)
+		fillUsage(t, s, start, rows, days)
+		explain := "EXPLAIN "
+		if s.db.name() == "sqlite" {
+			explain = "EXPLAIN QUERY PLAN "
+		}
+		plan := func(r *report) string {
+			var lines []string
+			err := forEachRow(t.Context(), s.db.read, func(rows *sql.Rows) error {
+				var id, parent, unused int64
+				var line string
+				columns := []any{&id, &parent, &unused, &line}
+				if s.db.name() == "postgres" {
+					columns = columns[3:]
+				}
+				err := rows.Scan(columns...)
+				lines = append(lines, line)
+				return err
+			}, explain+r.statement(), r.args...)
+			require.NoError(t, err)
+			return strings.Join(lines, "\n")
+		}
+		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel} {
+			for name, change := range map[string]func(q *manage.ReportQuery){
+				"all":     func(*manage.ReportQuery) {},
+				"account": func(q *manage.ReportQuery) { q.Account = "account 1" },
+				"key":     func(q *manage.ReportQuery) { q.Account, q.KeyID = "account 1", "key 1" },
+				"model":   func(q *manage.ReportQuery) { q.Model = "model 1" },
+				"user":    func(q *manage.ReportQuery) { q.User = "user 1" },
+				"label":   func(q *manage.ReportQuery) { q.Label = llmhttp.Label{Name: "team", Value: "1"} },
+				"user for all time": func(q *manage.ReportQuery) {
+					q.Account, q.User, q.From, q.To = "account 1", "user 1", start, start.Add(days*day)
+				},
+			} {
+				for _, limit := range []int{0, 5} {
+					q := base
+					q.By, q.GroupLabel, q.Limit = by, "team", limit
+					change(&q)
+					r := newSumReport(s.db, &q)
+					if q.NeedsDetail() {
+						r = newRecordReport(s.db, &q, micros(q.From))
+					}
+					text := plan(r)
+					assert.NotRegexp(t, fullScan, text, "by %q, %s, limit %d", by, name, limit)
+					if q.User != "" {
+						assert.Contains(t, text, "llmhttp_usage_records_user", "by %q, %s", by, name)
+					}
+				}
+			}
+		}
+		q := base
+		q.User = "user 1"
+		r := newRecordReport(s.db, &q, micros(q.From))
+		for i := range r.where {
+			r.where[i] = s.db.has("'x'", "d.labels") // which has no index
+		}
+		r.args = nil
+		assert.Regexp(t, fullScan, plan(r), "a full scan is found")
+	})
+}
+
+// fillUsage inserts rows records of 1000 accounts, keys and users on the given number of days,
+// and their sums.
+func fillUsage(t *testing.T, s *Store, start time.Time, rows, days int) {
+	t.Helper()
+	texts := map[string]string{
+		"id": "'id ' || i", "account": "'account ' || (i % 1000)", "key_id": "'key ' || (i % 1000)", "end_user": "'user ' || (i % 1000)",
+		"model": "'model ' || (i % 7)", "labels": `'{"team":"' || (i % 10) || '"}'`, "estimated": "1 = 0", "unpriced": "1 = 0",
+		"time": fmt.Sprintf("%d + CAST(i AS bigint) * %d", micros(start), int64(days)*dayMicros/int64(rows)),
+	}
+	values := make([]string, len(recordColumns))
+	for i, column := range recordColumns {
+		switch {
+		case texts[column] != "":
+			values[i] = texts[column]
+		case i < len(recordTexts):
+			values[i] = "''"
+		default:
+			values[i] = "1"
+		}
+	}
+	run := func(statement string) {
+		_, err := s.db.write.ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	run("INSERT INTO llmhttp_usage_records (" + strings.Join(recordColumns, ", ") + ")" +
+		fmt.Sprintf(" WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT ", rows-1) + strings.Join(values, ", ") + " FROM n")
+	for _, key := range []string{"'key', account, key_id", "'account', account, ''", "'', '', ''"} {
+		run("INSERT INTO llmhttp_usage_sums (" + sumKeyColumns + ", " + strings.Join(sumColumns, ", ") + ") SELECT " + key + ", " + dayOfTime + ", model, count(*), 0, " +
+			columnList(numberColumns, "sum(%s)") + " FROM llmhttp_usage_records GROUP BY 1, 2, 3, 4, 5")
+	}
+	run("ANALYZE")
+	if s.db.name() == "postgres" {
+		run("VACUUM llmhttp_usage_records") // which summarizes the index by time, as the server does later
+	}
 }

@@ -55,10 +55,11 @@ func (c *command) usage(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		sums, err := s.Report(ctx, u.ReportQuery)
+		report, err := s.Report(ctx, u.ReportQuery)
 		if err != nil {
 			return err
 		}
+		sums := report.Sums
 		if u.totals {
 			sums = addModels(sums)
 		}

@@ -68,6 +68,7 @@ CREATE TABLE llmhttp_usage_records (
 	cost_other              bigint NOT NULL
 );
 CREATE INDEX llmhttp_usage_records_account ON llmhttp_usage_records (account, time);
+CREATE INDEX llmhttp_usage_records_user ON llmhttp_usage_records (end_user, account, time) WHERE end_user <> '';
 CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records USING brin (time) WITH (autosummarize = on);
 
 -- Sums of the records by day, which the statements that insert records add to. Pruning records
