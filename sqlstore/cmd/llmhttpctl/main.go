@@ -33,7 +33,7 @@ Usage:
   llmhttpctl keys resume [flags] ID...    enable suspended keys
   llmhttpctl keys revoke [flags] ID...    disable keys for good
   llmhttpctl keys quota [flags] ID        print how much of its quota a key has used, or reset that
-  llmhttpctl usage [flags]                print usage by day, model, key or account
+  llmhttpctl usage [flags]                print usage by day, model, key, account, end user or label
   llmhttpctl hash-password                hash the password on the standard input, for the console
   llmhttpctl --version                    print the version
 

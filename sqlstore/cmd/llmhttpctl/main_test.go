@@ -160,6 +160,13 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "usage", "--by", "key", "--limit", "1", "--from", "2026-03-01", "--to", "2026-04-01")
 			x.run(t, "usage", "--by", "model", "--account", "acme", "--csv", "--from", "2026-03-01", "--to", "2026-04-01")
 
+			for _, query := range [][]string{
+				{"--by", "user", "--model", "large"}, {"--by", "user", "--totals", "--json", "--limit", "1"}, {"--by", "label:team", "--csv", "--totals"},
+				{"--by", "label:team", "--json", "--user", "user 0", "--totals"}, {"--by", "model", "--limit", "1"}, {"--by", "account", "--label", "team=red", "--totals"},
+			} {
+				x.run(t, append([]string{"usage", "--from", "2026-03-01", "--to", "2026-04-01"}, query...)...)
+			}
+
 			x.run(t, "keys", "create", "--account", "acme", "--quota", "10000,2.5usd/month")
 			recordNow(t, x.dsn, x.ids[3], 1000)
 			x.run(t, "keys", "quota", "#4")
@@ -191,6 +198,7 @@ func recordUsage(t *testing.T, dsn string) {
 		require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
 			ID: fmt.Sprint(i), Account: "acme", KeyID: fmt.Sprint("key_", i%3), Model: []string{"large", "small\t"}[i%2], Time: start.Add(time.Duration(i) * time.Hour),
 			Units: llmhttp.Units{PromptTokens: int64(10 * i), CompletionTokens: int64(i), Images: int64(i % 3)},
+			User:  fmt.Sprint("user ", i%2), Labels: []llmhttp.Label{{Name: "team", Value: []string{"red", "=1+1"}[i%2]}},
 		}))
 	}
 	require.NoError(t, s.Close())
@@ -254,7 +262,9 @@ func TestUsageErrors(t *testing.T) {
 		`"NaNusd" is not an amount other than 0`:                               {"keys", "create", "--quota", "NaNusd/month"},
 		`"1,2" is more than a number of tokens and an amount`:                  {"keys", "create", "--quota", "1,2/month"},
 		`"0" is not a burst`:                                                   {"keys", "create", "--requests", "60/m,burst=0"},
-		`--by "week" is not day, model, key or account`:                        {"usage", "--by", "week"},
+		`--by "week" is not day, model, key, account, user or label:NAME`:      {"usage", "--by", "week"},
+		`--by "label:"... is not day`:                                          {"usage", "--by", "label:"},
+		`"project" is not a label such as project=search`:                      {"usage", "--label", "project"},
 		`max-completion-tokens: the number must not be 0; none means no limit`: {"keys", "create", "--max-completion-tokens", "0"},
 		`concurrent: the number must not be 0; none means no limit`:            {"keys", "create", "--concurrent", "0"},
 		`hash-password has no arguments`:                                       {"hash-password", "secret"},
@@ -397,4 +407,26 @@ func TestQuota_Cost(t *testing.T) {
 	assert.Equal(t, "0.75", use.UsedCost.String())
 	assert.Equal(t, "1.25", use.LeftCost.String())
 	assert.Equal(t, "2usd/all", use.Quota)
+}
+
+// A report that needs pruned records says from when they are kept.
+func TestUsage_TellsWhatIsMissing(t *testing.T) {
+	dsn := filepath.Join(t.TempDir(), "llm.db")
+	s, err := sqlstore.Open(t.Context(), dsn, &sqlstore.Options{KeepRecords: -1})
+	require.NoError(t, err)
+	today := time.Now().UTC().Truncate(day)
+	for i := range 5 {
+		require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: fmt.Sprint(i), Account: "a", Model: "m", User: "u", Time: today.Add(-time.Duration(i) * day)}))
+	}
+	_, err = s.Prune(t.Context(), today.Add(-2*day))
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	stdout, stderr, status := runProcess(t, dsn, "usage", "--by", "user", "--csv")
+	require.Zero(t, status, stderr)
+	assert.Contains(t, stdout, "\na,u,m,3,")
+	assert.Equal(t, "Users and labels are known from "+today.Add(-2*day).Format(time.DateOnly)+" on: older usage is missing.\n", stderr)
+	stdout, stderr, _ = runProcess(t, dsn, "usage", "--by", "account", "--csv")
+	assert.Contains(t, stdout, "\na,m,5,")
+	assert.Empty(t, stderr)
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/internal/reportsum"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -29,8 +31,18 @@ func (c *command) usage(ctx context.Context, args []string) error {
 	f := c.newFlags()
 	f.StringVar(&u.Account, "account", "", "the `account`; required if --by is day; without it, all accounts")
 	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
-	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key or account; each has a line for each model")
-	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each day, key or account")
+	f.StringVar(&u.Model, "model", "", "only the usage of the model with this `name`, as clients write it")
+	f.StringVar(&u.User, "user", "", "only the usage of this end `user`")
+	f.Func("label", "only the usage with this label, `NAME=VALUE`", func(s string) error {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("%s is not a label such as project=search", quote(s))
+		}
+		u.Label = llmhttp.Label{Name: name, Value: value}
+		return nil
+	})
+	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key, account, user, or label:NAME for the values of a label; each has a line for each model")
+	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each other group")
 	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which those with the most tokens are printed; 0 means all")
 	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
 	date := func(name, usage string, t *time.Time) {
@@ -59,9 +71,12 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		if !report.Since.IsZero() {
+			fmt.Fprintf(c.out.stderr, "Users and labels are known from %s on: older usage is missing.\n", report.Since.Format(time.DateOnly))
+		}
 		sums := report.Sums
 		if u.totals {
-			sums = addModels(sums)
+			sums = addModels(u.By, sums)
 		}
 		return c.out.printUsage(&u, sums)
 	})
@@ -75,18 +90,19 @@ func (u *usageFlags) check() error {
 	if !u.From.Before(u.To) {
 		return usageErrorf("the range is empty: --from %s is not before --to %s", u.From.Format(time.DateOnly), u.To.Format(time.DateOnly))
 	}
+	label, byLabel := strings.CutPrefix(u.by, "label:")
 	switch {
-	case u.by == "model":
-		u.By = manage.ByTotal
-	case u.by == "day", u.by == "key", u.by == "account":
+	case slices.Contains([]string{"day", "model", "key", "account", "user"}, u.by):
 		u.By = manage.ReportGroup(u.by)
+	case byLabel && label != "":
+		u.By, u.GroupLabel = manage.ByLabel, label
 	default:
-		return usageErrorf("--by %s is not day, model, key or account", quote(u.by))
+		return usageErrorf("--by %s is not day, model, key, account, user or label:NAME", quote(u.by))
 	}
 	if u.Account == "" && u.By == manage.ByDay {
 		return usageErrorf("--account is missing")
 	}
-	if u.totals && u.By == manage.ByTotal {
+	if u.totals && u.By == manage.ByModel {
 		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
 	}
 	if u.Limit < 0 {
@@ -110,11 +126,11 @@ func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error 
 }
 
 // addModels adds up the sums of each group, which are adjacent. The results have no Model.
-func addModels(sums []manage.ReportSum) (totals []manage.ReportSum) {
+func addModels(by manage.ReportGroup, sums []manage.ReportSum) (totals []manage.ReportSum) {
 	for i := range sums {
 		s := &sums[i]
 		last := len(totals) - 1
-		if last < 0 || !totals[last].Start.Equal(s.Start) || totals[last].Account != s.Account || totals[last].KeyID != s.KeyID {
+		if last < 0 || reportsum.GroupOf(by, &totals[last]) != reportsum.GroupOf(by, s) {
 			total := *s
 			total.Model = ""
 			totals = append(totals, total)
@@ -125,11 +141,14 @@ func addModels(sums []manage.ReportSum) (totals []manage.ReportSum) {
 	return totals
 }
 
-// usageJSON is the JSON form of a sum. Only sums of all models have no model.
+// usageJSON is the JSON form of a sum. Only sums of all models have no model, and only those by
+// user or label have a user or the value of a label.
 type usageJSON struct {
 	Start    string  `json:"start"`
 	Account  string  `json:"account,omitempty"`
 	Key      string  `json:"key,omitempty"`
+	User     *string `json:"user,omitempty"`
+	Label    *string `json:"label,omitempty"`
 	Model    *string `json:"model,omitempty"`
 	Requests int64   `json:"requests"`
 	Unpriced int64   `json:"unpriced"`
@@ -200,12 +219,18 @@ func usageTable(u *usageFlags, sums []manage.ReportSum) [][]string {
 func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
 	for i := range sums {
 		s := &sums[i]
-		var model *string
+		var user, label, model *string
+		switch u.By {
+		case manage.ByUser:
+			user = &s.User
+		case manage.ByLabel:
+			label = &s.Label
+		}
 		if !u.totals {
 			model = &s.Model
 		}
 		err := p.writeJSON(usageJSON{
-			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, Model: model, Requests: s.Requests, Unpriced: s.Unpriced,
+			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, User: user, Label: label, Model: model, Requests: s.Requests, Unpriced: s.Unpriced,
 			Units: s.Units, Cost: s.Cost.Total(), CostParts: s.Cost,
 		})
 		if err != nil {
@@ -223,6 +248,10 @@ func (u *usageFlags) columns() []string {
 		columns = []string{"account", "key"}
 	case manage.ByAccount:
 		columns = []string{"account"}
+	case manage.ByUser:
+		columns = []string{"account", "user"}
+	case manage.ByLabel:
+		columns = []string{"label"}
 	}
 	if u.totals {
 		return columns
@@ -238,6 +267,10 @@ func (u *usageFlags) values(s *manage.ReportSum) []string {
 		values = []string{s.Account, s.KeyID}
 	case manage.ByAccount:
 		values = []string{s.Account}
+	case manage.ByUser:
+		values = []string{s.Account, s.User}
+	case manage.ByLabel:
+		values = []string{s.Label}
 	}
 	if u.totals {
 		return values
