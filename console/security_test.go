@@ -302,7 +302,8 @@ func TestSecurity_OthersAreInvisible(t *testing.T) {
 	assert.Contains(t, v.get("usage?by=model").body, "my-model")
 	q := "?id=" + other.ID
 	for _, path := range []string{
-		"keys", "keys?account=other", "keys?search=their", "usage?by=model", "usage?by=key", "usage?by=account", "usage?account=other&by=model", "usage?key=" + other.ID + "&by=model",
+		"keys", "keys?account=other", "keys?search=their", "usage?by=model", "usage?by=key", "usage?by=account", "usage?by=user", "usage?by=label&label=team", "usage/table.csv?by=user",
+		"usage?account=other&by=model", "usage?key=" + other.ID + "&by=model",
 		"usage/table.csv?account=other&by=model", "usage/table.csv?by=key", "usage/chart.svg?account=other", "playground", "playground?key=" + other.ID,
 	} {
 		r := v.get(path)
@@ -432,7 +433,8 @@ func TestSecurity_HostileTexts(t *testing.T) {
 	h, key := newHostileHost(t)
 	v := h.newAdmin(t)
 	paths := append(pagesOf(key.ID), "usage?by=model", "usage?by=account", "usage?account="+url.QueryEscape(hostile), "keys?search="+url.QueryEscape(hostile),
-		"usage?key="+url.QueryEscape(hostile), "key?id="+url.QueryEscape(hostile), "playground?key="+url.QueryEscape(hostile), "sign-in?next="+url.QueryEscape(hostile), url.PathEscape(hostile))
+		"usage?key="+url.QueryEscape(hostile), "usage?by=label&user="+url.QueryEscape(hostile)+"&label="+url.QueryEscape(hostile)+"&model="+url.QueryEscape(hostile),
+		"key?id="+url.QueryEscape(hostile), "playground?key="+url.QueryEscape(hostile), "sign-in?next="+url.QueryEscape(hostile), url.PathEscape(hostile))
 	for _, path := range paths {
 		r := v.get(path)
 		if strings.HasPrefix(r.header.Get("Content-Type"), "text/html") {

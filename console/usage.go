@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// maxGroups is the maximum number of keys or accounts in a table.
+// maxGroups is the maximum number of keys, accounts, users or values of labels in a table.
 const maxGroups = 25
 
 // usageData is the data of usage.html.
@@ -108,7 +108,10 @@ func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // addLinks adds links to the same page with another table, measure or period.
 func (d *usageData) addLinks() {
-	tables := []string{"day", "model", "key"}
+	tables := []string{"day", "model", "key", "user"}
+	if d.Label != "" {
+		tables = append(tables, "label")
+	}
 	if d.Admin {
 		tables = append(tables, "account")
 	}
@@ -135,7 +138,7 @@ func (d *usageData) addLinks() {
 }
 
 // serveCSV replies with all rows of the table as comma-separated values. Rows of keys
-// have the name of the key too.
+// have the name of the key too, and those of end users their account.
 func (u *usagePages) serveCSV(q *request) error {
 	f, err := u.readFilter(q)
 	if err != nil {
@@ -146,7 +149,10 @@ func (u *usagePages) serveCSV(q *request) error {
 		return err
 	}
 	columns := []string{f.By}
-	if f.By == "key" {
+	switch f.By {
+	case "user":
+		columns = append(columns, "account")
+	case "key":
 		columns = append(columns, "name")
 		if err := u.addKeyNames(q, table.Rows); err != nil {
 			return err

@@ -13,11 +13,11 @@ func (u *usagePages) serveChart(q *request) error {
 	if err != nil {
 		return err
 	}
-	sums, err := u.reports.read(q.r.Context(), &f, manage.ByDay, 0)
+	report, err := u.reports.read(q.r.Context(), &f, manage.ByDay, 0)
 	if err != nil {
 		return err
 	}
-	return q.writeChart(u.reports.chart(&f, sums))
+	return q.writeChart(u.reports.chart(&f, report.Sums))
 }
 
 // chart returns a chart of sums by day. Each model has a series, but if there are
@@ -30,7 +30,7 @@ func (u *usageReports) chart(f *usageFilter, sums []manage.ReportSum) *chart {
 	for t := f.From; !t.After(f.To); t = t.Add(day) {
 		c.Labels = append(c.Labels, t.Format("Jan 2"))
 	}
-	models := u.group(sums, func(s *manage.ReportSum) string { return s.Model })
+	models := u.group(sums, func(s *manage.ReportSum) (string, string) { return s.Model, "" })
 	slices.SortStableFunc(models, func(a, b usageRow) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
 	seriesOf := make(map[string]int) // the index of a model's series
 	for i := range models {

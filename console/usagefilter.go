@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -21,7 +22,10 @@ type usageFilter struct {
 	From, To time.Time // midnights in UTC; To is the last day
 	Account  string
 	KeyID    string
-	By       string // the table: day, model, key or account
+	Model    string
+	User     string // an end user
+	Label    string // the name of a label; with = and a value, only records with these are selected
+	By       string // the table: day, model, key, account, user or label
 	Measure  string // the chart: tokens, requests, images or cost
 
 	Key *manage.KeyInfo // the key KeyID; nil if it does not exist or the user does not see it
@@ -38,13 +42,17 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 		return f, err
 	}
 	f.By, f.Measure = "day", "tokens"
-	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account"}, by) {
+	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account", "user", "label"}, by) {
 		f.By = by
 	}
 	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) {
 		f.Measure = measure
 	}
 	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
+	f.Model, f.User, f.Label = strings.TrimSpace(query.Get("model")), strings.TrimSpace(query.Get("user")), strings.TrimSpace(query.Get("label"))
+	if f.By == "label" && f.Label == "" {
+		f.By = "day"
+	}
 	if !q.user.Admin {
 		f.Account = q.user.Account
 		if f.By == "account" {
@@ -84,6 +92,15 @@ func readDate(text string, byDefault time.Time) (time.Time, error) {
 	return t, nil
 }
 
+// label returns the name in f.Label, and the label to select, which is zero if there is none.
+func (f *usageFilter) label() (name string, selected llmhttp.Label) {
+	name, value, selects := strings.Cut(f.Label, "=")
+	if name = strings.TrimSpace(name); selects {
+		selected = llmhttp.Label{Name: name, Value: strings.TrimSpace(value)}
+	}
+	return name, selected
+}
+
 // query returns the query of the page for f. Only administrators choose the account.
 func (f usageFilter) query(admin bool) string {
 	v := url.Values{"from": {formatDate(f.From)}, "to": {formatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
@@ -92,6 +109,11 @@ func (f usageFilter) query(admin bool) string {
 	}
 	if f.KeyID != "" {
 		v.Set("key", f.KeyID)
+	}
+	for name, value := range map[string]string{"model": f.Model, "user": f.User, "label": f.Label} {
+		if value != "" {
+			v.Set(name, value)
+		}
 	}
 	return "?" + v.Encode()
 }

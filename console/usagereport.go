@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -53,17 +55,18 @@ func (t *usageTotals) unitColumns() (columns []unitColumn) {
 	return columns
 }
 
-// A usageTable has a row for each day, model, key or account.
+// A usageTable has a row for each day, model, key, account, end user or value of a label.
 type usageTable struct {
 	Rows    []usageRow
 	Totals  usageTotals // of all usage, including that of rows that are left out
 	Limited bool        // whether rows may be left out
+	Since   time.Time   // if not zero, end users and labels are known from then on
 }
 
-// A usageRow has the usage of one day, model, key or account.
+// A usageRow has the usage of one row of a usageTable.
 type usageRow struct {
-	Name string // a date, a model, the ID of a key, or an account
-	Note string // the name of a key
+	Name string // a date, a model, the ID of a key, an account, an end user, or the value of a label
+	Note string // the name of a key; the account of an end user
 	usageTotals
 }
 
@@ -80,53 +83,60 @@ func newUsageReports(store llmhttp.UsageStore) *usageReports {
 
 // read reads the sums that f selects. If f selects a key, it reads only what was used
 // for the current account of the key, because stores find that faster.
-func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.ReportGroup, limit int) ([]manage.ReportSum, error) {
+func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.ReportGroup, limit int) (manage.Report, error) {
 	account := f.Account
 	if account == "" && f.Key != nil {
 		account = f.Key.Account
 	}
+	name, label := f.label()
 	report, err := u.store.Report(ctx, manage.ReportQuery{
-		Account: account, KeyID: f.KeyID, From: f.From, To: f.To.Add(day), By: by, Limit: limit,
+		Account: account, KeyID: f.KeyID, Model: f.Model, User: f.User, Label: label, From: f.From, To: f.To.Add(day), By: by, GroupLabel: name, Limit: limit,
 	})
-	return report.Sums, err
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = &pageError{http.StatusNotImplemented, "The usage store has no such report."}
+	}
+	return report, err
 }
 
-// table returns the table that f selects. A table of keys or accounts has at most
-// limit rows; zero means no limit.
+// table returns the table that f selects. A table by key, account, end user or label has at
+// most limit rows; zero means no limit.
 func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*usageTable, error) {
-	sums, err := u.read(ctx, f, manage.ByDay, 0)
+	report, err := u.read(ctx, f, manage.ByDay, 0)
 	if err != nil {
 		return nil, err
 	}
-	t := &usageTable{Totals: u.sum(sums)}
+	t := &usageTable{Totals: u.sum(report.Sums)}
 	switch f.By {
-	case "key":
-		sums, err = u.read(ctx, f, manage.ByKey, limit)
-	case "account":
-		sums, err = u.read(ctx, f, manage.ByAccount, limit)
+	case "key", "account", "user", "label":
+		report, err = u.read(ctx, f, manage.ReportGroup(f.By), limit)
 	default:
 		limit = 0
 	}
 	if err != nil {
 		return nil, err
 	}
-	t.Rows = u.group(sums, f.rowName)
+	t.Since = report.Since
+	t.Rows = u.group(report.Sums, f.rowName)
 	t.Limited = limit > 0 && len(t.Rows) >= limit
 	t.sort(f.By)
 	return t, nil
 }
 
-// rowName returns the name of the row to which s belongs.
-func (f *usageFilter) rowName(s *manage.ReportSum) string {
+// rowName returns the name and the note of the row to which s belongs.
+func (f *usageFilter) rowName(s *manage.ReportSum) (name, note string) {
 	switch f.By {
 	case "model":
-		return s.Model
+		return s.Model, ""
 	case "key":
-		return s.KeyID
+		return s.KeyID, ""
 	case "account":
-		return s.Account
+		return s.Account, ""
+	case "user":
+		return s.User, s.Account
+	case "label":
+		return s.Label, ""
 	}
-	return formatDate(s.Start)
+	return formatDate(s.Start), ""
 }
 
 // sort sorts days from the last to the first, and other rows by their tokens.
@@ -140,17 +150,19 @@ func (t *usageTable) sort(by string) {
 	})
 }
 
-// group adds up the sums for which nameOf returns the same name.
-func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.ReportSum) string) []usageRow {
+// group adds up the sums for which nameOf returns the same name and note.
+func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.ReportSum) (name, note string)) []usageRow {
+	type key struct{ name, note string }
 	var rows []usageRow
-	rowOf := make(map[string]int) // the index of a name's row
+	rowOf := make(map[key]int) // the index of a row
 	for i := range sums {
-		name := nameOf(&sums[i])
-		row, ok := rowOf[name]
+		var k key
+		k.name, k.note = nameOf(&sums[i])
+		row, ok := rowOf[k]
 		if !ok {
 			row = len(rows)
-			rowOf[name] = row
-			rows = append(rows, usageRow{Name: name})
+			rowOf[k] = row
+			rows = append(rows, usageRow{Name: k.name, Note: k.note})
 		}
 		rows[row].Add(sums[i].UsageSum)
 	}
@@ -173,10 +185,10 @@ func (u *usageReports) keyTotals(ctx context.Context, info *manage.KeyInfo) (*us
 	}
 	today := time.Now().UTC().Truncate(day)
 	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID, Account: info.Account}
-	sums, err := u.read(ctx, f, manage.ByTotal, 0)
+	report, err := u.read(ctx, f, manage.ByTotal, 0)
 	if err != nil {
 		return nil, err
 	}
-	totals := u.sum(sums)
+	totals := u.sum(report.Sums)
 	return &totals, nil
 }
