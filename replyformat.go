@@ -14,8 +14,7 @@ import (
 type replyFormat struct {
 	protocol Protocol
 	arrived  *time.Time
-	cred     *credential
-	log      *requestLog // has the ID of the request
+	log      *requestLog // has the ID and the credential of the request
 
 	// mu guards the field below, because other goroutines than that of ServeHTTP may reply.
 	mu     sync.Mutex
@@ -58,7 +57,7 @@ func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 
 // ErrorReply implements [exchange.Responder].
 func (f *replyFormat) ErrorReply(h http.Header, err error) (status int, body []byte) {
-	e := f.cred.clientError(err)
+	e := f.log.cred.clientError(err)
 	setErrorHeaders(h, e)
 	body, status = f.protocol.AppendError(nil, e, f.log.requestID)
 	if status < 200 || status > 599 { // a mistake of the Protocol, which net/http would answer by a panic
@@ -86,7 +85,7 @@ func (f *replyFormat) logFailure(err error) {
 	switch {
 	case err == errShutdown:
 		f.log.print(slog.LevelInfo, "shutting down", err)
-	case f.cred.clientError(err).Status >= 500:
+	case f.log.cred.clientError(err).Status >= 500:
 		f.log.print(slog.LevelError, "request failed", err)
 	}
 }

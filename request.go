@@ -65,7 +65,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.cred.r = r
 	q.record = q.stored.get()
 	q.ledger.books, q.ledger.log = &h.books, &q.log
-	q.format.arrived, q.format.cred, q.format.log = &q.arrived, &q.cred, &q.log
+	q.format.arrived, q.format.log = &q.arrived, &q.log
 	q.log.logger, q.log.cred = h.opts.Logger, &q.cred
 	q.format.protocol = chatCompletions{}
 	q.ctx = requestContext{r.Context(), q}
