@@ -47,6 +47,7 @@ func budgets(r results) []budget {
 		{"Messages API, a flush per chunk: CPU, of chat", atMost, 1.15, cpu("Stream/chunks=paced", messagesAPI, ours)},
 		{"Responses API, a flush per chunk: CPU, of chat", atMost, 1.3, cpu("Stream/chunks=paced", responsesAPI, ours)},
 		{"whole 0.5 KB with otelllm: CPU, of without", atMost, 1.15, cpu("Whole/size=0.5KB", traced, ours)},
+		{"whole 0.5 KB with prices and two more subjects: CPU, of without", atMost, 1.15, cpu("Whole/size=0.5KB", priced, ours)},
 		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate).median()},
 		{"allocations per text chunk", atMost, 0, chunkAllocs.median()},
 		{"allocations of a whole request", atMost, 25, r.series("Handler/whole", ours, unitAllocs).median()},
@@ -106,7 +107,7 @@ func (b *bench) printReport(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nPrinted by `make bench` on %s with %s on %d CPUs; rounds: %d.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), b.rounds)
-	const row = "| %-54s | %-13s | %-22s | %-3s |\n"
+	const row = "| %-63s | %-13s | %-22s | %-3s |\n"
 	fmt.Fprintf(w, row, "what", "budget", "measured (range)", "met")
 	fmt.Fprintf(w, row, "---", "---", "---", "---")
 	for _, b := range budgets(b.results) {

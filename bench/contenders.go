@@ -29,6 +29,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/otelllm"
+	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -37,6 +38,7 @@ import (
 const (
 	ours            = "llmhttp"      // with keys, two rate limits and usage records in memory
 	traced          = "otelllm"      // llmhttp with spans, of which 1 % are sampled, and metrics
+	priced          = "priced"       // llmhttp with prices, and limits of an account and a team
 	messagesAPI     = "messages"     // llmhttp, asked through the Messages API
 	responsesAPI    = "responses"    // llmhttp, asked through the Responses API
 	bare            = "bare"         // net/http that writes the bytes llmhttp would
@@ -60,6 +62,8 @@ func newHandler(contender string, m mode, upstreamAddr string) (http.Handler, er
 	case traced:
 		telemetry, err := newTelemetry()
 		return newOurs(newModel(m), llmhttp.Options{Observe: telemetry.Observe}), err
+	case priced:
+		return newPriced(newModel(m))
 	case messagesAPI:
 		return newOurs(newModel(m), llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}}), nil
 	case responsesAPI:
@@ -156,11 +160,62 @@ const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
 // newOurs returns a Handler as a host would configure it: with a key, a limit
 // of requests and one of tokens that no load reaches, and usage records.
 func newOurs(b llmhttp.Backend, options llmhttp.Options) http.Handler {
-	limit := llmhttp.PerMinute(1 << 40)
-	keys := memory.NewKeyStore()
-	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: limit, Tokens: limit}})
 	options.Usage = memory.NewUsageStore()
-	return llmhttp.NewHandler(b, keys, &options)
+	return llmhttp.NewHandler(b, newKeys(), &options)
+}
+
+const accountName = "acme" // of every request
+
+// newKeys returns the KeyStore with the key of every request.
+func newKeys() llmhttp.KeyStore {
+	keys := memory.NewKeyStore()
+	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: accountName, Limits: newLimits()})
+	return keys
+}
+
+// newLimits returns rates that no load reaches.
+func newLimits() llmhttp.Limits {
+	limit := llmhttp.PerMinute(1 << 40)
+	return llmhttp.Limits{Requests: limit, Tokens: limit}
+}
+
+// prices are those of the model and of others, as a host has them.
+const prices = `{
+	"models": {
+		"demo-chat": {"input": "3", "cache_read": "0.3", "output": "15", "above": [{"prompt_tokens": 200000, "input": "6", "output": "22.5"}]},
+		"demo-small": {"input": "0.2", "output": "0.8"},
+		"demo-*": {"input": "1", "output": "4"}
+	},
+	"accounts": {"acme": "0.9", "*": "1.2"}
+}`
+
+// newPriced returns the Handler of newOurs with prices, and with a team and an account, each with
+// two rates and a quota in money that no load reaches.
+func newPriced(b llmhttp.Backend) (http.Handler, error) {
+	table, err := pricing.Parse([]byte(prices), nil)
+	if err != nil {
+		return nil, err
+	}
+	limits := newLimits()
+	limits.Quota.Cost = 1e9 * llmhttp.MoneyUnit
+	keys := newKeys()
+	key, err := keys.Lookup(context.Background(), secret)
+	if err != nil {
+		return nil, err
+	}
+	copied := *key
+	copied.Subjects = []llmhttp.Subject{
+		{ID: llmhttp.SubjectID{Kind: "team", ID: "research"}, Limits: limits},
+		{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: accountName}, Limits: limits},
+	}
+	withSubjects := func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+		if _, err := keys.Lookup(ctx, secret); err != nil {
+			return nil, err
+		}
+		return &copied, nil
+	}
+	options := &llmhttp.Options{Usage: memory.NewUsageStore(), Price: table.Price}
+	return llmhttp.NewHandler(b, llmhttp.KeyStoreFunc(withSubjects), options), nil
 }
 
 // newTelemetry returns a Telemetry that samples 1 % of the traces. It exports neither
