@@ -48,7 +48,7 @@ func goCommand(t *testing.T, command string, args ...string) {
 var docImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "testing", "time",
 	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/manage",
-	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
+	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/pricing", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
 	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/stretchr/testify/require",
 }
 
