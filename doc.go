@@ -121,6 +121,13 @@
 // not count toward the Quota. access_until is the expiry of the key in Unix seconds,
 // 0 if there is none.
 //
+// # Who pays
+//
+// Options.Price returns what a request costs, for example from a table of package pricing, and the
+// record keeps it. A Quota with a Cost limits what a key, or one of its Subjects such as its account, spends.
+// Key.PerUser limits the end users of a key, whom the client or Options.User names. The
+// example reseller has all three.
+//
 // # Logs
 //
 // The Handler logs causes of 5xx replies and failures of the host's functions
