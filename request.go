@@ -468,7 +468,6 @@ func (q *request) readLimits() {
 func (q *request) finish() {
 	aborted := false
 	runAll(
-		q.client.StopTimer,
 		q.settle,
 		q.ledger.slots.release,
 		q.client.EndContext,

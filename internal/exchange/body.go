@@ -59,23 +59,22 @@ func (x *Exchange) continueReading() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.readingStopped {
-		x.conn.extendRead(time.Now())
+		x.conn.beginRead(time.Now())
 	}
 }
 
-// finishReading marks the body as read to its end. It lifts the read deadline:
-// when one passes later, net/http cancels the request's context.
+// finishReading marks the body as read to its end.
 func (x *Exchange) finishReading() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.bodyRead = true
 	if !x.readingStopped {
-		x.conn.setReadDeadline(time.Time{})
+		x.conn.endReads()
 	}
 }
 
 // stopReading makes a Read of the body return, now or at its next call.
 func (x *Exchange) stopReading() {
 	x.readingStopped = true
-	x.conn.setReadDeadline(time.Now())
+	x.conn.setDeadline(&x.conn.read, time.Now())
 }

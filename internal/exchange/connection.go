@@ -5,43 +5,58 @@ import (
 	"time"
 )
 
-// A connection sets the deadlines of the client's connection. Errors are ignored,
-// because some wrappers of a ResponseWriter do not support deadlines.
+// A connection bounds how long reads from the client and writes to it take. Errors of deadlines
+// are ignored, because some wrappers of a ResponseWriter do not support them.
 //
-// Setting a deadline takes time. So a deadline is set for one and a half times its
-// timeout, and again when less than the timeout is left, instead of before each read
-// and write (budget: stream, a flush per chunk).
+// Setting a deadline takes time. So before a read or a write it is only noted when it is late,
+// and the timer sets a deadline then, which makes it fail (budget: whole 0.5 KB, of bare with the
+// same headers).
 type connection struct {
-	ctl  http.ResponseController
-	opts *Options
+	ctl         http.ResponseController
+	opts        *Options
+	timer       timer
+	read, write transfer
+	lastWrite   moment // no write may end later; noMoment for no bound
+}
 
-	// The deadlines as last set; zero if not set.
-	readDeadline, writeDeadline time.Time
-
-	lastWrite time.Time // writeDeadline is not later than that, unless it is zero
+// A transfer is reading from the client, or writing to it.
+type transfer struct {
+	late   atomicMoment // when the read or write in progress is late; noMoment if none is in progress
+	lifted bool         // the deadline of the http.Server was removed
 }
 
 // maxDuration can be added to any time without overflow.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// extendRead gives the client at least readTimeout from now to send more of the body.
-func (c *connection) extendRead(now time.Time) {
-	if next, due := extend(c.readDeadline, now, c.opts.ReadTimeout); due {
-		c.setReadDeadline(next)
+// beginRead gives the client ReadTimeout from now to send more of the body.
+func (c *connection) beginRead(now time.Time) {
+	if c.opts.ReadTimeout > 0 {
+		c.begin(&c.read, c.timer.at(now)+moment(c.opts.ReadTimeout))
 	}
 }
 
-// extendWrite gives the next write at least writeTimeout from now, as far as boundWrites
-// permits.
-func (c *connection) extendWrite(now time.Time) {
-	next, due := extend(c.writeDeadline, now, c.opts.WriteTimeout)
-	if due && !c.lastWrite.IsZero() && next.After(c.lastWrite) {
-		next, due = c.lastWrite, !c.writeDeadline.Equal(c.lastWrite)
-	}
-	if due {
-		c.setWriteDeadline(next)
-	}
+// endReads is called when the body was read to its end. If a deadline passed later, net/http
+// would cancel the context of the request.
+func (c *connection) endReads() {
+	c.end(&c.read)
+	c.lift(&c.read)
 }
+
+// beginWrite gives the next write WriteTimeout from now, as far as boundWrites permits.
+func (c *connection) beginWrite(now time.Time) {
+	if c.opts.WriteTimeout == 0 {
+		c.write.late.Store(never)
+		return
+	}
+	late := c.timer.at(now) + moment(c.opts.WriteTimeout)
+	if c.lastWrite != noMoment {
+		late = min(late, c.lastWrite)
+	}
+	c.begin(&c.write, late)
+}
+
+// endWrite is called after each write.
+func (c *connection) endWrite() { c.end(&c.write) }
 
 // minWriteRate is how many bytes a second a client must read of a large reply.
 const minWriteRate = 64 << 10
@@ -51,31 +66,64 @@ const minWriteRate = 64 << 10
 func (c *connection) boundWrites(now time.Time, size int) {
 	if c.opts.WriteTimeout > 0 {
 		atMinRate := time.Duration(size/minWriteRate)*time.Second + time.Duration(size%minWriteRate)*time.Second/minWriteRate
-		c.lastWrite = now.Add(min(c.opts.WriteTimeout, maxDuration-atMinRate) + atMinRate)
+		c.lastWrite = c.timer.at(now) + moment(min(c.opts.WriteTimeout, maxDuration-atMinRate)+atMinRate)
 	}
 }
 
 // postponeBound moves the bound by d, if there is one.
 func (c *connection) postponeBound(d time.Duration) {
-	if !c.lastWrite.IsZero() {
-		c.lastWrite = c.lastWrite.Add(d)
+	if c.lastWrite != noMoment {
+		c.lastWrite += moment(d)
 	}
 }
 
-// extend returns the deadline that takes the place of old, if it is time to set one.
-func extend(old, now time.Time, timeout time.Duration) (next time.Time, due bool) {
-	if timeout == 0 || old.Sub(now) >= timeout {
-		return old, false
+// begin notes that a read or a write begins, and when it is late.
+func (c *connection) begin(t *transfer, late moment) {
+	c.lift(t)
+	c.replace(t, late)
+	c.timer.arm(late)
+}
+
+// end notes that no read or write is in progress.
+func (c *connection) end(t *transfer) { c.replace(t, noMoment) }
+
+func (c *connection) replace(t *transfer, late moment) {
+	if t.late.Swap(late) == hasPassed { // the read or write before was late, and may have succeeded nevertheless
+		c.timer.mu.Lock() // expire has set its deadline
+		defer c.timer.mu.Unlock()
+		c.setDeadline(t, time.Time{})
 	}
-	return now.Add(timeout + timeout/2), true
 }
 
-func (c *connection) setReadDeadline(t time.Time) {
-	c.readDeadline = t
-	c.ctl.SetReadDeadline(t)
+// lift removes the deadline of the http.Server, which bounds a whole request.
+func (c *connection) lift(t *transfer) {
+	if !t.lifted {
+		t.lifted = true
+		c.setDeadline(t, time.Time{})
+	}
 }
 
-func (c *connection) setWriteDeadline(t time.Time) {
-	c.writeDeadline = t
-	c.ctl.SetWriteDeadline(t)
+func (c *connection) setDeadline(t *transfer, deadline time.Time) {
+	if t == &c.read {
+		c.ctl.SetReadDeadline(deadline)
+	} else {
+		c.ctl.SetWriteDeadline(deadline)
+	}
+}
+
+// expire makes a read or a write fail that is late. It returns when the next one is, or never.
+func (c *connection) expire(now time.Time) moment {
+	c.timer.mu.Lock()
+	defer c.timer.mu.Unlock()
+	next := never
+	for _, t := range [...]*transfer{&c.read, &c.write} {
+		switch late := t.late.Load(); {
+		case late <= noMoment || c.timer.closed:
+		case late > c.timer.at(now):
+			next = min(next, late)
+		case t.late.CompareAndSwap(late, hasPassed): // if not, it has just ended
+			c.setDeadline(t, now)
+		}
+	}
+	return next
 }

@@ -94,7 +94,8 @@ type Exchange struct {
 // own. opts and responder must not be nil.
 func (x *Exchange) Init(ctx context.Context, w http.ResponseWriter, r *http.Request, opts *Options, responder Responder) {
 	x.w, x.r, x.opts, x.responder = w, r, opts, responder
-	x.conn = connection{ctl: *http.NewResponseController(w), opts: opts}
+	x.conn.ctl, x.conn.opts = *http.NewResponseController(w), opts
+	x.conn.timer.init(x.fire)
 	x.bodyRead = r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0
 	x.life.start(ctx)
 }
@@ -132,17 +133,15 @@ func (x *Exchange) Close() (aborted bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.setState(stateDone)
-	if x.aborted || !x.isHTTP1() || x.conn.writeDeadline.IsZero() {
+	x.conn.timer.close()
+	if x.aborted || !x.isHTTP1() || !x.conn.write.lifted || x.opts.WriteTimeout == 0 {
 		return x.aborted
 	}
-	var deadline time.Time
+	// net/http still writes the end of a stream. With http.Server.WriteTimeout it sets a new
+	// deadline for the next request of the connection; otherwise ours would remain for that, which
+	// may be another handler's.
 	if s, ok := x.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
-		// net/http still writes the end of a stream. It sets a new deadline for
-		// the next request of the connection.
-		deadline = time.Now().Add(x.opts.WriteTimeout)
+		x.conn.setDeadline(&x.conn.write, time.Now().Add(x.opts.WriteTimeout))
 	}
-	// Without http.Server.WriteTimeout, net/http never sets a deadline, and ours would
-	// remain for the next request, which may be another handler's.
-	x.conn.setWriteDeadline(deadline)
 	return false
 }

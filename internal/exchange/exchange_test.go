@@ -128,7 +128,6 @@ func call(t *testing.T, x *Exchange) {
 
 // finish does what ServeHTTP does at the end.
 func finish(x *Exchange) (aborted bool) {
-	x.StopTimer()
 	x.EndContext()
 	return x.Close()
 }
@@ -388,7 +387,7 @@ func TestStream_SlowClient(t *testing.T) {
 		call(t, x)
 		time.Sleep(time.Second)
 		require.NoError(t, say(x, "a "))
-		assert.Equal(t, time.Now(), x.idle.lastProgress)
+		assert.Equal(t, x.conn.timer.at(time.Now()), x.idle.lastProgress)
 		finish(x)
 	})
 }

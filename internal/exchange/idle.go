@@ -1,6 +1,9 @@
 package exchange
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // startDelay is how long a call may be silent before a stream that starts early
 // begins. Most errors come sooner, and have their HTTP status.
@@ -9,18 +12,14 @@ const startDelay = time.Second
 // An idleTimer ends a request if a call for it is silent for longer than
 // Options.Timeout, and writes Framing.KeepAlive to a stream that is silent for longer than
 // Options.KeepAlive. The first write to a stream that starts early is its start, after
-// startDelay. It runs from the first BeginCall to StopTimer.
-//
-// Progress only sets lastProgress. When the timer fires, it is set again for the time that is
-// left, so that a chunk costs no timer operation.
+// startDelay. It runs from the first BeginCall on.
 type idleTimer struct {
-	timer        *time.Timer   // nil until BeginCall has set it
 	running      bool          // BeginCall was called
 	timeout      time.Duration // zero for none
 	keepAlive    time.Duration // zero for none
 	silence      error         // ends the request after timeout
-	lastProgress time.Time     // of the call
-	lastWrite    time.Time     // to keep a stream alive, or of the start of one that starts early
+	lastProgress moment        // of the call
+	lastWrite    moment        // to keep a stream alive, or of the start of one that starts early
 }
 
 // BeginCall must be called before each call to which Options.Timeout applies. From then on
@@ -49,12 +48,7 @@ func (x *Exchange) beginWaiting(silence error) (now time.Time, ok bool) {
 	x.callRuns = true
 	if x.state == stateReading {
 		x.setState(stateWaiting)
-		if !x.isHTTP1() || x.opts.WriteTimeout == 0 {
-			// On HTTP/2 a deadline that passes resets the stream, even if
-			// nothing is being written. Without Options.WriteTimeout, a deadline of the
-			// http.Server must not cut a long reply.
-			x.conn.setWriteDeadline(time.Time{})
-		}
+		x.conn.lift(&x.conn.write) // which must not cut a reply that takes long
 	}
 	now = time.Now()
 	x.startTimer(now, silence)
@@ -64,7 +58,7 @@ func (x *Exchange) beginWaiting(silence error) (now time.Time, ok bool) {
 // startTimer starts the timer, or restarts the timeout if it is running.
 func (x *Exchange) startTimer(now time.Time, silence error) {
 	t := &x.idle
-	t.lastProgress, t.silence = now, silence
+	t.lastProgress, t.silence = x.conn.timer.at(now), silence
 	if t.running {
 		return
 	}
@@ -72,9 +66,15 @@ func (x *Exchange) startTimer(now time.Time, silence error) {
 	if x.stream != nil {
 		t.keepAlive = x.opts.KeepAlive
 	}
-	if d, ok := x.untilNext(now); ok {
-		t.timer = time.AfterFunc(d, x.fire)
-	}
+	x.conn.timer.arm(x.nextAction())
+}
+
+// noteProgress notes that a call has made progress, and returns how long it had not.
+func (x *Exchange) noteProgress(now time.Time) (silent time.Duration) {
+	t, at := &x.idle, x.conn.timer.at(now)
+	silent = time.Duration(at - t.lastProgress)
+	t.lastProgress = at
+	return silent
 }
 
 // CallReturned notes that what was called has returned, so that the connection can serve the
@@ -92,26 +92,27 @@ func (x *Exchange) StopTimeout() {
 	x.idle.timeout = 0
 }
 
-// StopTimer stops the idle timer at the end of the request. The goroutine of ServeHTTP calls
-// it.
-func (x *Exchange) StopTimer() {
-	if x.idle.timer != nil {
-		x.idle.timer.Stop()
+// armRetry sets the timer for another call of fire, which could not lock mu. After a write a silence
+// only begins.
+func (x *Exchange) armRetry() {
+	c := &x.conn
+	d := time.Millisecond
+	if c.write.late.Load() != noMoment {
+		d = min(cmp.Or(x.opts.Timeout, maxDuration), cmp.Or(x.opts.KeepAlive, maxDuration))
 	}
+	c.timer.arm(c.timer.at(time.Now().Add(d)))
 }
 
-// untilNext returns how long from now the next action is due, if there is one.
-func (x *Exchange) untilNext(now time.Time) (d time.Duration, ok bool) {
-	t := &x.idle
+// nextAction returns when the timer has something to do next, or never.
+func (x *Exchange) nextAction() moment {
+	t, next := &x.idle, never
 	if t.timeout > 0 {
-		d, ok = t.timeout-now.Sub(t.lastProgress), true
+		next = t.lastProgress + moment(t.timeout)
 	}
 	if silence := x.maxSilence(); silence > 0 {
-		if k := silence - now.Sub(t.lastActivity()); !ok || k < d {
-			d, ok = k, true
-		}
+		next = min(next, t.lastActivity()+moment(silence))
 	}
-	return max(d, time.Millisecond), ok
+	return next
 }
 
 // maxSilence returns how long the client may be sent nothing; zero for any time.
@@ -129,16 +130,12 @@ func (x *Exchange) maxSilence() time.Duration {
 }
 
 // lastActivity returns when there was progress or the timer wrote something.
-func (t *idleTimer) lastActivity() time.Time {
-	if t.lastWrite.After(t.lastProgress) {
-		return t.lastWrite
-	}
-	return t.lastProgress
-}
+func (t *idleTimer) lastActivity() moment { return max(t.lastProgress, t.lastWrite) }
 
-// fire ends the request or keeps its stream alive, if it is time to, and sets the timer again.
-// It runs on its own goroutine, where a panic of a ResponseWriter or a Source would end the
-// process.
+// fire ends a read or a write that takes too long, ends the request or keeps its stream alive, if it
+// is time to, and sets the timer again. It runs on its own goroutine, where a panic of a
+// ResponseWriter or a Source would end the process. It never waits for another goroutine that
+// writes, and so may be called again while it writes itself.
 func (x *Exchange) fire() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -146,27 +143,29 @@ func (x *Exchange) fire() {
 			x.life.stop(ErrClientLeft) // the timer no longer ends the request
 		}
 	}()
+	x.conn.timer.due.Store(never) // what is noted from here on sets the timer
+	x.conn.timer.arm(x.conn.expire(time.Now()))
 	cause := x.Cause()
-	x.mu.Lock()
+	if !x.mu.TryLock() {
+		x.armRetry()
+		return
+	}
 	defer x.mu.Unlock()
 	t := &x.idle
 	if !x.isInterruptible() {
 		return
 	}
-	now := time.Now()
-	if t.timeout > 0 && now.Sub(t.lastProgress) >= t.timeout {
+	now := x.conn.timer.at(time.Now())
+	if t.timeout > 0 && now >= t.lastProgress+moment(t.timeout) {
 		x.life.stop(t.silence)
 		x.fail(t.silence, cause, nil) // the call still runs
 		return
 	}
-	if silence := x.maxSilence(); silence > 0 && now.Sub(t.lastActivity()) >= silence {
+	if silence := x.maxSilence(); silence > 0 && now >= t.lastActivity()+moment(silence) {
 		if x.writeKeepAlive() != nil {
 			return
 		}
-		now = time.Now()
-		t.lastWrite = now
+		t.lastWrite = x.conn.timer.at(time.Now())
 	}
-	if d, ok := x.untilNext(now); ok {
-		t.timer.Reset(d)
-	}
+	x.conn.timer.arm(x.nextAction())
 }

@@ -97,8 +97,7 @@ func (x *Exchange) Receive(f func(now time.Time, out *Buffer) error) error {
 		return x.err
 	}
 	now := time.Now()
-	waited := now.Sub(x.idle.lastProgress)
-	x.idle.lastProgress = now
+	waited := x.noteProgress(now)
 	if x.stream == nil {
 		return f(now, nil)
 	}
@@ -145,7 +144,7 @@ func (x *Exchange) push(now time.Time, waited time.Duration) error {
 	}
 	err := x.writePending(now)
 	// Meanwhile the caller of Receive could not go on: a slow client is no silence.
-	x.idle.lastProgress = time.Now()
+	x.noteProgress(time.Now())
 	return err
 }
 
@@ -161,7 +160,7 @@ func (x *Exchange) writeBurst() {
 	x.stream.burstScheduled = false
 	if x.state == stateStreaming && x.stream.pending != nil {
 		x.writePending(time.Now())
-		x.idle.lastProgress = time.Now()
+		x.noteProgress(time.Now())
 	}
 }
 

@@ -77,6 +77,7 @@ func (x *Exchange) writeEnd(buf *Buffer, now time.Time, release func()) (err err
 		whole := &Buffer{buf.B}
 		buf.B = bytes.Clone(whole.B[n:])
 		err := x.writePieces(whole.B[:n], now)
+		x.conn.endWrite()
 		PutBuffer(whole)
 		if err != nil {
 			return err
@@ -93,13 +94,8 @@ func (x *Exchange) writeEnd(buf *Buffer, now time.Time, release func()) (err err
 	return nil
 }
 
-// callUnlocked calls f without mu, and without a deadline, which on HTTP/2 would end
-// the stream although nothing is being written. It returns the current time; now is the time
-// of the call.
+// callUnlocked calls f without mu. It returns the current time; now is the time of the call.
 func (x *Exchange) callUnlocked(f func(), now time.Time) time.Time {
-	if !x.conn.writeDeadline.IsZero() {
-		x.conn.setWriteDeadline(time.Time{})
-	}
 	x.mu.Unlock()
 	defer x.mu.Lock()
 	f()
@@ -110,6 +106,7 @@ func (x *Exchange) callUnlocked(f func(), now time.Time) time.Time {
 
 // write writes and flushes p. It returns ErrClientLeft if that fails. now is the current time.
 func (x *Exchange) write(p []byte, now time.Time) error {
+	defer x.conn.endWrite()
 	if err := x.writePieces(p, now); err != nil {
 		return err
 	}
@@ -121,17 +118,14 @@ func (x *Exchange) write(p []byte, now time.Time) error {
 	if err != nil {
 		return ErrClientLeft
 	}
-	if !x.isHTTP1() {
-		x.conn.setWriteDeadline(time.Time{})
-	}
 	return nil
 }
 
 // writePieces writes p in pieces. It returns ErrClientLeft if that fails. now is the current
-// time.
+// time. The caller calls endWrite.
 func (x *Exchange) writePieces(p []byte, now time.Time) error {
 	for len(p) > 0 {
-		x.conn.extendWrite(now)
+		x.conn.beginWrite(now)
 		n := min(len(p), maxWrite)
 		if _, err := x.w.Write(p[:n]); err != nil {
 			return ErrClientLeft
