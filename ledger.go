@@ -31,6 +31,7 @@ type ledger struct {
 	slots       slots
 	shared      *sharedQuota // nil if nothing is reserved with a Reserver
 	expected    estimate     // that reserve was last called with
+	priced      *UsageRecord // the storage of copyToPrice; nil until it was called
 	reservation tokenReservation
 	settleCtx   detachedContext // for the Limiter and the store after the request; see settleContext
 

@@ -414,9 +414,9 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error
 	if !inMoney {
 		return amount{tokens: units.Tokens()}, nil
 	}
-	estimated := *r
+	estimated := l.copyToPrice(r)
 	estimated.Units, estimated.Estimated = units, true
-	cost, err := callPrice(l.price, &estimated)
+	cost, err := callPrice(l.price, estimated)
 	if _, told := errors.AsType[*Error](err); err != nil && !told {
 		err = fmt.Errorf("llmhttp: Options.Price: %w", err)
 	}

@@ -144,15 +144,25 @@ func (l *ledger) setCost(r *UsageRecord, billable bool) error {
 		return nil
 	}
 	r.Unpriced, l.priceErr = true, errNotPriced // unless Price returns
-	priced := *r
+	priced := l.copyToPrice(r)
 	priced.Unpriced = false
-	cost, err := l.price(&priced)
+	cost, err := l.price(priced)
 	l.priceErr = err
 	if err != nil {
 		return err
 	}
 	r.Cost, r.Unpriced = cost, false
 	return nil
+}
+
+// copyToPrice returns a copy of r for a call of Options.Price, which may change it. It is valid until
+// the next call.
+func (l *ledger) copyToPrice(r *UsageRecord) *UsageRecord {
+	if l.priced == nil {
+		l.priced = new(UsageRecord)
+	}
+	*l.priced = *r
+	return l.priced
 }
 
 var (

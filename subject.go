@@ -71,8 +71,8 @@ func checkSubjects(subjects []Subject, account string) error {
 		return fmt.Errorf("Key.Subjects: has %d elements; the maximum is %d", len(subjects), maxSubjects)
 	}
 	for i := range subjects {
-		if err := checkSubject(fmt.Sprintf("Key.Subjects[%d].ID", i), subjects[i].ID, account); err != nil {
-			return err
+		if err := checkSubject(subjects[i].ID, account); err != nil {
+			return fmt.Errorf("Key.Subjects[%d].%w", i, err)
 		}
 		if slices.ContainsFunc(subjects[:i], func(s Subject) bool { return s.ID == subjects[i].ID }) {
 			return fmt.Errorf("Key.Subjects[%d].ID: the %s %q is listed twice", i, subjects[i].ID.Kind, subjects[i].ID.ID)
@@ -81,21 +81,21 @@ func checkSubjects(subjects []Subject, account string) error {
 	return nil
 }
 
-// checkSubject returns an error that names a field of id, which has the given name, unless it may
-// be a subject of a key of account.
-func checkSubject(name string, id SubjectID, account string) error {
+// checkSubject returns an error that names a field of Subject unless id may be that of a subject
+// of a key of account.
+func checkSubject(id SubjectID, account string) error {
 	switch {
 	case id.Kind == KindAccount:
 		if id.ID == "" || id.ID != account {
-			return fmt.Errorf("%s.ID: is %q, and the account of the key is %q", name, id.ID, account)
+			return fmt.Errorf("ID.ID: is %q, and the account of the key is %q", id.ID, account)
 		}
 		return nil
 	case id.Kind == KindKey:
-		return fmt.Errorf("%s.Kind: is %q; the limits of the key are Key.Limits", name, id.Kind)
+		return fmt.Errorf("ID.Kind: is %q; the limits of the key are Key.Limits", id.Kind)
 	case id.Kind == KindUser:
-		return fmt.Errorf("%s.Kind: is %q; the limits of end users are Key.PerUser", name, id.Kind)
+		return fmt.Errorf("ID.Kind: is %q; the limits of end users are Key.PerUser", id.Kind)
 	}
-	return id.check(name)
+	return id.check("ID")
 }
 
 // isNoKindChar reports whether c cannot be in the Kind of a subject.

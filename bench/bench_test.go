@@ -61,7 +61,7 @@ func TestPrintReport(t *testing.T) {
 		b.results = append(b.results, result{"Handler/whole", ours, values{unitAllocs: allocs}})
 	}
 	require.NoError(t, b.printReport(&out))
-	assert.Regexp(t, `\| allocations of a whole request +\| at most 25 +\| 26 \(24 to 27\) +\| no  \|`, out.String())
+	assert.Regexp(t, `\| allocations of a whole request +\| at most 25 +\| 26 \(24 to 27\) +\| in range \|`, out.String())
 	assert.Regexp(t, `\*/whole +26\.00`, out.String(), "the table of benchstat")
 }
 
@@ -73,7 +73,9 @@ func TestBudget_Judge(t *testing.T) {
 	}{
 		{"below an upper bound", budget{"", atMost, 2, series{1, 1.5, 9}.median()}, "1.5 (1 to 9)", "yes"},
 		{"at an upper bound", budget{"", atMost, 0, series{0, 0, 0}.median()}, "0 (0 to 0)", "yes"},
-		{"above an upper bound", budget{"", atMost, 2, series{3, 1, 2.5}.median()}, "2.5 (1 to 3)", "no"},
+		{"above an upper bound", budget{"", atMost, 2, series{3, 2.1, 2.5}.median()}, "2.5 (2.1 to 3)", "no"},
+		{"above an upper bound in some rounds", budget{"", atMost, 2, series{3, 2, 2.5}.median()}, "2.5 (2 to 3)", "in range"},
+		{"below a lower bound in some rounds", budget{"", atLeast, 2, series{1, 2.1, 1.5}.median()}, "1.5 (1 to 2.1)", "in range"},
 		{"above a lower bound", budget{"", atLeast, 2, series{3}.median()}, "3 (3 to 3)", "yes"},
 		{"at a lower bound", budget{"", atLeast, 2, series{2}.median()}, "2 (2 to 2)", "yes"},
 		{"below a lower bound", budget{"", atLeast, 2, series{1.999}.median()}, "2 (2 to 2)", "no"},

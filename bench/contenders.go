@@ -166,10 +166,10 @@ func newOurs(b llmhttp.Backend, options llmhttp.Options) http.Handler {
 
 const accountName = "acme" // of every request
 
-// newKeys returns the KeyStore with the key of every request.
-func newKeys() llmhttp.KeyStore {
+// newKeys returns the KeyStore with the key of every request, which counts toward subjects.
+func newKeys(subjects ...llmhttp.Subject) llmhttp.KeyStore {
 	keys := memory.NewKeyStore()
-	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: accountName, Limits: newLimits()})
+	keys.Add(secret, &llmhttp.Key{ID: "key_1", Account: accountName, Limits: newLimits(), Subjects: subjects})
 	return keys
 }
 
@@ -198,24 +198,11 @@ func newPriced(b llmhttp.Backend) (http.Handler, error) {
 	}
 	limits := newLimits()
 	limits.Quota.Cost = 1e9 * llmhttp.MoneyUnit
-	keys := newKeys()
-	key, err := keys.Lookup(context.Background(), secret)
-	if err != nil {
-		return nil, err
-	}
-	copied := *key
-	copied.Subjects = []llmhttp.Subject{
-		{ID: llmhttp.SubjectID{Kind: "team", ID: "research"}, Limits: limits},
-		{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: accountName}, Limits: limits},
-	}
-	withSubjects := func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-		if _, err := keys.Lookup(ctx, secret); err != nil {
-			return nil, err
-		}
-		return &copied, nil
-	}
-	options := &llmhttp.Options{Usage: memory.NewUsageStore(), Price: table.Price}
-	return llmhttp.NewHandler(b, llmhttp.KeyStoreFunc(withSubjects), options), nil
+	keys := newKeys(
+		llmhttp.Subject{ID: llmhttp.SubjectID{Kind: "team", ID: "research"}, Limits: limits},
+		llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: accountName}, Limits: limits},
+	)
+	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Price: table.Price}), nil
 }
 
 // newTelemetry returns a Telemetry that samples 1 % of the traces. It exports neither
