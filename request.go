@@ -69,7 +69,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.log.logger, q.log.cred = h.opts.Logger, &q.cred
 	q.format.protocol = chatCompletions{}
 	q.ctx = requestContext{r.Context(), q}
-	q.client.Init(&q.ctx, w, r, &h.exchange, &q.format)
+	q.client.Init(&q.ctx, w, r, q.arrived, &h.exchange, &q.format)
 	q.setContext(q.client.Context())
 	return q
 }

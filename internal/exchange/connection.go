@@ -31,7 +31,7 @@ const maxDuration = 100 * 365 * 24 * time.Hour
 // beginRead gives the client ReadTimeout from now to send more of the body.
 func (c *connection) beginRead(now time.Time) {
 	if c.opts.ReadTimeout > 0 {
-		c.begin(&c.read, c.timer.at(now)+moment(c.opts.ReadTimeout))
+		c.begin(&c.read, c.timer.at(now), c.opts.ReadTimeout)
 	}
 }
 
@@ -48,11 +48,11 @@ func (c *connection) beginWrite(now time.Time) {
 		c.write.late.Store(never)
 		return
 	}
-	late := c.timer.at(now) + moment(c.opts.WriteTimeout)
+	began, timeout := c.timer.at(now), c.opts.WriteTimeout
 	if c.lastWrite != noMoment {
-		late = min(late, c.lastWrite)
+		timeout = min(timeout, time.Duration(c.lastWrite-began))
 	}
-	c.begin(&c.write, late)
+	c.begin(&c.write, began, timeout)
 }
 
 // endWrite is called after each write.
@@ -77,11 +77,12 @@ func (c *connection) postponeBound(d time.Duration) {
 	}
 }
 
-// begin notes that a read or a write begins, and when it is late.
-func (c *connection) begin(t *transfer, late moment) {
+// begin notes that a read or a write begins now, and is late after timeout.
+func (c *connection) begin(t *transfer, now moment, timeout time.Duration) {
+	late := max(now+moment(timeout), 1)
 	c.lift(t)
 	c.replace(t, late)
-	c.timer.arm(late)
+	c.timer.arm(late, now)
 }
 
 // end notes that no read or write is in progress.
@@ -111,18 +112,18 @@ func (c *connection) setDeadline(t *transfer, deadline time.Time) {
 	}
 }
 
-// expire makes a read or a write fail that is late. It returns when the next one is, or never.
-func (c *connection) expire(now time.Time) moment {
+// expire makes a read or a write fail that is late now. It returns when the next one is, or never.
+func (c *connection) expire(now moment) moment {
 	c.timer.mu.Lock()
 	defer c.timer.mu.Unlock()
 	next := never
 	for _, t := range [...]*transfer{&c.read, &c.write} {
 		switch late := t.late.Load(); {
 		case late <= noMoment || c.timer.closed:
-		case late > c.timer.at(now):
+		case late > now:
 			next = min(next, late)
 		case t.late.CompareAndSwap(late, hasPassed): // if not, it has just ended
-			c.setDeadline(t, now)
+			c.setDeadline(t, time.Now())
 		}
 	}
 	return next

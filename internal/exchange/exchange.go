@@ -91,11 +91,13 @@ type Exchange struct {
 }
 
 // Init begins the exchange for r. ctx is r's context, or derives from it without an end of its
-// own. opts and responder must not be nil.
-func (x *Exchange) Init(ctx context.Context, w http.ResponseWriter, r *http.Request, opts *Options, responder Responder) {
+// own, and now the current time. opts and responder must not be nil.
+func (x *Exchange) Init(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, now time.Time, opts *Options, responder Responder,
+) {
 	x.w, x.r, x.opts, x.responder = w, r, opts, responder
 	x.conn.ctl, x.conn.opts = *http.NewResponseController(w), opts
-	x.conn.timer.init(x.fire)
+	x.conn.timer.init(now, x.fire)
 	x.bodyRead = r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0
 	x.life.start(ctx)
 }

@@ -38,9 +38,14 @@ type client struct {
 	done       []string // what was done with the connection, in order
 	deadline   time.Time
 	brokenBody bool // reads of the body fail
+
+	began          time.Time
+	writeDeadlines []string
 }
 
-func newClient() *client { return &client{header: http.Header{}, left: make(chan bool, 1)} }
+func newClient() *client {
+	return &client{header: http.Header{}, left: make(chan bool, 1), began: time.Now()}
+}
 
 func (c *client) note(format string, args ...any) {
 	c.mu.Lock()
@@ -61,11 +66,22 @@ func (c *client) breakBody(slow bool) {
 	c.brokenBody = !slow
 }
 
-func (c *client) Header() http.Header                { return c.header }
-func (c *client) WriteHeader(status int)             { c.note("status %d", status) }
-func (c *client) FlushError() error                  { c.note("flush"); return nil }
-func (c *client) CloseNotify() <-chan bool           { return c.left }
-func (c *client) SetWriteDeadline(t time.Time) error { return nil }
+func (c *client) Header() http.Header      { return c.header }
+func (c *client) WriteHeader(status int)   { c.note("status %d", status) }
+func (c *client) FlushError() error        { c.note("flush"); return nil }
+func (c *client) CloseNotify() <-chan bool { return c.left }
+
+// SetWriteDeadline notes whether the deadline has passed, and when it was set.
+func (c *client) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	what := "none"
+	if !t.IsZero() {
+		what = fmt.Sprint(time.Until(t))
+	}
+	c.writeDeadlines = append(c.writeDeadlines, fmt.Sprintf("%s at %s", what, time.Since(c.began)))
+	return nil
+}
 
 func (c *client) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
@@ -116,7 +132,7 @@ func newExchange(t *testing.T, c *client, opts Options) (x *Exchange, cancel con
 	t.Cleanup(cancel)
 	opts.Shutdown = errShutdown
 	x = new(Exchange)
-	x.Init(ctx, c, httptest.NewRequestWithContext(ctx, "GET", "/", nil), &opts, host{c})
+	x.Init(ctx, c, httptest.NewRequestWithContext(ctx, "GET", "/", nil), time.Now(), &opts, host{c})
 	return x, cancel
 }
 
@@ -187,7 +203,7 @@ func TestReply_ClosesTheConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newClient()
 			x := new(Exchange)
-			x.Init(t.Context(), c, httptest.NewRequest("POST", "/", strings.NewReader("body")), &Options{Shutdown: errShutdown}, host{c})
+			x.Init(t.Context(), c, httptest.NewRequest("POST", "/", strings.NewReader("body")), time.Now(), &Options{Shutdown: errShutdown}, host{c})
 			test.use(x)
 			require.NoError(t, x.Reply(200, "application/json", &Buffer{[]byte("{}")}, nil))
 			assert.Equal(t, test.want, c.header.Get("Connection"))
@@ -227,6 +243,40 @@ func (b *pausedBody) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
+// A write that takes too long gets a deadline that has passed, and others get none.
+func TestWriteTimeout(t *testing.T) {
+	const timeout = 10 * time.Second
+	for name, test := range map[string]struct {
+		slow      time.Duration // each write
+		pause     time.Duration // between writes
+		size      int           // of the end
+		options   Options
+		deadlines []string
+	}{
+		"in time":                       {9 * time.Second, time.Minute, 10, Options{WriteTimeout: timeout}, []string{"none at 0s"}},
+		"late, but successful":          {11 * time.Second, time.Minute, 10, Options{WriteTimeout: timeout}, []string{"none at 0s", "0s at 10s", "none at 11s", "0s at 1m21s", "none at 1m22s"}},
+		"all pieces of a large end":     {6 * time.Second, time.Second, 80 << 10, Options{WriteTimeout: timeout}, []string{"none at 0s", "0s at 18.25s", "none at 19s", "0s at 19s", "none at 25s"}},
+		"while it was to be kept alive": {11 * time.Second, time.Second, 10, Options{WriteTimeout: timeout, KeepAlive: time.Second}, []string{"none at 0s", "0s at 10s", "none at 11s", "0s at 22s", "none at 23s"}},
+		"no timeout":                    {time.Hour, time.Second, 10, Options{}, []string{"none at 0s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient()
+				c.slow = test.slow
+				x, _ := newExchange(t, c, test.options)
+				x.BeginStream(framing, new(source))
+				call(t, x)
+				say(x, "a ")
+				time.Sleep(test.pause)
+				require.NoError(t, x.EndStream(func(out *Buffer) error { out.B = append(out.B, make([]byte, test.size)...); return nil }, nil))
+				finish(x)
+				time.Sleep(time.Hour) // no timer runs
+				assert.Equal(t, test.deadlines, c.writeDeadlines)
+			})
+		})
+	}
+}
+
 func TestReadBody(t *testing.T) {
 	for name, test := range map[string]struct {
 		pause       time.Duration
@@ -253,7 +303,7 @@ func TestReadBody(t *testing.T) {
 				r := httptest.NewRequestWithContext(ctx, "POST", "/", nil)
 				r.Body, r.ContentLength = &pausedBody{c, test.pause, test.bytes}, -1
 				x := new(Exchange)
-				x.Init(ctx, c, r, &Options{ReadTimeout: 10 * time.Second, Shutdown: errShutdown}, host{c})
+				x.Init(ctx, c, r, time.Now(), &Options{ReadTimeout: 10 * time.Second, Shutdown: errShutdown}, host{c})
 				if test.interrupt > 0 {
 					time.AfterFunc(test.interrupt, x.Interrupt)
 				}
@@ -514,7 +564,7 @@ func TestCause(t *testing.T) {
 				c := newClient()
 				ctx, cancel := context.WithCancelCause(t.Context())
 				x := new(Exchange)
-				x.Init(ctx, c, httptest.NewRequest("GET", "/", nil), &Options{Shutdown: errShutdown}, host{c})
+				x.Init(ctx, c, httptest.NewRequest("GET", "/", nil), time.Now(), &Options{Shutdown: errShutdown}, host{c})
 				call(t, x)
 				assert.NoError(t, x.Cause())
 				test.cancel(c, cancel)

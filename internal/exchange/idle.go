@@ -66,7 +66,7 @@ func (x *Exchange) startTimer(now time.Time, silence error) {
 	if x.stream != nil {
 		t.keepAlive = x.opts.KeepAlive
 	}
-	x.conn.timer.arm(x.nextAction())
+	x.conn.timer.arm(x.nextAction(), t.lastProgress)
 }
 
 // noteProgress notes that a call has made progress, and returns how long it had not.
@@ -100,7 +100,8 @@ func (x *Exchange) armRetry() {
 	if c.write.late.Load() != noMoment {
 		d = min(cmp.Or(x.opts.Timeout, maxDuration), cmp.Or(x.opts.KeepAlive, maxDuration))
 	}
-	c.timer.arm(c.timer.at(time.Now().Add(d)))
+	now := c.timer.at(time.Now())
+	c.timer.arm(now+moment(d), now)
 }
 
 // nextAction returns when the timer has something to do next, or never.
@@ -143,8 +144,10 @@ func (x *Exchange) fire() {
 			x.life.stop(ErrClientLeft) // the timer no longer ends the request
 		}
 	}()
-	x.conn.timer.due.Store(never) // what is noted from here on sets the timer
-	x.conn.timer.arm(x.conn.expire(time.Now()))
+	timer := &x.conn.timer
+	timer.due.Store(never) // what is noted from here on sets the timer
+	now := timer.at(time.Now())
+	timer.arm(x.conn.expire(now), now)
 	cause := x.Cause()
 	if !x.mu.TryLock() {
 		x.armRetry()
@@ -155,7 +158,7 @@ func (x *Exchange) fire() {
 	if !x.isInterruptible() {
 		return
 	}
-	now := x.conn.timer.at(time.Now())
+	now = timer.at(time.Now())
 	if t.timeout > 0 && now >= t.lastProgress+moment(t.timeout) {
 		x.life.stop(t.silence)
 		x.fail(t.silence, cause, nil) // the call still runs
@@ -165,7 +168,8 @@ func (x *Exchange) fire() {
 		if x.writeKeepAlive() != nil {
 			return
 		}
-		t.lastWrite = x.conn.timer.at(time.Now())
+		now = timer.at(time.Now())
+		t.lastWrite = now
 	}
-	x.conn.timer.arm(x.nextAction())
+	timer.arm(x.nextAction(), now)
 }

@@ -30,16 +30,16 @@ const (
 	never     moment = math.MaxInt64
 )
 
-func (t *timer) init(fire func()) {
-	t.began, t.fire = time.Now().Add(-1), fire // so that the present is no noMoment
+func (t *timer) init(now time.Time, fire func()) {
+	t.began, t.fire = now.Add(-1), fire // so that the present is no noMoment
 	t.due.Store(never)
 }
 
 // at returns a time as a moment.
 func (t *timer) at(when time.Time) moment { return moment(when.Sub(t.began)) }
 
-// arm makes the timer fire at a moment, or earlier.
-func (t *timer) arm(due moment) {
+// arm makes the timer fire at a moment, or earlier. now is the current time.
+func (t *timer) arm(due, now moment) {
 	if due >= t.due.Load() {
 		return
 	}
@@ -49,7 +49,7 @@ func (t *timer) arm(due moment) {
 		return
 	}
 	t.due.Store(due)
-	d := max(time.Duration(due-t.at(time.Now())), 0)
+	d := max(time.Duration(due-now), 0)
 	if t.timer == nil {
 		t.timer = time.AfterFunc(d, t.fire)
 	} else {
