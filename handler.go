@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"sync"
 	"time"
 
@@ -238,10 +239,10 @@ func (o *Options) withDefaults() Options {
 // malformed Pattern, or if two Routes serve the same requests. Use [AllowAll] to serve
 // without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
-	if b == nil {
+	if isNil(b) {
 		panic("llmhttp: nil Backend")
 	}
-	if keys == nil {
+	if isNil(keys) {
 		panic("llmhttp: nil KeyStore")
 	}
 	h := &Handler{
@@ -263,12 +264,23 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	h.addProtocol(chatCompletions{})
 	for i, p := range h.opts.Protocols {
-		if p == nil {
+		if isNil(p) {
 			panic(fmt.Sprintf("llmhttp: Options.Protocols[%d] is nil", i))
 		}
 		h.addProtocol(p)
 	}
 	return h
+}
+
+// isNil reports whether v is nil or holds a nil pointer or function: a variable that was never set.
+func isNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Func, reflect.Pointer:
+		return r.IsNil()
+	}
+	return false
 }
 
 // ServeHTTP serves one request. It sets the Pattern of r to that of the route, with

@@ -16,6 +16,10 @@ import (
 func TestNewHandler_PanicsWithoutABackendOrAKeyStore(t *testing.T) {
 	assert.Panics(t, func() { llmhttp.NewHandler(nil, keysFor(testKey()), nil) })
 	assert.Panics(t, func() { llmhttp.NewHandler(new(stubBackend), nil, nil) })
+	var backend *stubBackend // variables that were never set
+	var keys llmhttp.KeyStoreFunc
+	assert.PanicsWithValue(t, "llmhttp: nil Backend", func() { llmhttp.NewHandler(backend, llmhttp.AllowAll("a"), nil) })
+	assert.PanicsWithValue(t, "llmhttp: nil KeyStore", func() { llmhttp.NewHandler(new(stubBackend), keys, nil) })
 }
 
 func TestNewHandler_NilOptionsAreTheDefaults(t *testing.T) {

@@ -110,7 +110,8 @@ func (r Rate) WithDefaults() Rate {
 // Take the tokens of the prompt and of the reply; if that or the request is
 // refused, it gives back the one request with Adjust. After the reply, it
 // settles with Adjust the difference between the tokens that were reserved and
-// those that were used. Each step is one call for all subjects of the request.
+// those that were used. Each step is one call for all subjects of the request, except that
+// the end user is not known before the body is read and has a call of its own.
 //
 // An implementation on a shared store limits several processes together. If it keeps
 // subjects in different places, it takes from one subject after the other, in the order of
