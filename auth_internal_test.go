@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,7 +9,8 @@ import (
 
 func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
 	used := make(map[Scope]bool)
-	h := NewHandler(BackendFunc(nil), AllowAll("a"), nil)
+	noModel := func(context.Context, *ChatRequest) ChatStream { return nil }
+	h := NewHandler(BackendFunc(noModel), AllowAll("a"), nil)
 	h.routes.contains(func(rt *boundRoute) bool {
 		assert.Contains(t, Scopes(), rt.binding.scope)
 		used[rt.binding.scope] = true

@@ -186,17 +186,17 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 		{"Embed returns too few vectors", "POST", embeddingsPath, twoTexts, embed(&llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil), 500},
 		{"Embed does not know the model", "POST", embeddingsPath, twoTexts, embed(nil, llmhttp.ModelNotFound("m")), 404},
 		{"Embed panics", "POST", embeddingsPath, twoTexts, &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { panic(errCause) }}, 500},
-		{"no Embedder", "POST", embeddingsPath, twoTexts, llmhttp.BackendFunc(nil), 404},
+		{"no Embedder", "POST", embeddingsPath, twoTexts, chatOnly, 404},
 		{"GenerateImages fails", "POST", imagesPath, imageBody, images(nil, errCause), 500},
 		{"GenerateImages returns nil", "POST", imagesPath, imageBody, images(nil, nil), 500},
 		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{}, nil), 500},
 		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{Data: []llmhttp.Image{{}}}, nil), 500},
 		{"ImageSizes panics", "POST", imagesPath, imageBody, sizes(panics), 500},
 		{"ImageSizes does not know the model", "POST", imagesPath, imageBody, sizes(func() error { return llmhttp.ModelNotFound("m") }), 404},
-		{"no ImageGenerator", "POST", imagesPath, imageBody, llmhttp.BackendFunc(nil), 404},
+		{"no ImageGenerator", "POST", imagesPath, imageBody, chatOnly, 404},
 		{"ListModels fails", "GET", modelsPath, "", models(fail), 500},
 		{"ListModels panics", "GET", modelsPath + "/x", "", models(panics), 500},
-		{"no ModelLister", "GET", modelsPath, "", llmhttp.BackendFunc(nil), 404},
+		{"no ModelLister", "GET", modelsPath, "", chatOnly, 404},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

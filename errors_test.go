@@ -128,7 +128,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			headers{"Retry-After": "1", "Retry-After-Ms": "1000", "X-Should-Retry": "true"}},
 		{"opaque error", config{backend: failingBackend(errCause)}, chat(chatBody), 500, errorBody(internalMessage, "server_error", "", ""),
 			headers{"X-Should-Retry": "", "Retry-After": ""}},
-		{"unsupported endpoint", config{backend: llmhttp.BackendFunc(nil)}, request{"POST", embeddingsPath, `{"model":"m","input":"x"}`, nil}, 404,
+		{"unsupported endpoint", config{backend: chatOnly}, request{"POST", embeddingsPath, `{"model":"m","input":"x"}`, nil}, 404,
 			errorBody("Invalid URL (POST /v1/embeddings)", invalid, "", ""), nil},
 		{"not implemented", fail(llmhttp.Errorf(501, "", "Not here.")), chat(chatBody), 501, errorBody("Not here.", "server_error", "", ""),
 			headers{"X-Should-Retry": "false"}},

@@ -453,3 +453,6 @@ func serverGoroutines() []string {
 		return !serves || strings.Contains(s, "testing.(*T).Run")
 	})
 }
+
+// chatOnly is a Backend without optional interfaces, whose Chat is not called.
+var chatOnly = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return nil })
