@@ -256,7 +256,7 @@ func TestWriteTimeout(t *testing.T) {
 		"in time":                       {9 * time.Second, time.Minute, 10, Options{WriteTimeout: timeout}, []string{"none at 0s"}},
 		"late, but successful":          {11 * time.Second, time.Minute, 10, Options{WriteTimeout: timeout}, []string{"none at 0s", "0s at 10s", "none at 11s", "0s at 1m21s", "none at 1m22s"}},
 		"all pieces of a large end":     {6 * time.Second, time.Second, 80 << 10, Options{WriteTimeout: timeout}, []string{"none at 0s", "0s at 18.25s", "none at 19s", "0s at 19s", "none at 25s"}},
-		"while it was to be kept alive": {11 * time.Second, time.Second, 10, Options{WriteTimeout: timeout, KeepAlive: time.Second}, []string{"none at 0s", "0s at 10s", "none at 11s", "0s at 22s", "none at 23s"}},
+		"while it was to be kept alive": {11 * time.Second, time.Second / 2, 10, Options{WriteTimeout: timeout, KeepAlive: time.Second}, []string{"none at 0s", "0s at 10s", "none at 11s", "0s at 21.5s", "none at 22.5s"}},
 		"no timeout":                    {time.Hour, time.Second, 10, Options{}, []string{"none at 0s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
