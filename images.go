@@ -180,12 +180,12 @@ var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 	describer: func(r *ImageRequest) describer { return r },
 	user:      (*ImageRequest).EndUser,
 	prompt:    countImagePrompt,
-	images:    (*ImageRequest).Count,
+	units:     func(r *ImageRequest) Units { return Units{Images: int64(r.Count())} },
 	prepare:   checkImageSize,
 	call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
 		return b.GenerateImages(ctx, r)
 	},
-	facts:        func(r *ImageResponse) replyFacts { return replyFacts{usage: r.Usage, images: len(r.Data)} },
+	facts:        func(r *ImageResponse) replyFacts { return replyFacts{usage: r.Usage, units: Units{Images: int64(len(r.Data))}} },
 	check:        checkImages,
 	size:         (*ImageResponse).size,
 	convertReply: convertImages,

@@ -85,10 +85,10 @@ func (r *tokenReservation) newDraws(n int) []Draw {
 
 // An estimate is what a request is expected to use.
 type estimate struct {
-	prompt    int // tokens of the prompt
-	tokens    int // all tokens
-	minTokens int // enough if a quota has less than tokens left
-	images    int // the number of images that the client asks for
+	prompt    int   // tokens of the prompt
+	tokens    int   // all tokens
+	minTokens int   // enough if a quota has less than tokens left
+	units     Units // what else the client asks for, such as images
 }
 
 // open begins the ledger of a request for op with the key k. All limits of the request are those of its

@@ -76,7 +76,7 @@ type oneShot[Req, Resp any] struct {
 	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
 	prompt    func(c *tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
-	images    func(req *Req) int                                           // how many the client asks for; nil if none
+	units     func(req *Req) Units                                         // what the client asks for besides tokens, such as images; nil if nothing
 	setRecord func(req *Req, record *UsageRecord)                          // sets what the record has of the request, besides its model; nil if nothing
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
@@ -94,9 +94,9 @@ type oneShot[Req, Resp any] struct {
 
 // replyFacts are what the reply to a oneShot tells about itself.
 type replyFacts struct {
-	usage  *Usage // nil if it is not known
-	images int
-	model  string // as the Backend set it
+	usage *Usage // nil if it is not known
+	units Units  // besides tokens
+	model string // as the Backend set it
 }
 
 // bindOneShot returns a Binding to op.
@@ -162,7 +162,7 @@ func (op *oneShot[Req, Resp]) serveAdmitted(q *request, req *Req, encode func(b 
 	return q.reply(func(b []byte) ([]byte, error) { return encode(b, &reply) })
 }
 
-// reserve checks the model, and reserves the tokens of the prompt, and the images.
+// reserve checks the model, and reserves the tokens of the prompt, and what else the client asks for.
 func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
 	if err := q.authorizeModel(op.model(req)); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
 	}
 	prompt := op.prompt(q.tokenEstimator(), q.ledger.limitsTokens(), req)
 	e := estimate{prompt: prompt, tokens: max(prompt, 1), minTokens: max(prompt, 1)}
-	if op.images != nil {
-		e.images = op.images(req)
+	if op.units != nil {
+		e.units = op.units(req)
 	}
 	if op.setRecord != nil {
 		op.setRecord(req, q.record)
@@ -187,7 +187,7 @@ func (op *oneShot[Req, Resp]) callBackend(q *request, req *Req) (*Resp, error) {
 		func(resp *Resp) {
 			r := op.facts(resp)
 			q.usage.set(r.usage)
-			q.backend.images, q.backend.model = r.images, r.model
+			q.backend.units, q.backend.model = r.units, r.model
 		})
 }
 

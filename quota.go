@@ -410,7 +410,8 @@ func (l *ledger) quotaError(s *limitedSubject, err error) error {
 // that of Options.Price if inMoney is set, and otherwise zero.
 func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error) {
 	prompt := min(l.expected.prompt, tokens)
-	units := Units{PromptTokens: int64(prompt), CompletionTokens: int64(tokens - prompt), Images: int64(l.expected.images)}
+	units := l.expected.units
+	units.PromptTokens, units.CompletionTokens = int64(prompt), int64(tokens-prompt)
 	if !inMoney {
 		return amount{tokens: units.Tokens()}, nil
 	}

@@ -391,7 +391,7 @@ func callRecorded[T any](q *request, req describer, call func(ctx context.Contex
 type backendCall struct {
 	began   time.Time // zero if it was not called
 	notSent bool      // its error wraps ErrNotSent
-	images  int       // in the reply
+	units   Units     // of the reply, besides tokens
 	model   string    // of the reply to a request for embeddings; may be empty
 }
 
@@ -503,7 +503,7 @@ func (q *request) setOutcome(o *outcome) {
 		loaded: q.loaded, errStatus: q.cred.errorStatus(result.Err),
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
-		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, images: q.backend.images, reported: q.usage.get(),
+		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, reported: q.usage.get(),
 		chunks: q.chat.stats, output: &order.output,
 	}
 }

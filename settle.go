@@ -174,7 +174,7 @@ var (
 // method, so that nothing was used. An agent may have used other models before: it has reported
 // that.
 func failedAsNotFound(o *outcome) bool {
-	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.images == 0 && o.reported == nil
+	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.units == (Units{}) && o.reported == nil
 }
 
 // setUsage sets the usage to what the Backend reported, or to an estimate. A
@@ -186,9 +186,9 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	if o.reported != nil && o.reported.dropInvalid() {
 		l.log.warn(misuseInvalidExtra)
 	}
-	images := int64(o.images)
-	if billable && o.clientLeft && !o.notSent && images == 0 && l.expected.images > 0 {
-		images, r.Estimated = int64(l.expected.images), true // nobody waited for the images to be counted
+	units := o.units
+	if asked := l.expected.units; billable && o.clientLeft && !o.notSent && units == (Units{}) && asked != units {
+		units, r.Estimated = asked, true // nobody waited for the images to be counted
 	}
 	switch {
 	case !billable: // nothing was used
@@ -210,7 +210,7 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	}
 	u.reconcile()
 	r.Units = u.Units()
-	r.Units.Images = images
+	r.Units.Add(units)
 }
 
 // estimateOutput estimates the tokens of the reply to a chat, as far as it was received.
