@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -39,17 +40,15 @@ type sendFunc func(ctx context.Context, t *try) error
 var errClientLeft = errors.New("route: the client left")
 
 // newCall returns the call for a request, or an error if no route serves it.
-func (r *Router) newCall(ctx context.Context, model string, op llmhttp.Operation) (*call, error) {
-	rt, err := r.routeFor(model, op)
+func (r *Router) newCall(ctx context.Context, req Request) (*call, error) {
+	rt, err := r.current.Load().routeFor(req.Model, req.Operation)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{router: r, route: rt, ctx: ctx, info: rt.newRequestInfo(ctx, model, op)}
-	c.round, c.eligibleFrom = 1, make([]int, len(rt.targets))
-	for i, t := range rt.targets {
-		if !t.serves(c.info) {
-			c.eligibleFrom[i] = excluded
-		}
+	c := &call{router: r, route: rt, ctx: ctx, info: rt.newRequestInfo(ctx, req), round: 1}
+	c.eligibleFrom = slices.Repeat([]int{excluded}, len(rt.targets))
+	for _, i := range c.info.serving {
+		c.eligibleFrom[i] = 1
 	}
 	return c, nil
 }
@@ -182,7 +181,7 @@ func (c *call) finalError() error {
 	case c.bestFailure.rank == rankUnsupported:
 		return c.bestFailure.err
 	}
-	return c.notFound(errUnsupported(c.info.operation))
+	return c.notFound(errUnsupported(c.info.Operation))
 }
 
 // contextError returns the error of a call whose context has ended.
@@ -197,22 +196,21 @@ func (c *call) contextError() error {
 // notFound returns the error for a model that no target knows. It has the
 // client's name of the model, which may differ from those in cause.
 func (c *call) notFound(cause error) error {
-	e := llmhttp.ModelNotFound(c.info.model)
+	e := llmhttp.ModelNotFound(c.info.Model)
 	e.Err = cause
 	return e
 }
 
 // tryTargets runs a call whose reply is a single value. ask sends the request to a
 // target and returns its reply.
-func tryTargets[T any](ctx context.Context, r *Router, model string, op llmhttp.Operation,
-	ask func(context.Context, *target) (*T, error)) (*T, error) {
-	c, err := r.newCall(ctx, model, op)
+func tryTargets[T any](ctx context.Context, r *Router, req Request, ask func(context.Context, *try) (*T, error)) (*T, error) {
+	c, err := r.newCall(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	var reply *T
 	err = c.run(func(ctx context.Context, t *try) (err error) {
-		reply, err = ask(ctx, t.target)
+		reply, err = ask(ctx, t)
 		if err == nil && reply == nil {
 			err = errors.New("route: the target returned neither a reply nor an error")
 		}

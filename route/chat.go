@@ -12,7 +12,7 @@ import (
 // Each try gets a copy of the request, which the target may change.
 func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		c, err := r.newCall(ctx, req.Model, llmhttp.OperationChat)
+		c, err := r.newCall(ctx, Request{llmhttp.OperationChat, req.Model, req})
 		if err != nil {
 			yield(nil, err)
 			return
@@ -34,7 +34,7 @@ type chatForwarder struct {
 func (f *chatForwarder) send(ctx context.Context, t *try) error {
 	s := &stream{forwarder: f, try: t}
 	defer s.ignoreRest()
-	req, model := f.req.Clone(), t.call.info.model
+	req, model := f.req.Clone(), t.call.info.Model
 	req.Model = t.target.backendModel(model)
 	if req.Model != model {
 		s.model = model

@@ -8,8 +8,8 @@ import (
 
 // The products that compareLoad compares may exceed 32 bits.
 func TestCompareLoad_LargeWeights(t *testing.T) {
-	light := &targetState{weight: 1, inFlight: 2_999}
-	heavy := &targetState{weight: maxWeight, inFlight: 100_000}
+	light := load{weight: 1, inFlight: 2_999}
+	heavy := load{weight: maxWeight, inFlight: 100_000}
 	assert.Positive(t, compareLoad(light, heavy))
 	assert.Negative(t, compareLoad(heavy, light))
 	assert.Zero(t, compareLoad(heavy, heavy))

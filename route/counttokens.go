@@ -14,14 +14,15 @@ var _ llmhttp.TokenCounter = (*Router)(nil)
 // order, except those with an open breaker, until one answers. It counts neither as a try nor
 // as a failure. If no target can count, the error wraps [errors.ErrUnsupported].
 func (r *Router) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
-	rt, err := r.routeFor(req.Model, llmhttp.OperationChat)
+	rt, err := r.current.Load().routeFor(req.Model, llmhttp.OperationChat)
 	if err != nil {
 		return 0, err
 	}
 	failure := errCannotCount
-	info, now := rt.newRequestInfo(ctx, req.Model, llmhttp.OperationChat), time.Now()
-	for i, t := range rt.targets {
-		if !t.serves(info) || !rt.pool.ready(i, info, now) {
+	info, now := rt.newRequestInfo(ctx, Request{llmhttp.OperationChat, req.Model, req}), time.Now()
+	for _, i := range info.serving {
+		t := rt.targets[i]
+		if !rt.pool.ready(i, info, now) {
 			continue
 		}
 		renamed := *req

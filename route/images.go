@@ -12,10 +12,10 @@ import (
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return tryTargets(ctx, r, req.Model, llmhttp.OperationImages, func(ctx context.Context, t *target) (*llmhttp.ImageResponse, error) {
+	return tryTargets(ctx, r, Request{llmhttp.OperationImages, req.Model, req}, func(ctx context.Context, t *try) (*llmhttp.ImageResponse, error) {
 		copied := deepcopy.Of(req)
-		copied.Model = t.backendModel(req.Model)
-		return llmhttp.Forwarder{Backend: t.backend}.GenerateImages(ctx, copied)
+		copied.Model = t.target.backendModel(req.Model)
+		return llmhttp.Forwarder{Backend: t.target.backend}.GenerateImages(ctx, copied)
 	})
 }
 
@@ -25,17 +25,15 @@ func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 // targets that do not know the model, return an error, or have an open breaker.
 // It counts neither as a try nor as a failure.
 func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	rt, err := r.routeFor(model, llmhttp.OperationImages)
+	rt, err := r.current.Load().routeFor(model, llmhttp.OperationImages)
 	if err != nil {
 		return nil, err
 	}
 	var common, first []string
 	known := false // a target might know the model
-	info, now := rt.newRequestInfo(ctx, model, llmhttp.OperationImages), time.Now()
-	for i, t := range rt.targets {
-		if !t.serves(info) {
-			continue
-		}
+	info, now := rt.newRequestInfo(ctx, Request{Operation: llmhttp.OperationImages, Model: model}), time.Now()
+	for _, i := range info.serving {
+		t := rt.targets[i]
 		if !rt.pool.ready(i, info, now) {
 			known = true
 			continue

@@ -46,23 +46,24 @@ const (
 // ListModels get contexts that do not derive from ctx, because all callers use the
 // result.
 func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	if err := r.awaitLists(ctx); err != nil {
+	table := r.current.Load()
+	if err := table.awaitLists(ctx); err != nil {
 		return nil, err
 	}
-	if !r.canListModels() {
+	if !table.canListModels() {
 		return nil, errNoLists
 	}
 	var list []llmhttp.Model
 	seen := make(map[string]bool)
-	for _, rt := range r.routes {
-		if r.byName[rt.model] == rt {
+	for _, rt := range table.routes {
+		if table.byName[rt.model] == rt {
 			list = append(list, rt.listedModel(rt.model))
 			continue
 		}
 		for _, t := range rt.targets {
 			for _, m := range t.list.cachedModels() {
 				name, ok := t.clientModel(m.ID)
-				if !ok || name == "" || seen[name] || r.findRoute(name) != rt {
+				if !ok || name == "" || seen[name] || table.findRoute(name) != rt {
 					continue
 				}
 				seen[name] = true
@@ -81,14 +82,14 @@ var errNoLists = &llmhttp.Error{
 
 // canListModels reports whether a target has listed its models, or whether the result
 // depends on no target because no route with a pattern takes names from a list.
-func (r *Router) canListModels() bool {
+func (t *table) canListModels() bool {
 	needed := false
-	for _, rt := range r.patterns {
-		for _, t := range rt.targets {
-			needed = needed || t.list != nil && t.takesNames()
+	for _, rt := range t.patterns {
+		for _, target := range rt.targets {
+			needed = needed || target.list != nil && target.takesNames()
 		}
 	}
-	return !needed || slices.ContainsFunc(r.lists, (*modelList).isKnown)
+	return !needed || slices.ContainsFunc(t.lists, (*modelList).isKnown)
 }
 
 // isListed reports whether a target of a route with a pattern lists the model. It
@@ -166,20 +167,20 @@ func smaller(a, b int) int {
 
 // awaitLists refreshes the lists that have expired and waits for those that have
 // never been fetched.
-func (r *Router) awaitLists(ctx context.Context) error {
-	for _, l := range r.lists {
+func (t *table) awaitLists(ctx context.Context) error {
+	for _, l := range t.lists {
 		l.refresh()
 	}
 	timeout := time.NewTimer(listTimeout)
 	defer timeout.Stop()
-	for _, l := range r.lists {
+	for _, l := range t.lists {
 		select {
 		case <-l.ready:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-timeout.C:
 			// The remaining Backends ignore their contexts: do not wait for them again.
-			for _, l := range r.lists {
+			for _, l := range t.lists {
 				l.markReady()
 			}
 			return nil

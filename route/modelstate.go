@@ -21,11 +21,11 @@ func (m *modelState) ready(account string, now time.Time) bool {
 // findModel returns the state of target i for the model of info, or nil if it has
 // none. The caller holds mu.
 func (p *pool) findModel(i int, info *requestInfo) *modelState {
-	st := &p.states[i]
+	st := p.states[i]
 	if len(st.models) == 0 {
 		return nil
 	}
-	return st.models[p.targets[i].backendModel(info.model)]
+	return st.models[p.targets[i].backendModel(info.Model)]
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 // findOrAddModel is like findModel, but adds a missing state. It returns nil if the name
 // of the model is too long.
 func (p *pool) findOrAddModel(i int, info *requestInfo, now time.Time) *modelState {
-	st, name := &p.states[i], p.targets[i].backendModel(info.model)
+	st, name := p.states[i], p.targets[i].backendModel(info.Model)
 	m := st.models[name]
 	if m != nil || len(name) > maxModelName {
 		return m

@@ -2,11 +2,8 @@ package route
 
 import (
 	"cmp"
-	"context"
 	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp"
 )
 
 // A pool selects the targets of a route and records their state. It identifies a
@@ -17,13 +14,12 @@ type pool struct {
 	maxRest  time.Duration // a longer RetryAfter is shortened to this
 	targets  []*target
 
-	mu     sync.Mutex // guards states
-	states []targetState
+	mu     *sync.Mutex    // guards what states point to; pools that share a state share mu
+	states []*targetState // of each target
 }
 
-// A targetState is the mutable state of a target.
+// A targetState is the mutable state of a target. Router.Update keeps it.
 type targetState struct {
-	weight   int
 	credit   int // see applyStrategy
 	inFlight int
 
@@ -34,39 +30,39 @@ type targetState struct {
 	models map[string]*modelState // by the Backend's name of the model; only models that had a failure or a RetryAfter
 }
 
-// A requestInfo has the properties of a request that decide which targets can serve
-// it and which breakers apply to it.
-type requestInfo struct {
-	model     string // the client's name
-	account   string // the account of the key; empty if it is not known
-	operation llmhttp.Operation
-	listed    bool // a target lists the model: see route.isListed
-}
-
-// newRequestInfo returns the requestInfo of a request to rt.
-func (rt *route) newRequestInfo(ctx context.Context, model string, op llmhttp.Operation) *requestInfo {
-	info := &requestInfo{model: model, operation: op, listed: rt.isListed(model)}
-	if key := llmhttp.KeyFrom(ctx); key != nil {
-		info.account = key.Account
-	}
-	return info
-}
-
 // minMaxRest is the minimum of pool.maxRest, which is longer if Options.MaxWait is.
 const minMaxRest = 5 * time.Minute
 
-// newPool returns the pool for targets, which are those of the route config.
-func newPool(config *Route, targets []*target, o *Options) *pool {
+// newPool returns the pool for the targets of a route. Those that previous has too keep their
+// state. previous is nil if the route is new.
+func newPool(strategy Strategy, targets []*target, o *Options, previous *pool) *pool {
 	p := &pool{
-		strategy: cmp.Or(config.Strategy, Weighted),
+		strategy: cmp.Or(strategy, Weighted),
 		breaker:  breakerOptions{o.Failures, o.OpenFor},
 		maxRest:  max(minMaxRest, o.MaxWait),
 		targets:  targets,
+		mu:       new(sync.Mutex),
 	}
-	for i := range config.Targets {
-		p.states = append(p.states, targetState{weight: max(config.Targets[i].Weight, 1)})
+	if previous != nil {
+		p.mu = previous.mu
+	}
+	for _, t := range targets {
+		p.states = append(p.states, previous.stateOf(t))
 	}
 	return p
+}
+
+// stateOf returns the state of the target of p that has the name and the Backend of t. If there
+// is none, or p is nil, it returns a new state.
+func (p *pool) stateOf(t *target) *targetState {
+	if p != nil {
+		for i, other := range p.targets {
+			if other.name == t.name && sameBackend(other.backend, t.backend) {
+				return p.states[i]
+			}
+		}
+	}
+	return new(targetState)
 }
 
 // pickOptions tell which targets may be picked if there is no better one.
@@ -109,7 +105,7 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 		return admission{}, false
 	}
 	i := p.applyStrategy(usable)
-	st := &p.states[i]
+	st := p.states[i]
 	st.inFlight++
 	st.tries++
 	a := admission{info: info, index: i, ticket: ticket{account: info.account}}
@@ -132,7 +128,7 @@ type stateChange struct {
 func (p *pool) recordResult(a *admission, res *result, now time.Time, jitter float64) stateChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	st := &p.states[a.index]
+	st := p.states[a.index]
 	st.inFlight--
 	if res.outcome == outcomeFailure {
 		st.failures++
@@ -182,11 +178,8 @@ func (p *pool) updateBreaker(m *modelState, a *admission, out outcome, now time.
 // hasOther reports whether another target than i, with a closed breaker, can serve the
 // request.
 func (p *pool) hasOther(i int, info *requestInfo) bool {
-	for j, t := range p.targets {
-		if j == i || !t.serves(info) {
-			continue
-		}
-		if m := p.findModel(j, info); m == nil || m.breaker.closedFor(info.account) {
+	for _, j := range info.serving {
+		if m := p.findModel(j, info); j != i && (m == nil || m.breaker.closedFor(info.account)) {
 			return true
 		}
 	}

@@ -22,7 +22,7 @@ type TargetStatus struct {
 	RestUntil time.Time
 
 	InFlight int   // tries that have not ended
-	Tries    int64 // tries since New
+	Tries    int64 // tries since New, or since Update added the target
 	Failures int64 // those of Tries that count as failures for circuit breakers
 
 	// LastError is the status of the last failure or 429, followed by its code
@@ -45,7 +45,7 @@ type BreakerStatus struct {
 func (r *Router) Status() []TargetStatus {
 	now := time.Now()
 	var list []TargetStatus
-	for _, rt := range r.routes {
+	for _, rt := range r.current.Load().routes {
 		list = append(list, rt.pool.status(rt.model, now)...)
 	}
 	return list
@@ -56,7 +56,7 @@ func (p *pool) status(route string, now time.Time) []TargetStatus {
 	defer p.mu.Unlock()
 	var list []TargetStatus
 	for i := range p.states {
-		st := &p.states[i]
+		st := p.states[i]
 		s := TargetStatus{
 			Route: route, Target: p.targets[i].name, State: StateClosed,
 			InFlight: st.inFlight, Tries: st.tries, Failures: st.failures, LastError: st.lastError,

@@ -14,7 +14,8 @@ type target struct {
 	routeModel string // the Model of its route
 	name       string
 	backend    llmhttp.Backend
-	model      string     // the Backend's name of the model; empty means the client's
+	model      string // the Backend's name of the model; empty means the client's
+	weight     int
 	list       *modelList // nil if the Backend does not list models
 }
 
@@ -31,16 +32,16 @@ func (t *target) supports(op llmhttp.Operation) bool {
 	return ok
 }
 
-// serves reports whether a request may be sent to the target. If another target lists the
-// model, that depends on the list of this one too.
-func (t *target) serves(info *requestInfo) bool {
-	if !t.supports(info.operation) {
+// serves reports whether a request may be sent to the target. If a target of the route lists
+// the model, which listed tells, that depends on the list of this one too.
+func (t *target) serves(op llmhttp.Operation, model string, listed bool) bool {
+	if !t.supports(op) {
 		return false
 	}
-	if !info.listed || !t.takesNames() {
+	if !listed || !t.takesNames() {
 		return true
 	}
-	_, state := t.list.find(t.backendModel(info.model))
+	_, state := t.list.find(t.backendModel(model))
 	return state != notListed
 }
 

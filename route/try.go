@@ -79,7 +79,7 @@ func (t *try) result(ctx context.Context, err error) result {
 	if e, ok := errors.AsType[*llmhttp.Error](err); ok && e == nil {
 		err = errNilError
 	}
-	res := classify(t.target.translateError(err, c.info.model))
+	res := classify(t.target.translateError(err, c.info.Model))
 	res.final = res.final || t.started
 	res.err = &targetError{t.target.name, res.err}
 	return res
@@ -120,9 +120,9 @@ func (t *try) logChange(change stateChange, summary string) {
 	case change.from == change.to:
 	case change.to == StateOpen:
 		t.logger().WarnContext(t.call.ctx, "circuit breaker opened",
-			"model", t.call.info.model, "account", change.account, "retry_after", change.openFor, "error", summary)
+			"model", t.call.info.Model, "account", change.account, "retry_after", change.openFor, "error", summary)
 	case change.to == StateClosed:
-		t.logger().InfoContext(t.call.ctx, "circuit breaker closed", "model", t.call.info.model)
+		t.logger().InfoContext(t.call.ctx, "circuit breaker closed", "model", t.call.info.Model)
 	}
 }
 
