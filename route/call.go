@@ -174,7 +174,7 @@ func (c *call) finalError() error {
 	switch {
 	case c.ctx.Err() != nil:
 		return c.contextError()
-	case c.bestFailure.rank >= rankFailure:
+	case c.bestFailure.rank >= rankRefused:
 		return c.bestFailure.err
 	case c.bestFailure.rank == rankNotFound:
 		return c.notFound(c.bestFailure.err)

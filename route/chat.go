@@ -140,8 +140,8 @@ func (s *stream) forward(chunk *llmhttp.ChatChunk) bool {
 	if s.err != nil {
 		return false
 	}
-	s.try.inClient = true
+	s.try.inHost = true
 	more := s.forwarder.yield(chunk, nil)
-	s.try.inClient = false
+	s.try.inHost = false
 	return more || s.fail(errClientLeft)
 }

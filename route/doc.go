@@ -21,7 +21,8 @@
 // try the Router tries the next target immediately. It does the same after a
 // 429, and when the target does not know the model or does not support the
 // request. Every other error goes to the client at once, because another target
-// would answer the same.
+// would answer the same. [Options].Fallback decides otherwise, for example for
+// prompts that are too long for a target: see [IsContextLength].
 //
 // When all targets have been tried, a new round begins after a backoff, which
 // has random jitter and doubles with each round. A target that sent a
@@ -35,7 +36,8 @@
 // are held back so that another target can still take over.
 //
 // If no target answers, the client gets the 429 with the shortest RetryAfter,
-// or else the last failure, or else a 404 for an unknown model.
+// or else the last failure, or else the last error for which Fallback has tried another
+// target, or else a 404 for an unknown model.
 //
 // Tries of one request never overlap. To send a request to several targets in
 // parallel (hedging), use a Backend that does so as a target.

@@ -32,6 +32,7 @@ type rank int
 const (
 	rankUnsupported rank = iota + 1
 	rankNotFound
+	rankRefused // another target may answer what this one has refused
 	rankFailure
 	rankLimit
 )
@@ -75,14 +76,7 @@ func classify(err error) result {
 // isRefusal reports whether err is from a server that refused this request with a
 // status of 4xx, according to upstream.Error. The server may answer other requests.
 func isRefusal(err error) bool {
-	e, ok := errors.AsType[interface {
-		error
-		UpstreamStatus() int
-	}](err)
-	if !ok {
-		return false
-	}
-	switch status := e.UpstreamStatus(); status {
+	switch status := upstreamStatus(err); status {
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusProxyAuthRequired, http.StatusRequestTimeout:
 		return false // the cause is the operator's account or the server, not the request
 	default:

@@ -2,6 +2,7 @@ package route
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"math"
 	"time"
@@ -96,6 +97,14 @@ type Options struct {
 	// means no maximum. MaxWait should be shorter than
 	// [llmhttp.Options].Timeout, which ends the request.
 	MaxWait time.Duration
+
+	// Fallback decides what follows from the error of a try, with which it is called on the
+	// goroutine of the request. ctx is the Router's: [llmhttp.KeyFrom] and
+	// [llmhttp.RequestInfoFrom] tell whose request it is. [errors.As] finds the
+	// [llmhttp.Error] in err, whose model is the client's, and upstream.Error. Fallback is not
+	// called if the client has left or the time of the request is over. Nil, and the
+	// zero Decision, leave it to the Router.
+	Fallback func(ctx context.Context, err error) Decision
 
 	// Failures is the number of consecutive failures with a model that opens the
 	// circuit breaker of a target. Zero means 5; negative means no limit: it

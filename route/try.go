@@ -18,8 +18,8 @@ type try struct {
 	admission admission
 	timer     *time.Timer // of Options.TryTimeout; nil if there is none or it has been stopped
 
-	started  bool // a part of the reply was passed to the client
-	inClient bool // the client's yield function is running
+	started bool // a part of the reply was passed to the client
+	inHost  bool // the client's yield function or Options.Fallback is running
 }
 
 // errTryTimeout is the cause of a try's context after Options.TryTimeout.
@@ -38,8 +38,8 @@ func (t *try) run(send sendFunc) (res result) {
 	c := t.call
 	ctx, end := llmhttp.StartTry(c.ctx, t.target.name)
 	defer func() {
-		if t.inClient {
-			res = result{} // a panic of the client's code is no failure of the target
+		if t.inHost {
+			res = result{} // a panic of the host's code is no failure of the target
 		}
 		change := c.route.pool.recordResult(&t.admission, &res, time.Now(), rand.Float64())
 		if res.summary != "" {
@@ -80,8 +80,13 @@ func (t *try) result(ctx context.Context, err error) result {
 		err = errNilError
 	}
 	res := classify(t.target.translateError(err, c.info.Model))
-	res.final = res.final || t.started
 	res.err = &targetError{t.target.name, res.err}
+	if decide := c.router.opts.Fallback; decide != nil {
+		t.inHost = true
+		decide(c.ctx, res.err).apply(&res)
+		t.inHost = false
+	}
+	res.final = res.final || t.started
 	return res
 }
 
