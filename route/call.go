@@ -46,6 +46,9 @@ func (r *Router) newCall(ctx context.Context, req Request) (*call, error) {
 		return nil, err
 	}
 	c := &call{router: r, route: rt, ctx: ctx, info: rt.newRequestInfo(ctx, req), round: 1}
+	if !c.info.allowed {
+		return nil, c.notFound(errNoTarget)
+	}
 	c.eligibleFrom = slices.Repeat([]int{excluded}, len(rt.targets))
 	for _, i := range c.info.serving {
 		c.eligibleFrom[i] = 1

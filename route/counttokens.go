@@ -20,6 +20,9 @@ func (r *Router) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int
 	}
 	failure := errCannotCount
 	info, now := rt.newRequestInfo(ctx, Request{llmhttp.OperationChat, req.Model, req}), time.Now()
+	if !info.allowed {
+		return 0, llmhttp.ModelNotFound(req.Model)
+	}
 	for _, i := range info.serving {
 		t := rt.targets[i]
 		if !rt.pool.ready(i, info, now) {

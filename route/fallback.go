@@ -77,17 +77,8 @@ func IsContentFilter(err error) bool {
 }
 
 // IsKeyRefused reports whether err says that a server has refused the key with which package
-// upstream has sent the request: with status 401, 402 or 403. If the key is the
-// tenant's own, that is no failure of the target:
-//
-//	Fallback: func(ctx context.Context, err error) route.Decision {
-//		if route.IsKeyRefused(err) && hasOwnKey(ctx) {
-//			return route.Decision{TryNext: route.No, Failed: route.No, Err: &llmhttp.Error{
-//				Status: http.StatusForbidden, Code: "provider_key_refused", Message: "The provider has refused your key.", Err: err,
-//			}}
-//		}
-//		return route.Decision{}
-//	}
+// upstream has sent the request: with status 401, 402 or 403. If the key is the client's own,
+// the target has not failed.
 func IsKeyRefused(err error) bool {
 	switch upstreamStatus(err) {
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:

@@ -57,7 +57,9 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	seen := make(map[string]bool)
 	for _, rt := range table.routes {
 		if table.byName[rt.model] == rt {
-			list = append(list, rt.listedModel(rt.model))
+			if allowed := rt.allowed(ctx, rt.model); len(allowed) > 0 {
+				list = append(list, listedModel(rt.model, allowed))
+			}
 			continue
 		}
 		for _, t := range rt.targets {
@@ -66,8 +68,12 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 				if !ok || name == "" || seen[name] || table.findRoute(name) != rt {
 					continue
 				}
+				allowed := rt.allowed(ctx, name)
+				if !slices.Contains(allowed, t) {
+					continue
+				}
 				seen[name] = true
-				list = append(list, rt.listedModel(name))
+				list = append(list, listedModel(name, allowed))
 			}
 		}
 	}
@@ -92,15 +98,28 @@ func (t *table) canListModels() bool {
 	return !needed || slices.ContainsFunc(t.lists, (*modelList).isKnown)
 }
 
-// isListed reports whether a target of a route with a pattern lists the model. It
+// allowed returns the targets that may contribute to the model that clients call name in a list
+// of models.
+func (rt *route) allowed(ctx context.Context, name string) []*target {
+	var allowed []*target
+	for _, t := range rt.targets {
+		if t.allows(ctx, Request{Model: name}) {
+			allowed = append(allowed, t)
+		}
+	}
+	return allowed
+}
+
+// isListed reports whether one of some targets of a route with a pattern lists the model. It
 // refreshes the lists in the background, because clients may have the list from another
 // process. The targets of an exact name serve it whatever they list.
-func (rt *route) isListed(model string) bool {
-	if len(rt.targets) < 2 || !strings.Contains(rt.model, "*") {
+func (rt *route) isListed(model string, targets []int) bool {
+	if len(targets) < 2 || !strings.Contains(rt.model, "*") {
 		return false
 	}
 	found := false
-	for _, t := range rt.targets {
+	for _, i := range targets {
+		t := rt.targets[i]
 		if t.list != nil && t.takesNames() {
 			t.list.refreshForRequest()
 			_, state := t.list.find(t.backendModel(model))
@@ -111,9 +130,9 @@ func (rt *route) isListed(model string) bool {
 }
 
 // listedModel returns the model that clients call name, with what the targets list for it.
-func (rt *route) listedModel(name string) llmhttp.Model {
+func listedModel(name string, targets []*target) llmhttp.Model {
 	var merged *llmhttp.Model
-	for _, t := range rt.targets {
+	for _, t := range targets {
 		m, state := t.list.find(t.backendModel(name))
 		if state != listed {
 			continue

@@ -2,6 +2,7 @@ package route
 
 import (
 	"context"
+	"slices"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -26,6 +27,7 @@ type Request struct {
 type requestInfo struct {
 	Request
 	account string // the account of the key; empty if it is not known
+	allowed bool   // a target may serve it
 	serving []int  // the targets that can serve it
 }
 
@@ -35,11 +37,15 @@ func (rt *route) newRequestInfo(ctx context.Context, req Request) *requestInfo {
 	if key := llmhttp.KeyFrom(ctx); key != nil {
 		info.account = key.Account
 	}
-	listed := rt.isListed(req.Model)
 	for i, t := range rt.targets {
-		if t.serves(req.Operation, req.Model, listed) {
+		if t.allows(ctx, req) {
 			info.serving = append(info.serving, i)
 		}
 	}
+	info.allowed = len(info.serving) > 0
+	listed := rt.isListed(req.Model, info.serving)
+	info.serving = slices.DeleteFunc(info.serving, func(i int) bool {
+		return !rt.targets[i].serves(req.Operation, req.Model, listed)
+	})
 	return info
 }

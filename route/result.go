@@ -126,6 +126,9 @@ func (e *targetError) Error() string { return fmt.Sprintf("route: target %q: %v"
 
 func (e *targetError) Unwrap() error { return e.err }
 
+// errNoTarget is why there is no model if no target may serve a request.
+var errNoTarget = errors.New("route: no target is allowed for the request")
+
 // errCannotCount is the error of a token count if no target can count.
 var errCannotCount = fmt.Errorf("route: no target counts tokens: %w", errors.ErrUnsupported)
 

@@ -46,6 +46,14 @@ type Target struct {
 	// always see their own name, in replies and in error messages.
 	Model string
 
+	// Allow reports whether the target may serve a request, for example because it is in the
+	// region of the account ([llmhttp.KeyFrom]) or because the account has a key of its own
+	// for it. A target that may not is left out as if the route did not have it, in lists of models
+	// too. If none is left, the client gets the 404 of a model that does not exist. Allow
+	// is called on the goroutine of the request, once for each request and target, or for
+	// each model that may be listed, and must return quickly. Nil allows all.
+	Allow func(ctx context.Context, req Request) bool
+
 	// Weight is the target's share of the requests, relative to the weights of
 	// the other targets. Zero means 1; the maximum is 1,000,000. A negative
 	// Weight is an error of [New]. InOrder ignores it.

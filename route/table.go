@@ -84,7 +84,9 @@ func newTargets(config *Route, field string) (targets []*target, err error) {
 			return nil, fmt.Errorf("route: %s.name: targets[%d] has the name %q too", field, first, t.Name)
 		}
 		seen[t.Name] = i
-		targets = append(targets, &target{routeModel: config.Model, name: t.Name, backend: t.Backend, model: t.Model, weight: max(t.Weight, 1)})
+		targets = append(targets, &target{
+			routeModel: config.Model, name: t.Name, backend: t.Backend, model: t.Model, weight: max(t.Weight, 1), allow: t.Allow,
+		})
 	}
 	return targets, nil
 }

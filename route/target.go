@@ -1,6 +1,7 @@
 package route
 
 import (
+	"context"
 	"errors"
 	"strings"
 
@@ -16,7 +17,8 @@ type target struct {
 	backend    llmhttp.Backend
 	model      string // the Backend's name of the model; empty means the client's
 	weight     int
-	list       *modelList // nil if the Backend does not list models
+	allow      func(context.Context, Request) bool // nil allows all
+	list       *modelList                          // nil if the Backend does not list models
 }
 
 // supports reports whether the Backend implements the interface that op
@@ -30,6 +32,11 @@ func (t *target) supports(op llmhttp.Operation) bool {
 		_, ok = t.backend.(llmhttp.Embedder)
 	}
 	return ok
+}
+
+// allows reports whether the host lets the target serve a request.
+func (t *target) allows(ctx context.Context, req Request) bool {
+	return t.allow == nil || t.allow(ctx, req)
 }
 
 // serves reports whether a request may be sent to the target. If a target of the route lists
