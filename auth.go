@@ -89,8 +89,8 @@ type Key struct {
 	// Subjects are what else the use of the key counts toward, such as its account and a
 	// team, each with limits of its own, from the narrowest to the widest: see [Subject]. A
 	// request is admitted by the limits of the key and of all of them, or takes nothing
-	// from any. A [KeyManager] does not keep them: a KeyStore that wraps one sets them in a
-	// copy of the Key, as for Data.
+	// from any. Stores that keep accounts, those of packages memory and sqlstore, set that of
+	// the key. A KeyStore that wraps one adds others in a copy of the Key, as for Data.
 	//
 	// Subjects that Validate refuses are a mistake of the KeyStore: requests get a 500, and
 	// the cause is logged.
@@ -105,19 +105,18 @@ type Key struct {
 	// Requests that name no end user share the limits of one. With a Quota they get a 400,
 	// because a UsageStore, which must be able to sum for [KindUser], does not sum for it.
 	//
-	// A [KeyManager] does not keep PerUser, as it does not keep Subjects.
+	// Stores that keep accounts set it to that of the key's account.
 	PerUser Limits
 
-	// Labels are recorded with each request of the key: see [ValidateLabels]. A
-	// [KeyManager] does not keep them: a KeyStore that wraps one sets them in a copy of the
-	// Key, as for Data.
+	// Labels are recorded with each request of the key: see [ValidateLabels]. Stores that
+	// keep accounts set those of the key's account.
 	Labels []Label
 
 	// Data is the host's own data about the holder of the key, such as a tenant. A
 	// Backend gets it by [KeyFrom]. The Handler does not read, compare, log or copy what it
 	// refers to. Requests of the key use it concurrently, so it must not change, or must
-	// be safe for concurrent use. A [KeyManager] does not keep it: a KeyStore that
-	// wraps one sets it in a copy of the Key that Lookup returns.
+	// be safe for concurrent use. Stores do not keep it: a KeyStore that wraps one sets it
+	// in a copy of the Key that Lookup returns.
 	Data any
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -22,10 +23,9 @@ import (
 // recorded for them.
 //
 // If the store is also a [KeyManager], its Lookup does not find keys of accounts that are
-// suspended. The Keys that it returns have the [AccountInfo.Subject] among their Subjects,
-// unless it has no limits, and the PerUser and the Labels of the account. A change of an
-// account, or of its credit, takes effect as soon as a change of a key does. The Keys of
-// KeyInfos have nothing of the account but its ID.
+// suspended, and the Keys that it returns have what [AccountInfo.ApplyTo] sets. A change of an
+// account, or of its credit, takes effect as soon as a change of a key does. The Key of a
+// KeyInfo has nothing of the account but its ID.
 //
 // Methods that take the ID of an account return an error that wraps [ErrAccountNotFound] if
 // there is no such account.
@@ -79,7 +79,7 @@ type AccountParams struct {
 	Name    string          // for display: text of at most 512 bytes; may be empty and need not be unique
 	Limits  llmhttp.Limits  // of all keys of the account together
 	PerUser llmhttp.Limits  // of each end user of the account: see [llmhttp.Key]
-	Labels  []llmhttp.Label // recorded with each request of the keys; nil and empty mean none
+	Labels  []llmhttp.Label // recorded with each request of the keys, in any order; nil and empty mean none
 
 	// Prepaid says that the keys of the account together may use what its credit sums to and no
 	// more. All usage counts, also from before the account was prepaid or existed. A sum of
@@ -128,6 +128,18 @@ func (a *AccountInfo) Subject() llmhttp.Subject {
 		s.Limits.Quota = llmhttp.Quota{Cost: cmp.Or(max(a.Credit, 0), -1), Per: -1}
 	}
 	return s
+}
+
+// ApplyTo sets in a key of the account what Lookup of a store returns of the account: the Subject,
+// unless it has no limits, as the last of the Subjects and in place of one with its ID, PerUser and Labels.
+// It does not change what k refers to, and k shares no memory with a.
+func (a *AccountInfo) ApplyTo(k *llmhttp.Key) {
+	subject := a.Subject()
+	k.Subjects = slices.DeleteFunc(slices.Clone(k.Subjects), func(s llmhttp.Subject) bool { return s.ID == subject.ID })
+	if subject.Limits != (llmhttp.Limits{}) {
+		k.Subjects = append(k.Subjects, subject)
+	}
+	k.PerUser, k.Labels = a.PerUser, slices.Clone(a.Labels)
 }
 
 // An AccountStatus says whether the keys of an account work.

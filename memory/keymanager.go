@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
+	"iter"
 	"strings"
 	"time"
 
@@ -20,7 +20,7 @@ const (
 	secretPrefix     = "sk-"
 	infoPrefixLength = 11 // characters of a secret in KeyInfo.Prefix
 
-	defaultPage, maxPage = 100, 1000 // keys in the reply of ListKeys
+	defaultPage, maxPage = 100, 1000 // keys, accounts or entries in a page
 )
 
 // Key implements [manage.KeyManager].
@@ -61,30 +61,46 @@ func (s *KeyStore) KeyBySecret(ctx context.Context, hash string) (info manage.Ke
 func (s *KeyStore) ListKeys(ctx context.Context, q manage.KeyQuery) ([]manage.KeyInfo, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	keys := slices.Clone(s.order)
-	if q.Newest {
-		slices.Reverse(keys)
+	last := s.keys[q.After]
+	if q.After != "" && last == nil {
+		return nil, llmhttp.ErrKeyNotFound
 	}
-	if q.After != "" {
-		i := slices.Index(keys, s.keys[q.After])
-		if i < 0 {
-			return nil, llmhttp.ErrKeyNotFound
-		}
-		keys = keys[i+1:]
-	}
-	limit := min(option.Bound(q.Limit, defaultPage), maxPage)
 	q.Search = ascii.ToLower(q.Search)
 	now := time.Now()
+	selected := func(k *managedKey) bool { return k.matches(&q, now) }
 	var page []manage.KeyInfo
-	for _, k := range keys {
-		if len(page) == limit {
-			break
-		}
-		if k.matches(&q, now) {
-			page = append(page, k.copyInfo())
-		}
+	for k := range pageOf(s.order, last, q.Newest, q.Limit, selected) {
+		page = append(page, k.copyInfo())
 	}
 	return page, nil
+}
+
+// pageOf returns an iterator over the elements of list that are selected and follow last, or
+// over those from the first on if last is the zero value. It yields at most limit of them, with
+// the defaults of [manage.KeyQuery].
+func pageOf[T comparable](list []T, last T, newest bool, limit int, selected func(T) bool) iter.Seq[T] {
+	var none T
+	limit = min(option.Bound(limit, defaultPage), maxPage)
+	return func(yield func(T) bool) {
+		passed, n := last == none, 0
+		for i := range list {
+			e := list[i]
+			if newest {
+				e = list[len(list)-1-i]
+			}
+			switch {
+			case !passed:
+				passed = e == last
+			case n == limit:
+				return
+			case selected(e):
+				n++
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // matches reports whether q selects k. The search of q is in lower case.

@@ -14,21 +14,22 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// A KeyStore is a [manage.KeyManager] in memory. It keeps hashes of the secrets
-// instead of the secrets. The zero value is an empty store. Its methods are safe
+// A KeyStore is a [manage.KeyManager] and [manage.AccountManager] in memory. It keeps hashes
+// of the secrets instead of the secrets. The zero value is an empty store. Its methods are safe
 // for concurrent use.
 type KeyStore struct {
-	mu      sync.RWMutex // guards the fields below and those of the keys
-	secrets map[secretHash]*lookupResult
-	keys    map[string]*managedKey // by ID
-	order   []*managedKey          // in the order in which they were created
+	mu       sync.RWMutex // guards the fields below, and those of the keys and accounts
+	secrets  map[secretHash]*lookupResult
+	keys     map[string]*managedKey // by ID
+	order    []*managedKey          // in the order in which they were created
+	accounts accounts
 }
 
 type secretHash = [sha256.Size]byte
 
 // A lookupResult is what Lookup finds for a secret. It is immutable.
 type lookupResult struct {
-	key *llmhttp.Key // nil if the key is suspended or revoked
+	key *llmhttp.Key // nil if the key is suspended or revoked, or its account is suspended
 	of  *managedKey  // to which the secret belongs
 }
 
@@ -39,7 +40,10 @@ type managedKey struct {
 	usedAt  atomic.Int64             // Unix time in nanoseconds; zero means never
 }
 
-var _ manage.KeyManager = (*KeyStore)(nil)
+var (
+	_ manage.KeyManager     = (*KeyStore)(nil)
+	_ manage.AccountManager = (*KeyStore)(nil)
+)
 
 // NewKeyStore returns a KeyStore with one key for each secret. Each key has an account
 // of its own, all scopes and no limits. NewKeyStore panics if a secret is empty.
@@ -56,7 +60,8 @@ func NewKeyStore(secrets ...string) *KeyStore {
 // secret to it. An empty ID becomes "key_" and the first 12 hexadecimal digits of
 // the SHA-256 of secret. An empty Account becomes the ID. A nil key stands for
 // the zero Key. The Labels and the Data of key are not kept; its Subjects and
-// PerUser are, and no other method changes them.
+// PerUser are, and no other method changes them. If the account of key exists in the store,
+// Lookup returns the limits, PerUser and Labels of that account instead of those of key.
 //
 // Add panics if secret is empty or if Key.Validate returns an error. No request can
 // present an empty secret, so it is a mistake such as an environment variable that is
@@ -140,10 +145,13 @@ func (s *KeyStore) applyParams(k *managedKey, p manage.KeyParams) {
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {
 		found := &lookupResult{of: k}
-		if !k.info.Suspended && k.info.Revoked.IsZero() {
+		if account := s.accounts.byID[k.info.Account]; !k.info.Suspended && k.info.Revoked.IsZero() && (account == nil || !account.info.Suspended) {
 			key := k.info.Key
 			if !expires.IsZero() && (key.Expires.IsZero() || expires.Before(key.Expires)) {
 				key.Expires = expires
+			}
+			if account != nil {
+				account.info.ApplyTo(&key)
 			}
 			found.key = &key
 		}

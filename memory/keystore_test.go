@@ -143,3 +143,24 @@ func TestKeyStore_Subjects(t *testing.T) {
 	assert.ErrorContains(t, err, `Key.Subjects[1].ID.ID: is "acme", and the account of the key is "other"`)
 	check()
 }
+
+func TestKeyStore_Accounts(t *testing.T) {
+	llmhttptest.TestAccountManager(t, func(testing.TB) llmhttptest.AccountStore { return memory.NewKeyStore() })
+}
+
+// The limits of an account in the store hold, and not others with which a key was added.
+func TestKeyStore_AddKeyOfAccount(t *testing.T) {
+	account := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}, Limits: llmhttp.Limits{Concurrent: 1}}
+	team := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: "team", ID: "a"}, Limits: llmhttp.Limits{Concurrent: 2}}
+	s := memory.NewKeyStore()
+	_, err := s.CreateAccount(t.Context(), "acme", manage.AccountParams{Limits: llmhttp.Limits{Concurrent: 5}})
+	require.NoError(t, err)
+	added := &llmhttp.Key{ID: "k", Account: "acme", Subjects: []llmhttp.Subject{account, team}, PerUser: llmhttp.Limits{Concurrent: 1}}
+	s.Add("sk-test-secret", added)
+	k, err := s.Lookup(t.Context(), "sk-test-secret")
+	require.NoError(t, err)
+	account.Limits.Concurrent = 5
+	assert.Equal(t, []llmhttp.Subject{team, account}, k.Subjects)
+	assert.Zero(t, k.PerUser)
+	assert.Equal(t, 1, added.Subjects[0].Limits.Concurrent)
+}
