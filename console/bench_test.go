@@ -65,7 +65,6 @@ func benchmarkPages(b *testing.B, dsn string) {
 		{"KeysStatus", "keys?status=expired"},
 		{"Key", "key?id=" + busy.ID},
 		{"Usage", "usage"},
-		{"UsageChart", "usage/chart.svg?"},
 		{"UsageByModel", "usage?by=model"},
 		{"UsageByKey", "usage?by=key"},
 		{"UsageByAccount", "usage?by=account"},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -205,6 +206,19 @@ func (b *tab) waitForImages() {
 	b.t.Helper()
 	broken := evaluate[string](b, "Promise.all([...document.images].map((i) => i.decode().then(() => '', () => i.src))).then((all) => all.join(''))")
 	assert.Empty(b.t, broken, "images are broken")
+}
+
+// nameOfFocus returns what screen readers read of the element that has the focus.
+func (b *tab) nameOfFocus() string {
+	b.t.Helper()
+	element, err := chromedp.Call(b.ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: "document.activeElement"})
+	require.NoError(b.t, err)
+	tree, err := chromedp.Call(b.ctx, accessibility.GetPartialAXTree, accessibility.GetPartialAXTreeParams{
+		ObjectID: element.Result.ObjectID, FetchRelatives: new(false),
+	})
+	require.NoError(b.t, err)
+	require.Len(b.t, tree.Nodes, 1)
+	return fmt.Sprint(tree.Nodes[0].Name.Value)
 }
 
 // setDark makes the browser prefer dark pages.

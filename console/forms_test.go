@@ -166,7 +166,6 @@ func TestUsage_Detail(t *testing.T) {
 	assert.Contains(t, body, "By label")
 	assert.NotContains(t, body, "Older usage is missing")
 	assert.NotContains(t, v.get("usage?by=label").body, "By label", "a label is to be named first")
-	assert.Equal(t, http.StatusOK, v.get("usage/chart.svg?user=ann&label=team%3Dred").status)
 
 	_, secret := h.mustCreate(t, manage.KeyParams{Account: "acme"})
 	owner := h.newOwner(t, secret).get("usage/table.csv?by=user&account=other").body

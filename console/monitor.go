@@ -144,7 +144,7 @@ type errorCount struct {
 
 type minuteStats struct {
 	time              time.Time
-	succeeded, failed float64
+	succeeded, failed int64
 }
 
 // percentiles are durations that 50, 95 and 99 % of requests did not exceed, with an
@@ -167,12 +167,12 @@ func (m *Monitor) snapshot() *snapshot {
 		stats := minuteStats{time: time.Unix(number*60, 0).UTC()}
 		for class, n := range counted.errors {
 			classes[class] += n
-			stats.failed += float64(n)
+			stats.failed += n
 		}
-		stats.succeeded = float64(counted.requests) - stats.failed
+		stats.succeeded = counted.requests - stats.failed
 		s.minutes = append(s.minutes, stats)
 		s.Requests += counted.requests
-		s.Failed += int64(stats.failed)
+		s.Failed += stats.failed
 		duration.merge(&counted.duration)
 		firstToken.merge(&counted.firstToken)
 	}

@@ -30,9 +30,6 @@ type view struct {
 	Data    any // what the page shows
 }
 
-// A chartView is the data of the template "chart", which shows an image.
-type chartView struct{ Src, Alt string }
-
 // A navLink is a link in the navigation.
 type navLink struct {
 	Path, Title string
@@ -54,13 +51,12 @@ func parseTemplates() map[string]*template.Template {
 		"models": keytext.FormatList[string],
 		"status": func(k manage.KeyInfo) manage.KeyStatus { return k.Status(time.Now()) },
 		"static": staticPath,
-		"chart":  func(src, alt string) chartView { return chartView{src, alt} },
 	})
-	template.Must(layout.ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	template.Must(layout.ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/chart.html"))
 	parsed := make(map[string]*template.Template)
 	for _, name := range names {
 		base := path.Base(name)
-		if base != "layout.html" && base != "parts.html" {
+		if layout.Lookup(base) == nil { // a page
 			parsed[base] = template.Must(template.Must(layout.Clone()).ParseFS(files, name))
 		}
 	}

@@ -43,7 +43,7 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 		{Name: "Contractor", Account: "design", Suspended: true},
 		{Name: "Search index", Account: "search", Scopes: []llmhttp.Scope{"embeddings"}},
 		{Name: "Production web app", Account: "web", Limits: llmhttp.Limits{
-			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Tokens: 8_000_000}, Concurrent: 8,
+			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Tokens: 12_000_000}, Concurrent: 8,
 		}},
 	} {
 		info, secret := h.mustCreate(t, p)

@@ -16,10 +16,11 @@ const maxGroups = 25
 type usageData struct {
 	usageFilter
 	*usageTable
+	Chart    *chartView
 	Tables   []link
 	Measures []link
 	Periods  []link
-	Query    string // of the chart and the CSV file
+	Query    string // of the CSV file
 	Costs    bool   // whether there are costs to show
 	Units    []unitColumn
 	Admin    bool
@@ -31,7 +32,7 @@ type link struct {
 	Current      bool
 }
 
-// usagePages serve the page of usage, its chart and its CSV file.
+// usagePages serve the page of usage and its CSV file.
 type usagePages struct {
 	keys    manage.KeyManager
 	reports *usageReports
@@ -55,6 +56,7 @@ func (u *usagePages) serve(q *request) error {
 	data := &usageData{
 		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: table.Totals.HasCost(), Admin: q.user.Admin, Units: table.Totals.unitColumns(),
 	}
+	data.Chart = u.reports.chart(&f, table.days).view(f.chartTitle())
 	data.addLinks()
 	return q.render("usage.html", "Usage", data)
 }

@@ -61,6 +61,8 @@ type usageTable struct {
 	Totals  usageTotals // of all usage, including that of rows that are left out
 	Limited bool        // whether rows may be left out
 	Since   time.Time   // if not zero, end users and labels are known from then on
+
+	days []manage.ReportSum // all usage by day and model
 }
 
 // A usageRow has the usage of one row of a usageTable.
@@ -105,7 +107,7 @@ func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*u
 	if err != nil {
 		return nil, err
 	}
-	t := &usageTable{Totals: u.sum(report.Sums)}
+	t := &usageTable{Totals: u.sum(report.Sums), days: report.Sums}
 	switch f.By {
 	case "key", "account", "user", "label":
 		report, err = u.read(ctx, f, manage.ReportGroup(f.By), limit)

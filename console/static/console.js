@@ -1,5 +1,5 @@
-// Scripts of all pages. Without them, only copying and the refresh of the
-// overview are missing.
+// Scripts of all pages. Without them, only copying, the refresh of the overview and
+// the arrow keys of charts are missing.
 "use strict";
 
 for (const button of document.querySelectorAll("[data-copy]")) {
@@ -26,6 +26,26 @@ if (secret) {
   history.replaceState(null, "", document.querySelector(".secret a").href);
 }
 
+// In a chart, Tab stops at one bar, and the arrow keys lead to the others. Without
+// scripts, Tab stops at each of them.
+function oneTabStop() {
+  for (const bar of document.querySelectorAll(".bar-column:not(:last-child)")) bar.tabIndex = -1;
+}
+document.addEventListener("keydown", (event) => {
+  const bar = event.target.closest(".bar-column");
+  if (!bar) return;
+  if (event.key === "Escape") return bar.blur();
+  const bars = [...bar.parentElement.querySelectorAll(".bar-column")];
+  const moves = { ArrowLeft: bars.indexOf(bar) - 1, ArrowRight: bars.indexOf(bar) + 1, Home: 0, End: bars.length - 1 };
+  const next = bars[moves[event.key]];
+  if (!next) return;
+  event.preventDefault();
+  bar.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+});
+oneTabStop();
+
 // refresh replaces the content of the overview, which has no controls, by that of
 // a new copy of the page.
 const live = document.getElementById("live");
@@ -35,6 +55,9 @@ async function refresh() {
   if (!reply.ok || reply.redirected) return;
   const page = new DOMParser().parseFromString(await reply.text(), "text/html");
   const next = page.getElementById("live");
-  if (next && !live.contains(document.activeElement)) live.replaceChildren(...next.childNodes);
+  if (next && !live.contains(document.activeElement)) {
+    live.replaceChildren(...next.childNodes);
+    oneTabStop();
+  }
 }
 if (live) setInterval(() => refresh().catch(() => {}), Number(live.dataset.refresh));
