@@ -180,12 +180,12 @@ var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 	describer: func(r *ImageRequest) describer { return r },
 	user:      (*ImageRequest).EndUser,
 	prompt:    countImagePrompt,
-	units:     func(r *ImageRequest) Units { return Units{Images: int64(r.Count())} },
+	units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
 	prepare:   checkImageSize,
 	call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
 		return b.GenerateImages(ctx, r)
 	},
-	facts:        func(r *ImageResponse) replyFacts { return replyFacts{usage: r.Usage, units: Units{Images: int64(len(r.Data))}} },
+	facts:        func(r *ImageResponse) replyFacts { return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))} },
 	check:        checkImages,
 	size:         (*ImageResponse).size,
 	convertReply: convertImages,
@@ -240,6 +240,14 @@ func checkImages(_ *ImageRequest, r *ImageResponse) error {
 		return errors.New("llmhttp: the Backend returned no image")
 	}
 	return nil
+}
+
+// imageUnits returns n images as Units, or nil if there is none.
+func imageUnits(n int) *Units {
+	if n == 0 {
+		return nil
+	}
+	return &Units{Images: int64(n)}
 }
 
 // convertImages gives the images of a reply the form that the client asked for.

@@ -85,10 +85,10 @@ func (r *tokenReservation) newDraws(n int) []Draw {
 
 // An estimate is what a request is expected to use.
 type estimate struct {
-	prompt    int   // tokens of the prompt
-	tokens    int   // all tokens
-	minTokens int   // enough if a quota has less than tokens left
-	units     Units // what else the client asks for, such as images
+	prompt    int    // tokens of the prompt
+	tokens    int    // all tokens
+	minTokens int    // enough if a quota has less than tokens left
+	units     *Units // what else the client asks for, such as images; nil if nothing
 }
 
 // open begins the ledger of a request for op with the key k. All limits of the request are those of its

@@ -266,7 +266,7 @@ func TestLedger_SettledUsage(t *testing.T) {
 		"only a total":                    {OperationEmbeddings, outcome{called: true, reported: &Usage{TotalTokens: 9}}, Units{PromptTokens: 9}, false, true},
 		"a total beside the prompt":       {OperationChat, outcome{called: true, reported: &Usage{PromptTokens: 4, TotalTokens: 9}}, Units{PromptTokens: 4, CompletionTokens: 5}, false, true},
 		"not reported":                    {OperationChat, outcome{called: true, output: &text}, Units{PromptTokens: 10, CompletionTokens: 3}, true, true},
-		"images":                          {OperationImages, outcome{called: true, units: Units{Images: 2}}, Units{Images: 2}, false, true},
+		"images":                          {OperationImages, outcome{called: true, units: &Units{Images: 2}}, Units{Images: 2}, false, true},
 		"images that nobody waited for":   {OperationImages, outcome{called: true, err: failed, clientLeft: true}, Units{Images: 3}, true, true},
 		"failed before its reply":         {OperationChat, outcome{called: true, err: failed, errStatus: 500, output: &text}, Units{}, false, true},
 		"failed later":                    {OperationChat, outcome{called: true, err: failed, errStatus: 500, output: &text, chunks: chunkStats{count: 1}}, Units{PromptTokens: 10, CompletionTokens: 3}, true, true},
@@ -291,7 +291,7 @@ func TestLedger_SettledUsage(t *testing.T) {
 			lg.op = operations()[slices.IndexFunc(operations(), func(op *operation) bool { return op.name == test.operation })]
 			expected := estimate{prompt: 10, tokens: 50, minTokens: 50}
 			if test.operation == OperationImages {
-				expected.units = Units{Images: 3}
+				expected.units = &Units{Images: 3}
 			}
 			require.NoError(t, lg.reserve(t.Context(), record.get(), expected))
 			lg.settle(t.Context(), record, &test.outcome)

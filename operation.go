@@ -76,7 +76,7 @@ type oneShot[Req, Resp any] struct {
 	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
 	prompt    func(c *tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
-	units     func(req *Req) Units                                         // what the client asks for besides tokens, such as images; nil if nothing
+	units     func(req *Req) *Units                                        // what the client asks for besides tokens, such as images; nil if nothing
 	setRecord func(req *Req, record *UsageRecord)                          // sets what the record has of the request, besides its model; nil if nothing
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
@@ -95,7 +95,7 @@ type oneShot[Req, Resp any] struct {
 // replyFacts are what the reply to a oneShot tells about itself.
 type replyFacts struct {
 	usage *Usage // nil if it is not known
-	units Units  // besides tokens
+	units *Units // besides tokens; nil if there is nothing else
 	model string // as the Backend set it
 }
 

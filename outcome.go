@@ -22,7 +22,7 @@ type outcome struct {
 	labels      []Label         // of AddLabel
 	servedModel string          // as the Backend has set it; any text
 	serviceTier json.RawMessage // as the Backend has set it; nil if it has not
-	units       Units           // of the reply of the Backend, besides tokens
+	units       *Units          // of the reply of the Backend, besides tokens; nil if there is nothing else
 	output      *outputCounter  // of a chat: the texts that the Backend yielded
 }
 

@@ -410,7 +410,10 @@ func (l *ledger) quotaError(s *limitedSubject, err error) error {
 // that of Options.Price if inMoney is set, and otherwise zero.
 func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error) {
 	prompt := min(l.expected.prompt, tokens)
-	units := l.expected.units
+	var units Units
+	if asked := l.expected.units; asked != nil {
+		units = *asked
+	}
 	units.PromptTokens, units.CompletionTokens = int64(prompt), int64(tokens-prompt)
 	if !inMoney {
 		return amount{tokens: units.Tokens()}, nil

@@ -391,7 +391,7 @@ func callRecorded[T any](q *request, req describer, call func(ctx context.Contex
 type backendCall struct {
 	began   time.Time // zero if it was not called
 	notSent bool      // its error wraps ErrNotSent
-	units   Units     // of the reply, besides tokens
+	units   *Units    // of the reply, besides tokens; nil if there is nothing else
 	model   string    // of the reply to a request for embeddings; may be empty
 }
 

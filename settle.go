@@ -174,7 +174,7 @@ var (
 // method, so that nothing was used. An agent may have used other models before: it has reported
 // that.
 func failedAsNotFound(o *outcome) bool {
-	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.units == (Units{}) && o.reported == nil
+	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.units == nil && o.reported == nil
 }
 
 // setUsage sets the usage to what the Backend reported, or to an estimate. A
@@ -187,7 +187,7 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 		l.log.warn(misuseInvalidExtra)
 	}
 	units := o.units
-	if asked := l.expected.units; billable && o.clientLeft && !o.notSent && units == (Units{}) && asked != units {
+	if asked := l.expected.units; billable && o.clientLeft && !o.notSent && units == nil && asked != nil {
 		units, r.Estimated = asked, true // nobody waited for the images to be counted
 	}
 	switch {
@@ -210,7 +210,9 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	}
 	u.reconcile()
 	r.Units = u.Units()
-	r.Units.Add(units)
+	if units != nil {
+		r.Units.Add(*units)
+	}
 }
 
 // estimateOutput estimates the tokens of the reply to a chat, as far as it was received.
