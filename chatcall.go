@@ -196,8 +196,8 @@ func (q *request) callChat(req *ChatRequest) error {
 	if err != nil {
 		return err
 	}
-	q.observer.startTranscript(req, &q.chat.order)
 	q.notifyStarted(req, began)
+	q.observer.startTranscript(q.backendCtx, req, &q.chat.order)
 	defer q.callReturned() // also if the Backend panics
 	defer q.chunks.close()
 	stream := q.h.backend.Chat(q.backendCtx, req)

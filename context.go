@@ -68,6 +68,15 @@ func StartTry(ctx context.Context, target string) (_ context.Context, end func(e
 	return q.observer.startTry(ctx, target)
 }
 
+// keptBackend returns the Backend that the request that ctx belongs to uses of s. current is that
+// for requests that begin.
+func keptBackend(ctx context.Context, s *Swap, current *Forwarder) *Forwarder {
+	if q := requestFrom(ctx); q != nil {
+		return q.notes.keep(s, current)
+	}
+	return current
+}
+
 // keepObservation sets the Observation of the request that ctx belongs to, whose Observer
 // panics.
 func keepObservation(ctx context.Context, all observations) {
@@ -97,6 +106,31 @@ func ReportUsage(ctx context.Context, u Usage) {
 	if q := requestFrom(ctx); q != nil && !q.usage.report(u) {
 		q.log.warn(misuseLateUsage)
 	}
+}
+
+// SetReplyHeader sets a header of the reply to the request that ctx belongs to, whether that is
+// whole, a stream or an error. It replaces an earlier value, also one that middleware has set on the
+// ResponseWriter. It returns an error that says why it has set nothing:
+//
+//   - The reply has begun. That of a Backend begins with its first chunk, or a second of silence if
+//     Framing.StartsEarly is set, or when Options.KeepAlive is due, so the Backend sets headers before.
+//   - ctx does not belong to a request of a Handler.
+//   - The name is not that of a header, or is one of those that the Handler, its protocols or net/http
+//     set, such as Content-Type, Content-Length, Connection, X-Request-Id and those that begin with
+//     X-Ratelimit-.
+//   - The value has a control character, such as a line break.
+//
+// SetReplyHeader may be called concurrently, and on other goroutines of a Backend.
+func SetReplyHeader(ctx context.Context, name, value string) error {
+	field, err := newHeaderField(name, value)
+	if err != nil {
+		return err
+	}
+	q := requestFrom(ctx)
+	if q == nil {
+		return errNoRequest
+	}
+	return q.format.add(field)
 }
 
 // RequestInfoFrom returns the RequestInfo of the request that ctx belongs to: the one that

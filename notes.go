@@ -10,6 +10,27 @@ type requestNotes struct {
 	mu     sync.Mutex // guards the fields below
 	target string     // of the last StartTry
 	labels []Label    // of AddLabel
+	kept   []keptSwap
+}
+
+// A keptSwap is the Backend that a request uses of a Swap.
+type keptSwap struct {
+	swap    *Swap
+	backend *Forwarder
+}
+
+// keep returns the Backend that the request uses of s: that of the first call, for which it is
+// current.
+func (n *requestNotes) keep(s *Swap, current *Forwarder) *Forwarder {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, k := range n.kept {
+		if k.swap == s {
+			return k.backend
+		}
+	}
+	n.kept = append(n.kept, keptSwap{s, current})
+	return current
 }
 
 // setTarget notes the target of a try. The last one is recorded.

@@ -35,6 +35,12 @@ type Observation struct {
 	// Backend was called. Texts are only collected if this function is set.
 	Transcript func(*Transcript)
 
+	// WantTranscript decides for which chats Transcript is called, for example only for those of
+	// the keys of one tenant. It is called if Transcript is set, after Started, with the context
+	// for the Backend, for which [KeyFrom] returns the key. It must not modify info. Nothing is
+	// collected of a chat for which it returns false. Nil wants every chat.
+	WantTranscript func(ctx context.Context, info *RequestInfo) bool
+
 	// TranscriptLimit is the maximum number of bytes of the texts of the request,
 	// and of those of the reply. Zero means 16 KiB; negative means no limit. Of a
 	// single text at most 64 KiB are kept.
@@ -48,8 +54,8 @@ type Observation struct {
 // Observers returns an Observer that calls each of obs in order. Functions that
 // mark an end are called in reverse order; if one panics, the others are still
 // called. If an Observer panics, those before it still learn of the end of the
-// request, which fails. If several ask for a Transcript, all get the same, which has the
-// largest of their limits.
+// request, which fails. If several ask for a Transcript of a chat, all of these get the same, which
+// has the largest of their limits.
 func Observers(obs ...Observer) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		var all observations
@@ -87,7 +93,7 @@ func (all observations) join() Observation {
 			joined.Try = all.try
 		}
 		if o.Transcript != nil {
-			joined.Transcript = all.transcript
+			joined.Transcript, joined.WantTranscript = all.transcript, all.wantTranscript
 			joined.TranscriptLimit = max(joined.TranscriptLimit, o.transcriptLimit())
 		}
 		if o.Ended != nil {
@@ -127,6 +133,28 @@ func (all observations) try(ctx context.Context, target string) (context.Context
 			defer end(t)
 		}
 	}
+}
+
+// wantTranscript reports whether one of all wants a Transcript. Those that do not are not asked for
+// theirs later: their Transcript is set to nil.
+func (all observations) wantTranscript(ctx context.Context, info *RequestInfo) (wanted bool) {
+	for i := range all {
+		o := &all[i]
+		if o.Transcript == nil {
+			continue
+		}
+		if o.wantsTranscript(ctx, info) {
+			wanted = true
+		} else {
+			o.Transcript = nil
+		}
+	}
+	return wanted
+}
+
+// wantsTranscript reports whether o wants a Transcript of a chat.
+func (o *Observation) wantsTranscript(ctx context.Context, info *RequestInfo) bool {
+	return o.Transcript != nil && (o.WantTranscript == nil || o.WantTranscript(ctx, info))
 }
 
 func (all observations) transcript(t *Transcript) {

@@ -28,8 +28,8 @@ var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
 	"request.go", "chatcall.go", "auth.go", "origin.go",
 	"images.go", "embeddings.go", "models.go", "counttokens.go", "usage.go", // descriptors of operations
-	"completions.go",                                                 // binds paths to operations
-	"context.go", "record.go", "members.go", "protocol.go", "log.go", // functions that a host calls with a context
+	"completions.go",                                                            // binds paths to operations
+	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }
 
 // exceptions are functions that may do what the rule forbids, with the reason.

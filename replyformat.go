@@ -16,9 +16,11 @@ type replyFormat struct {
 	arrived  *time.Time
 	log      *requestLog // has the ID and the credential of the request
 
-	// mu guards the field below, because other goroutines than that of ServeHTTP may reply.
+	// mu guards the fields below, because other goroutines than that of ServeHTTP may reply.
 	mu     sync.Mutex
 	limits limitStates
+	added  []headerField // by SetReplyHeader
+	begun  bool          // the reply has its headers
 }
 
 // limitStates are the last known states of the rate limits of a subject, or of a request.
@@ -49,6 +51,10 @@ func (f *replyFormat) setLimits(l limitStates) {
 func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.begun = true
+	for _, field := range f.added {
+		h[field.name] = []string{field.value}
+	}
 	f.protocol.SetHeaders(h, ReplyInfo{
 		RequestID: f.log.requestID, Processing: now.Sub(*f.arrived),
 		Requests: f.limits.requests.get(), Tokens: f.limits.tokens.get(),

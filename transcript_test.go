@@ -122,3 +122,52 @@ func TestTranscript_Failures(t *testing.T) {
 	assert.Len(t, failed.Messages, 1)
 	assert.Empty(t, failed.Choices)
 }
+
+// Observers decide for themselves, when the key is known, of which chats they want a Transcript.
+func TestTranscript_OfSomeKeys(t *testing.T) {
+	var got []string
+	observer := func(name string, limit int64, want func(context.Context, *llmhttp.RequestInfo) bool) llmhttp.Observer {
+		return func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{
+				WantTranscript: want, TranscriptLimit: limit,
+				Transcript: func(tr *llmhttp.Transcript) { got = append(got, name+" "+tr.Messages[0].Content.Text()) },
+			}
+		}
+	}
+	ofTenant := func(tenant string) func(context.Context, *llmhttp.RequestInfo) bool {
+		return func(ctx context.Context, info *llmhttp.RequestInfo) bool {
+			assert.Equal(t, "key_1", info.KeyID)
+			assert.Equal(t, "of Started", ctx.Value(transcriptKey{}))
+			return llmhttp.KeyFrom(ctx).Data == tenant
+		}
+	}
+	started := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{Started: func(ctx context.Context, _ *llmhttp.RequestInfo) context.Context {
+			return context.WithValue(ctx, transcriptKey{}, "of Started")
+		}}
+	}
+	key := testKey()
+	key.Data = "acme"
+	for name, test := range map[string]struct {
+		observer llmhttp.Observer
+		want     []string
+	}{
+		"wanted":        {llmhttp.Observers(started, observer("a", 0, ofTenant("acme"))), []string{"a Hello, how are you?"}},
+		"not wanted":    {llmhttp.Observers(started, observer("a", 0, ofTenant("other"))), nil},
+		"wanted by one": {llmhttp.Observers(started, observer("a", 0, ofTenant("other")), observer("b", 0, ofTenant("acme"))), []string{"b Hello, how are you?"}},
+		"nil wants all": {llmhttp.Observers(started, observer("a", 0, nil), observer("b", 0, ofTenant("other"))), []string{"a Hello, how are you?"}},
+		"without Transcript": {func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			return ctx, llmhttp.Observation{WantTranscript: func(context.Context, *llmhttp.RequestInfo) bool { panic("not called") }}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got = nil
+			s := startServer(t, config{keys: keysFor(key), opts: llmhttp.Options{Observe: test.observer}})
+			assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+			s.shutdown()
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+type transcriptKey struct{}

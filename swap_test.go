@@ -1,0 +1,149 @@
+package llmhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func ExampleChatOnly() {
+	// model has images and embeddings, which a wrapper of Chat does not see.
+	var model llmhttp.Backend = &stubBackend{}
+	checked := llmhttp.ChatOnly(model)
+
+	_, err := llmhttp.Forwarder{Backend: checked}.Embed(context.Background(), &llmhttp.EmbeddingRequest{})
+	fmt.Println(errors.Is(err, errors.ErrUnsupported))
+	// Output: true
+}
+
+func ExampleSwap() {
+	backend := llmhttp.NewSwap(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return llmhttp.Reply("the first configuration")
+	}))
+	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), nil)
+	printText(post(h, hello))
+	backend.Replace(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return llmhttp.Reply("the second configuration")
+	}))
+	printText(post(h, hello))
+	// Output:
+	// the first configuration
+	// the second configuration
+}
+
+// A wrapper of this package that is made to hide nothing has each method of a Forwarder. Without
+// one, an operation that is added later would be missing in it.
+func TestSwap_HasTheMethodsOfForwarder(t *testing.T) {
+	for m := range reflect.TypeFor[llmhttp.Forwarder]().Methods() {
+		own, ok := reflect.TypeFor[*llmhttp.Swap]().MethodByName(m.Name)
+		if assert.True(t, ok, "%s: add the method to Swap", m.Name) {
+			assert.Equal(t, m.Type.NumIn(), own.Type.NumIn(), m.Name)
+		}
+	}
+}
+
+// nameOf returns the name that a Backend of named has for its models.
+func nameOf(t *testing.T, b llmhttp.Backend) string {
+	t.Helper()
+	models, err := llmhttp.Forwarder{Backend: b}.ListModels(t.Context())
+	require.NoError(t, err)
+	return models[0].ID
+}
+
+// named returns a Backend with all methods that replies with its name.
+func named(name string) *stubBackend {
+	return &stubBackend{
+		chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply(name) },
+		models: func(context.Context) ([]llmhttp.Model, error) {
+			return []llmhttp.Model{{ID: name}}, nil
+		},
+		sizes: func(context.Context, string) ([]string, error) { return nil, nil },
+		images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://" + name}}}, nil
+		},
+	}
+}
+
+func TestSwap_OptionalInterfacesFollow(t *testing.T) {
+	swap := llmhttp.NewSwap(llmhttp.ChatOnly(named("a")))
+	_, err := swap.ListModels(t.Context())
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	b := named("b")
+	swap.Replace(b)
+	assert.Equal(t, "b", nameOf(t, swap))
+	assert.Same(t, b, swap.Current())
+	assert.Same(t, b, swap.Replace(named("c")))
+	assert.Equal(t, "c", nameOf(t, swap))
+}
+
+// A request whose Backend is replaced between two of its calls makes both of the same one.
+func TestSwap_RequestKeepsItsBackend(t *testing.T) {
+	old := named("old")
+	swap := llmhttp.NewSwap(old)
+	old.sizes = func(context.Context, string) ([]string, error) {
+		swap.Replace(named("new"))
+		return nil, nil
+	}
+	s := startServer(t, config{backend: swap})
+	assert.Contains(t, s.do("POST", imagesPath, imageBody).body, "https://old")
+	assert.Contains(t, s.do("POST", imagesPath, imageBody).body, "https://new")
+
+	// An agent that calls a Swap several times keeps the Backend too, and a stream that has begun goes on.
+	twice := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			for range 2 {
+				for c, err := range swap.Chat(ctx, req.Clone()) {
+					c.Choices[0].FinishReason = ""
+					yield(c, err)
+				}
+				swap.Replace(named("newest"))
+			}
+		}
+	})
+	newServer := startServer(t, config{backend: twice})
+	newServer.chat(streamBody).checkText(t, "newnew")
+	newServer.chat(streamBody).checkText(t, "newestnewest")
+}
+
+func TestSwap_ReplacedUnderLoad(t *testing.T) {
+	swap := llmhttp.NewSwap(named("0"))
+	s := startServer(t, config{backend: swap})
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			for range 25 {
+				assert.Equal(t, 200, s.chat(streamBody).StatusCode)
+			}
+		})
+	}
+	for i := range 100 {
+		swap.Replace(named(fmt.Sprint(i)))
+	}
+	running.Wait()
+}
+
+func TestSwap_Nil(t *testing.T) {
+	assert.Panics(t, func() { llmhttp.NewSwap(nil) })
+	assert.Panics(t, func() { llmhttp.NewSwap(llmhttp.BackendFunc(nil)) })
+	assert.Panics(t, func() { llmhttp.NewSwap(named("a")).Replace(nil) })
+	assert.Panics(t, func() { llmhttp.ChatOnly(nil) })
+}
+
+func TestChatOnly(t *testing.T) {
+	s := startServer(t, config{backend: llmhttp.ChatOnly(named("a"))})
+	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
+	for path, body := range modelBodies {
+		if path != chatPath {
+			assert.Equal(t, 404, s.do("POST", path, body).StatusCode, path)
+		}
+	}
+	assert.Equal(t, 404, s.get(modelsPath).StatusCode)
+}
