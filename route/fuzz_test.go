@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ func FuzzRouter(f *testing.F) {
 	f.Add(byte(0), []byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d"))
 	f.Add(byte(1), []byte("\x02\x02\x02\x02\x02\x02\x02\x02\x02\x00"))
 	f.Add(byte(2), []byte("\x06\x0a\x03\x02\x07\x00\x04\x08\x08\x08\x01"))
+	f.Add(byte(3), []byte("\x02\x05\x00\x03\x03\x00\x00\x00\x06\x0a"))
+	f.Add(byte(133), []byte("\x06\x0a\x03\x02\x07\x00\x04\x08\x08\x08\x01"))
 	f.Add(byte(5), []byte("\x09\x09\x09\x09\x02\x02\x02\x0b\x0c\x00"))
 	f.Fuzz(func(t *testing.T, options byte, script []byte) {
 		if len(script) > 200 {
@@ -52,15 +55,29 @@ func FuzzRouter(f *testing.F) {
 					chosen(ctx, yield)
 				})
 			}
-			r := newRouter(t, &route.Options{Tries: 5, Rounds: 2, Failures: 2, TryTimeout: time.Second},
+			decisions := 0
+			fallback := func(context.Context, error) route.Decision {
+				decisions++
+				return route.Decision{TryNext: route.Choice(decisions % 3), Failed: route.Choice(decisions / 3 % 3)}
+			}
+			if options < 128 {
+				fallback = nil
+			}
+			r := newRouter(t, &route.Options{Tries: 5, Rounds: 2, Failures: 2, TryTimeout: time.Second, Fallback: fallback},
 				route.Route{Model: "m", Targets: targets(backend("a"), backend("b"), backend("c")),
-					Strategy: []route.Strategy{route.Weighted, route.LeastInFlight, route.InOrder}[options%3]})
+					Strategy: []route.Strategy{route.Weighted, route.LeastInFlight, route.InOrder, route.Affinity}[options%4]})
+			req := newRequest("m")
+			req.Extra = llmhttp.Extra{"prompt_cache_key": json.RawMessage(`"a session"`)}
 			for range 20 {
 				called, started = nil, ""
 				gone := errors.New("gone")
-				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(1+options/3)*time.Second, gone)
-				text, err := ask(ctx, r)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(1+options%128/4)*time.Second, gone)
+				resp, err := llmhttp.Collect(r.Chat(ctx, req))
 				cancel()
+				text := ""
+				if len(resp.Choices) > 0 {
+					text = resp.Choices[0].Message.Content.Text()
+				}
 				switch {
 				case err == nil:
 					assert.Equal(t, started+".", text)

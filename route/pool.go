@@ -104,7 +104,7 @@ func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now t
 	if len(usable) == 0 {
 		return admission{}, false
 	}
-	i := p.applyStrategy(usable)
+	i := p.applyStrategy(usable, info.session)
 	st := p.states[i]
 	st.inFlight++
 	st.tries++

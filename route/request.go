@@ -26,9 +26,10 @@ type Request struct {
 // it and which breakers apply to it.
 type requestInfo struct {
 	Request
-	account string // the account of the key; empty if it is not known
-	allowed bool   // a target may serve it
-	serving []int  // the targets that can serve it
+	account string  // the account of the key; empty if it is not known
+	session session // set if the strategy of the route is Affinity
+	allowed bool    // a target may serve it
+	serving []int   // the targets that can serve it
 }
 
 // newRequestInfo returns the requestInfo of a request to rt.
@@ -36,6 +37,9 @@ func (rt *route) newRequestInfo(ctx context.Context, req Request) *requestInfo {
 	info := &requestInfo{Request: req, serving: make([]int, 0, len(rt.targets))}
 	if key := llmhttp.KeyFrom(ctx); key != nil {
 		info.account = key.Account
+	}
+	if rt.pool.strategy == Affinity {
+		info.session = newSession(ctx, info.account, req.Body)
 	}
 	for i, t := range rt.targets {
 		if t.allows(ctx, req) {

@@ -75,7 +75,25 @@ const (
 
 	// InOrder selects the first target that can be tried.
 	InOrder Strategy = "in-order"
+
+	// Affinity sends the requests of a session to the same target, so that its prompt cache
+	// has what they have in common. A session is, in this order:
+	//
+	//   - the member prompt_cache_key of the request;
+	//   - the Conversation of [llmhttp.RequestInfo], which package responses sets;
+	//   - the end user whom the request names: see [llmhttp.ChatRequest.EndUser];
+	//
+	// each within the account. Requests without one are distributed as with Weighted.
+	// Sessions are distributed by a hash of them and of the names of the targets, in proportion
+	// to the weights, and alike in all processes. While a target cannot be tried, its sessions,
+	// and no others, are at other targets, each at its own one. They return when it can. A
+	// target that has more than 8 requests in flight, and more than one and a half times
+	// its share of all, gets no more of a session: the next target of that session does.
+	Affinity Strategy = "affinity"
 )
+
+// strategies are the valid values of Route.Strategy.
+var strategies = []Strategy{"", Weighted, LeastInFlight, InOrder, Affinity}
 
 // Options configure a [Router]. The zero value uses the defaults.
 type Options struct {

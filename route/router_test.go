@@ -62,7 +62,7 @@ func TestNew_Errors(t *testing.T) {
 		`routes[0].targets[1].name: targets[0] has the name "a" too`: func(r []route.Route) { r[0].Targets[1].Name = "a" },
 		`routes[0].targets[1].backend: must not be nil`:              func(r []route.Route) { r[0].Targets[1].Backend = nil },
 		`routes[1].targets[0].model: "**" has more than one *`:       func(r []route.Route) { r[1].Targets[0].Model = "**" },
-		`routes[0].strategy: unknown strategy "fast", want "weighted", "least-in-flight" or "in-order"`: func(r []route.Route) {
+		`routes[0].strategy: unknown strategy "fast", want one of ["weighted" "least-in-flight" "in-order" "affinity"]`: func(r []route.Route) {
 			r[0].Strategy = "fast"
 		},
 		`routes[0].targets[0].weight: -1 is not between 0 and 1000000`: func(r []route.Route) {

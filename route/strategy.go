@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// applyStrategy returns the one of candidates that the strategy selects. There must be at
-// least one. It overwrites candidates.
-func (p *pool) applyStrategy(candidates []int) int {
-	switch p.strategy {
-	case InOrder:
+// applyStrategy returns the one of candidates that the strategy selects for a request of a
+// session. There must be at least one. It overwrites candidates.
+func (p *pool) applyStrategy(candidates []int, s session) int {
+	switch {
+	case p.strategy == InOrder:
 		return candidates[0]
-	case LeastInFlight:
+	case p.strategy == Affinity && s != 0:
+		return p.pickForSession(candidates, s)
+	case p.strategy == LeastInFlight:
 		compare := func(a, b int) int { return compareLoad(p.load(a), p.load(b)) }
 		least := slices.MinFunc(candidates, compare)
 		candidates = slices.DeleteFunc(candidates, func(i int) bool { return compare(i, least) > 0 })

@@ -68,10 +68,8 @@ func newTargets(config *Route, field string) (targets []*target, err error) {
 	case len(config.Targets) == 0:
 		return nil, fmt.Errorf("route: %s.targets: must not be empty", field)
 	}
-	switch config.Strategy {
-	case "", Weighted, LeastInFlight, InOrder:
-	default:
-		return nil, fmt.Errorf("route: %s.strategy: unknown strategy %q, want %q, %q or %q", field, config.Strategy, Weighted, LeastInFlight, InOrder)
+	if !slices.Contains(strategies, config.Strategy) {
+		return nil, fmt.Errorf("route: %s.strategy: unknown strategy %q, want one of %q", field, config.Strategy, strategies[1:])
 	}
 	seen := make(map[string]int)
 	for i := range config.Targets {
@@ -86,6 +84,7 @@ func newTargets(config *Route, field string) (targets []*target, err error) {
 		seen[t.Name] = i
 		targets = append(targets, &target{
 			routeModel: config.Model, name: t.Name, backend: t.Backend, model: t.Model, weight: max(t.Weight, 1), allow: t.Allow,
+			hash: hashTexts(t.Name),
 		})
 	}
 	return targets, nil

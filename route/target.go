@@ -16,6 +16,7 @@ type target struct {
 	name       string
 	backend    llmhttp.Backend
 	model      string // the Backend's name of the model; empty means the client's
+	hash       uint64 // of the name
 	weight     int
 	allow      func(context.Context, Request) bool // nil allows all
 	list       *modelList                          // nil if the Backend does not list models
