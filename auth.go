@@ -120,17 +120,9 @@ type Key struct {
 	Data any
 }
 
-// A Scope is a kind of requests that a [Key] may be allowed to make.
+// A Scope is a kind of requests that a [Key] may be allowed to make, in every format in which
+// they can be made. [Scopes] returns all.
 type Scope string
-
-// The scopes. A scope holds for every format in which a request can be made.
-const (
-	ScopeChat       Scope = "chat"       // chats, counts of their tokens, and what else belongs to chats, such as stored responses
-	ScopeImages     Scope = "images"     // images
-	ScopeEmbeddings Scope = "embeddings" // vectors
-	ScopeModels     Scope = "models"     // lists of models
-	ScopeUsage      Scope = "usage"      // what the account used, and the quota of the key
-)
 
 // AllowsModel reports whether k may use the model of the given ID.
 func (k *Key) AllowsModel(id string) bool {

@@ -17,6 +17,16 @@ func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
 		return false
 	})
 	assert.Len(t, Scopes(), len(used))
-	assert.Equal(t, []Scope{ScopeChat, ScopeImages, ScopeEmbeddings, ScopeModels, ScopeUsage}, Scopes())
-	assert.Equal(t, []Operation{OperationChat, OperationImages, OperationEmbeddings}, Operations())
+	assert.Equal(t, ScopeChat, Scopes()[0])
+	assert.Equal(t, OperationChat, Operations()[0])
+}
+
+func TestOperation_SupportedBy(t *testing.T) {
+	for _, op := range Operations() {
+		assert.Equal(t, op == OperationChat, op.SupportedBy(BackendFunc(nil)), "%s", op)
+		assert.True(t, op.SupportedBy(Forwarder{}), "%s", op)
+	}
+	for _, op := range []Operation{"", "none"} {
+		assert.False(t, op.SupportedBy(Forwarder{}), "%q", op)
+	}
 }

@@ -178,13 +178,15 @@ func TestAuth_KeyStoreFails(t *testing.T) {
 // endpoints, empty ones none.
 func TestAuth_Scopes(t *testing.T) {
 	calls := map[llmhttp.Scope][][3]string{
-		llmhttp.ScopeChat:       {{"POST", chatPath, chatBody}, {"POST", chatPath, streamBody}},
-		llmhttp.ScopeImages:     {{"POST", imagesPath, imageBody}},
-		llmhttp.ScopeEmbeddings: {{"POST", embeddingsPath, embeddingBody}},
-		llmhttp.ScopeModels:     {{"GET", modelsPath, ""}, {"GET", modelsPath + "/demo-chat", ""}, {"HEAD", modelsPath, ""}},
-		llmhttp.ScopeUsage:      {{"GET", usagePath, ""}, {"GET", "/dashboard/billing/usage", ""}},
+		llmhttp.ScopeChat:   {{"POST", chatPath, streamBody}},
+		llmhttp.ScopeModels: {{"GET", modelsPath, ""}, {"GET", modelsPath + "/demo-chat", ""}, {"HEAD", modelsPath, ""}},
+		llmhttp.ScopeUsage:  {{"GET", usagePath, ""}, {"GET", "/dashboard/billing/usage", ""}},
+	}
+	for _, op := range testOperations {
+		calls[op.scope] = append(calls[op.scope], [3]string{"POST", op.path, op.body})
 	}
 	all := slices.Sorted(maps.Keys(calls))
+	assert.ElementsMatch(t, llmhttp.Scopes(), all)
 	keys := [][]llmhttp.Scope{nil, {}, all, {"nonsense"}}
 	for _, e := range all {
 		keys = append(keys, []llmhttp.Scope{e})
@@ -361,33 +363,27 @@ func TestAuth_RefusalOfALongKey(t *testing.T) {
 // promptMarker is a text in requests that must not appear in replies, logs or summaries.
 const promptMarker = "marker-of-the-prompt"
 
-// promptRequest returns the body of a request whose texts are promptMarker. A chat
-// request lacks its last brace, so that members can be added.
-func promptRequest(path string) string {
-	switch path {
-	case imagesPath:
-		return fmt.Sprintf(`{"model":"m","prompt":%q,"style":%[1]q}`, promptMarker)
-	case embeddingsPath:
-		return fmt.Sprintf(`{"model":"m","input":[%q]}`, promptMarker)
-	}
-	return fmt.Sprintf(`{"model":"m","messages":[{"role":"system","content":%q},{"role":"user","name":%[1]q,"content":[{"type":"text","text":%[1]q}]}],"metadata":{"x":%[1]q}`, promptMarker)
-}
+// promptRequest is the body of a chat whose texts are promptMarker, without its last brace, so that
+// members can be added.
+const promptRequest = `{"model":"m","messages":[{"role":"system","content":"` + promptMarker + `"},{"role":"user","name":"` + promptMarker +
+	`","content":[{"type":"text","text":"` + promptMarker + `"}]}],"metadata":{"x":"` + promptMarker + `"}`
 
 // leakRequests returns the method, path and body of requests of every kind. Many have the
 // secret in a wrong place, a mistake that clients make.
 func leakRequests(secret string) map[string][3]string {
-	chat := promptRequest(chatPath)
+	const chat = promptRequest
 	escaped := strings.NewReplacer(`"`, "%22", `\`, "%5C", "<", "%3C", ">", "%3E", "&", "%26").Replace(secret)
 	requests := map[string][3]string{
 		"whole":            {"POST", chatPath, chat + "}"},
 		"stream":           {"POST", chatPath, chat + `,"stream":true}`},
-		"images":           {"POST", imagesPath, promptRequest(imagesPath)},
-		"embeddings":       {"POST", embeddingsPath, promptRequest(embeddingsPath)},
 		"models":           {"GET", modelsPath, ""},
 		"usage":            {"GET", usagePath, ""},
 		"incomplete JSON":  {"POST", chatPath, chat},
 		"wrong type":       {"POST", chatPath, chat + `,"n":"` + promptMarker + `"}`},
 		"key in the query": {"GET", modelsPath + "?api_key=" + escaped, ""},
+	}
+	for _, op := range testOperations {
+		requests[string(op.name)] = [3]string{"POST", op.path, strings.ReplaceAll(op.with(`"style":"`+op.text+`"`), op.text, promptMarker)}
 	}
 	if strings.ContainsAny(secret, `"\<`) {
 		return requests // the rest would be no valid URL or JSON

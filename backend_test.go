@@ -176,27 +176,31 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	fail := func() error { return errCause }
 	panics := func() error { panic(errCause) }
 	const twoTexts = `{"model":"m","input":["a","b"]}`
-	tests := []struct {
+	type testCase struct {
 		name, method, path, body string
 		backend                  llmhttp.Backend
 		status                   int
-	}{
-		{"Embed fails", "POST", embeddingsPath, twoTexts, embed(nil, errCause), 500},
+	}
+	tests := []testCase{
 		{"Embed returns nil", "POST", embeddingsPath, twoTexts, embed(nil, nil), 500},
 		{"Embed returns too few vectors", "POST", embeddingsPath, twoTexts, embed(&llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil), 500},
-		{"Embed does not know the model", "POST", embeddingsPath, twoTexts, embed(nil, llmhttp.ModelNotFound("m")), 404},
-		{"Embed panics", "POST", embeddingsPath, twoTexts, &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { panic(errCause) }}, 500},
-		{"no Embedder", "POST", embeddingsPath, twoTexts, chatOnly, 404},
-		{"GenerateImages fails", "POST", imagesPath, imageBody, images(nil, errCause), 500},
 		{"GenerateImages returns nil", "POST", imagesPath, imageBody, images(nil, nil), 500},
 		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{}, nil), 500},
 		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{Data: []llmhttp.Image{{}}}, nil), 500},
 		{"ImageSizes panics", "POST", imagesPath, imageBody, sizes(panics), 500},
 		{"ImageSizes does not know the model", "POST", imagesPath, imageBody, sizes(func() error { return llmhttp.ModelNotFound("m") }), 404},
-		{"no ImageGenerator", "POST", imagesPath, imageBody, chatOnly, 404},
 		{"ListModels fails", "GET", modelsPath, "", models(fail), 500},
 		{"ListModels panics", "GET", modelsPath + "/x", "", models(panics), 500},
 		{"no ModelLister", "GET", modelsPath, "", chatOnly, 404},
+	}
+	for _, op := range testOperations {
+		tests = append(tests,
+			testCase{string(op.name) + " fails", "POST", op.path, op.body, failingBackend(errCause), 500},
+			testCase{string(op.name) + " does not know the model", "POST", op.path, op.body, failingBackend(llmhttp.ModelNotFound("m")), 404},
+			testCase{string(op.name) + " panics", "POST", op.path, op.body, &stubBackend{call: func(context.Context) error { panic(errCause) }}, 500})
+		if op.name != llmhttp.OperationChat {
+			tests = append(tests, testCase{"no " + string(op.name), "POST", op.path, op.body, chatOnly, 404})
+		}
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -212,18 +216,19 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 // A Backend that yields nothing for as long as Timeout is stopped, and its request fails,
 // even if it ignores its context.
 func TestBackend_IsSilentForTooLong(t *testing.T) {
-	tests := []struct {
+	type testCase struct {
 		name, method, path, body string
 		http2                    bool
-	}{
-		{"whole", "POST", chatPath, chatBody, false},
+	}
+	tests := []testCase{
 		{"stream before the first chunk", "POST", chatPath, streamBody, false},
 		{"stream between chunks", "POST", chatPath, streamBody, false},
 		{"stream between chunks", "POST", chatPath, streamBody, true},
-		{"Embed", "POST", embeddingsPath, embeddingBody, false},
-		{"GenerateImages", "POST", imagesPath, imageBody, false},
 		{"ImageSizes", "POST", imagesPath, imageBody, false},
 		{"ListModels", "GET", modelsPath, "", false},
+	}
+	for _, op := range testOperations {
+		tests = append(tests, testCase{string(op.name), "POST", op.path, op.body, false})
 	}
 	for _, ignoresContext := range []bool{false, true} {
 		for _, tt := range tests {
@@ -253,12 +258,7 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 								}
 							}
 						},
-						embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-							return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, silence(ctx)
-						},
-						images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-							return nil, silence(ctx)
-						},
+						call: silence,
 						sizes: func(ctx context.Context, _ string) ([]string, error) {
 							if tt.name != "ImageSizes" {
 								return nil, nil

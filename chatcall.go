@@ -11,6 +11,13 @@ import (
 	"github.com/llmhttp/llmhttp/internal/exchange"
 )
 
+// OperationChat is the [Operation] of a chat, in any wire format.
+const OperationChat Operation = "chat"
+
+// ScopeChat is the [Scope] of chats, counts of their tokens, and what else belongs to chats, such
+// as stored responses.
+const ScopeChat Scope = "chat"
+
 var chatOperation = operation{name: OperationChat, scope: ScopeChat}
 
 // serveChat serves a chat of any protocol, whose request decode decodes.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // ChatCompletions returns the [Protocol] of POST /v1/chat/completions and the other paths
@@ -39,13 +41,7 @@ func (chatCompletions) Routes() []Route {
 // decodeCompletion decodes POST /v1/chat/completions.
 func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
 	req := new(ChatRequest)
-	if err := decodeRequest(body, chatRequestJSON, req); err != nil {
-		return nil, nil, err
-	}
-	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
-		return nil, nil, err
-	}
-	if err := req.Validate(); err != nil {
+	if err := decodeChecked(ctx, body, chatRequestJSON, req, &req.Extra); err != nil {
 		return nil, nil, err
 	}
 	if !req.Stream {
@@ -55,6 +51,21 @@ func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*ChatR
 	// stream runs.
 	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage
 	return req, &completionEncoder{showUsage: showUsage}, nil
+}
+
+// decodeChecked decodes a request of OpenAI's API into req, which is zero, and checks it. extra
+// points to the members without a field.
+func decodeChecked[T any, P interface {
+	*T
+	Validate() error
+}](ctx context.Context, body []byte, table jsonwire.Type[T], req P, extra *Extra) error {
+	if err := decodeRequest(body, table, (*T)(req)); err != nil {
+		return err
+	}
+	if err := checkUnknownMembers(ctx, *extra); err != nil {
+		return err
+	}
+	return req.Validate()
 }
 
 const (

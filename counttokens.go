@@ -3,7 +3,16 @@ package llmhttp
 import (
 	"context"
 	"errors"
+	"net/http"
 )
+
+// A TokenCounter is a [Backend] that can count the tokens of a prompt.
+// Protocols with a token counting endpoint use it.
+type TokenCounter interface {
+	// CountTokens returns the number of prompt tokens of req: messages, tools
+	// and images. It does not change req.
+	CountTokens(ctx context.Context, req *ChatRequest) (int, error)
+}
 
 // countOperation is the operation of [BindCountTokens].
 var countOperation = operation{scope: ScopeChat, drawsTokenCounts: true}
@@ -32,4 +41,37 @@ func (q *request) reserveCount(req *ChatRequest) error {
 		return err
 	}
 	return q.askLedger(func() error { return q.ledger.takeLoad(q.client.Context()) })
+}
+
+// BindCountTokens binds a route to the count of the tokens of a prompt, with [ScopeChat].
+// The Backend counts if it is a [TokenCounter]; if not, the count is the estimate that
+// limits use, with Options.TextTokens if that is set. decode need not call
+// [ChatRequest.Validate], as a prompt may be counted that is not complete.
+//
+// The request is not recorded as usage. It takes from [BucketTokenCounts] and not from
+// BucketRequests, except if decode calls [ReserveChat]: then it takes from both. See
+// "Protocols" in the package documentation.
+func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *ChatRequest, encode func(b []byte, tokens int) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return countOperation.bind(func(q *request) error {
+		req, encode, err := decodeBody(q, decode)
+		if err != nil {
+			return err
+		}
+		if err := q.admitCount(req); err != nil {
+			return err
+		}
+		return serveLookup(q, func(ctx context.Context) (int, error) { return q.countTokens(ctx, req) }, encode)
+	})
+}
+
+var _ TokenCounter = Forwarder{}
+
+// CountTokens calls the method of the wrapped [TokenCounter].
+func (f Forwarder) CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+	if b, ok := f.Backend.(TokenCounter); ok {
+		return b.CountTokens(ctx, req)
+	}
+	return 0, unsupported("count tokens")
 }

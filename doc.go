@@ -144,8 +144,8 @@
 // names:
 //
 //   - [Protocol], [Route] and [Binding]: the paths of a format, and the operation behind each,
-//     by [BindChat], [BindEmbeddings], [BindImages], [BindModels], [BindCountTokens] or
-//     [BindQuery], which returns a [QueryReply]
+//     by [BindChat], another function whose name begins with Bind, or [BindQuery], which
+//     returns a [QueryReply]
 //   - [ChatEncoder], [Framing], [EventStream], [Joiner], [ReplySaver], [ReplyStart]: how the
 //     reply to a chat is encoded and sent
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell

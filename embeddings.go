@@ -3,8 +3,6 @@ package llmhttp
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"math"
 	"net/http"
@@ -13,6 +11,19 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
+
+// OperationEmbeddings is the [Operation] of computing vectors.
+const OperationEmbeddings Operation = "embeddings"
+
+// ScopeEmbeddings is the [Scope] of vectors.
+const ScopeEmbeddings Scope = "embeddings"
+
+// An Embedder is a [Backend] that computes embedding vectors.
+type Embedder interface {
+	// Embed returns one vector for each input of req, in the order of the
+	// inputs. A nil vector is an error. The Embedder owns req.
+	Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error)
+}
 
 const (
 	maxEmbeddingInputs = 2048
@@ -266,63 +277,8 @@ func (r *EmbeddingResponse) decodeVectors(d *jsonwire.Decoder) {
 	}
 }
 
-// A vector is a vector on the wire: an array of numbers, or the base64 of its
-// little-endian float32s, for which openai-python and openai-node ask by default.
-type vector struct {
-	numbers []float32
-	base64  bool
-}
-
-var vectorJSON jsonwire.Type[vector] = vectorType{}
-
-type vectorType struct{}
-
-func (vectorType) IsZero(v *vector) bool { return v.numbers == nil }
-
-func (vectorType) Append(b []byte, v *vector) ([]byte, error) {
-	if v.base64 {
-		return v.appendBase64(b)
-	}
-	return appendArray(b, v.numbers, func(b []byte, f float32) ([]byte, error) { return jsonwire.AppendFloat(b, float64(f), 32) })
-}
-
-func (v *vector) appendBase64(b []byte) ([]byte, error) {
-	raw := make([]byte, 0, 4*len(v.numbers))
-	for _, f := range v.numbers {
-		if f != f || math.IsInf(float64(f), 0) {
-			return b, errors.New("a number is not finite")
-		}
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
-	}
-	b = base64.StdEncoding.AppendEncode(append(b, '"'), raw)
-	return append(b, '"'), nil
-}
-
-func (vectorType) Decode(d *jsonwire.Decoder, v *vector) {
-	switch d.Kind() {
-	case '"':
-		raw := d.Base64()
-		if len(raw)%4 != 0 {
-			d.Fail(errors.New("a vector is not base64 of 32-bit numbers"))
-			return
-		}
-		v.numbers = make([]float32, len(raw)/4)
-		for i := range v.numbers {
-			v.numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-		}
-	case '[':
-		v.numbers = []float32{}
-		d.UnboundedArray(func(int) {
-			var f float64 // 0 for null
-			if !d.Null() {
-				f = d.Float(32)
-			}
-			v.numbers = append(v.numbers, float32(f))
-		})
-	default:
-		d.Mismatch("an array of numbers")
-	}
-}
+// EndUser returns the end user whom the client names, as that of a [ChatRequest].
+func (r *EmbeddingRequest) EndUser() string { return namedUser(r.Extra) }
 
 var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 	operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
@@ -344,13 +300,7 @@ var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 // decodeEmbeddings decodes POST /v1/embeddings.
 func decodeEmbeddings(ctx context.Context, _ *http.Request, body []byte) (*EmbeddingRequest, func(b []byte, r *EmbeddingResponse) ([]byte, error), error) {
 	req := new(EmbeddingRequest)
-	if err := decodeRequest(body, embeddingRequestJSON, req); err != nil {
-		return nil, nil, err
-	}
-	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
-		return nil, nil, err
-	}
-	if err := req.Validate(); err != nil {
+	if err := decodeChecked(ctx, body, embeddingRequestJSON, req, &req.Extra); err != nil {
 		return nil, nil, err
 	}
 	inBase64 := req.EncodingFormat == "base64"
@@ -384,4 +334,36 @@ func (r *EmbeddingRequest) describe(d *description) {
 	if r.Dimensions != nil {
 		p.Dimensions = *r.Dimensions
 	}
+}
+
+// input counts the tokens of an embedding request.
+func (c *tokenEstimator) input(r *EmbeddingRequest) int {
+	n := c.label(r.Model) + c.label(r.EncodingFormat) + c.extra(r.Extra)
+	for _, text := range r.Input.Texts {
+		n += c.text(text)
+	}
+	for _, tokens := range r.Input.Tokens {
+		n += len(tokens)
+	}
+	return n
+}
+
+// BindEmbeddings binds a route to embeddings, with [ScopeEmbeddings]. decode checks the
+// request by [EmbeddingRequest.Validate]. The reply that encode gets has a vector for each
+// input, a Model, and the usage that is recorded. If the Backend is no [Embedder], the
+// client gets a 404. See "Protocols" in the package documentation.
+func BindEmbeddings(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *EmbeddingRequest, encode func(b []byte, reply *EmbeddingResponse) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return bindOneShot(embeddingsOperation, decode)
+}
+
+var _ Embedder = Forwarder{}
+
+// Embed calls the method of the wrapped [Embedder].
+func (f Forwarder) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
+	if b, ok := f.Backend.(Embedder); ok {
+		return b.Embed(ctx, req)
+	}
+	return nil, unsupported("compute embeddings")
 }

@@ -239,5 +239,11 @@ func TestHandler_UnservedPaths(t *testing.T) {
 		assert.Equal(t, "Invalid URL (POST "+path+")", e.Message)
 	}
 	s = startServer(t, config{backend: &stubBackend{}})
-	assert.Contains(t, s.do("POST", "/v1/messages", "{}").checkError(t, 404).Message, "GET /v1/models, POST /v1/chat/completions, POST /v1/embeddings, POST /v1/images/generations.")
+	served := []string{"GET /v1/models"}
+	for path := range modelBodies {
+		served = append(served, "POST "+path)
+	}
+	for _, hint := range served {
+		assert.Contains(t, s.do("POST", "/v1/messages", "{}").checkError(t, 404).Message, hint)
+	}
 }

@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,9 +46,38 @@ const (
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 )
 
-// modelBodies has a valid request for each operation that calls a model, by its path.
-// TestOperations_HaveARequest checks that none is missing.
-var modelBodies = map[string]string{chatPath: chatBody, imagesPath: imageBody, embeddingsPath: embeddingBody}
+// A testOperation is an operation that calls a model, for tests that go through all of them.
+type testOperation struct {
+	name       llmhttp.Operation
+	scope      llmhttp.Scope
+	path, body string // a valid request, for a model whose name begins with "demo-"
+	text       string // in the body
+	maximal    string // a request with each of its members
+}
+
+// testOperations has all operations that call a model. TestOperations_HaveARequest checks that
+// none is missing. What a stubBackend replies by itself is a valid reply to each request.
+var testOperations = []testOperation{
+	{llmhttp.OperationChat, llmhttp.ScopeChat, chatPath, chatBody, "Hello, how are you?", maximalChat},
+	{llmhttp.OperationImages, llmhttp.ScopeImages, imagesPath, imageBody, "a cat",
+		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
+	{llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, embeddingsPath, embeddingBody, "Hello, how are you?",
+		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
+}
+
+// with returns the body with more members.
+func (op testOperation) with(members string) string {
+	return strings.TrimSuffix(op.body, "}") + "," + members + "}"
+}
+
+// modelBodies has the body of each of testOperations by its path.
+var modelBodies = func() map[string]string {
+	bodies := make(map[string]string)
+	for _, op := range testOperations {
+		bodies[op.path] = op.body
+	}
+	return bodies
+}()
 
 // chatModes are the two ways to ask for a chat.
 var chatModes = map[string]string{"whole": chatBody, "stream": streamBody}
@@ -99,6 +129,11 @@ type yieldFunc = func(*llmhttp.ChatChunk, error) bool
 // A stubBackend implements every optional interface. A method whose func is nil returns a
 // fixed reply.
 type stubBackend struct {
+	// call and usage are for each method that calls a model and whose func is nil. call is called
+	// first, and its error is that of the method. usage is reported.
+	call  func(ctx context.Context) error
+	usage *llmhttp.Usage
+
 	chat   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
 	models func(context.Context) ([]llmhttp.Model, error)
 	images func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
@@ -107,10 +142,26 @@ type stubBackend struct {
 }
 
 func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
-	if b.chat == nil {
-		return llmhttp.Reply("Hello!")
+	if b.chat != nil {
+		return b.chat(ctx, r)
 	}
-	return b.chat(ctx, r)
+	return func(yield yieldFunc) {
+		if err := b.called(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
+		c := llmhttp.TextChunk("Hello!")
+		c.Choices[0].FinishReason, c.Usage = llmhttp.FinishStop, b.usage
+		yield(c, nil)
+	}
+}
+
+// called returns the error of a method that calls a model and has no func.
+func (b *stubBackend) called(ctx context.Context) error {
+	if b.call == nil {
+		return nil
+	}
+	return b.call(ctx)
 }
 
 func (b *stubBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
@@ -127,11 +178,11 @@ func (b *stubBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 const pngData = "\x89PNG\r\n\x1a\nrest"
 
 func (b *stubBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	if b.images == nil {
-		images := slices.Repeat([]llmhttp.Image{{Data: []byte(pngData)}}, r.Count())
-		return &llmhttp.ImageResponse{Data: images}, nil
+	if b.images != nil {
+		return b.images(ctx, r)
 	}
-	return b.images(ctx, r)
+	images := slices.Repeat([]llmhttp.Image{{Data: []byte(pngData)}}, r.Count())
+	return &llmhttp.ImageResponse{Data: images, Usage: b.usage}, b.called(ctx)
 }
 
 func (b *stubBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {
@@ -146,7 +197,7 @@ func (b *stubBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*
 		return b.embed(ctx, r)
 	}
 	vectors := slices.Repeat([][]float32{{0.25, -1, 3.5e-7}}, r.Input.Len())
-	return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: &llmhttp.Usage{PromptTokens: 8}}, nil
+	return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: cmp.Or(b.usage, &llmhttp.Usage{PromptTokens: 8})}, b.called(ctx)
 }
 
 // streamBackend returns a Backend that calls f for each stream.
@@ -221,10 +272,9 @@ func usageBackend(prompt, completion int) llmhttp.BackendFunc {
 // failingBackend returns a Backend that answers every request with err.
 func failingBackend(err error) *stubBackend {
 	return &stubBackend{
+		call:   func(context.Context) error { return err },
 		chat:   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Fail(err) },
 		models: func(context.Context) ([]llmhttp.Model, error) { return nil, err },
-		embed:  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, err },
-		images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, err },
 	}
 }
 

@@ -16,6 +16,27 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
+// OperationImages is the [Operation] of generating images.
+const OperationImages Operation = "images"
+
+// ScopeImages is the [Scope] of images.
+const ScopeImages Scope = "images"
+
+// An ImageGenerator is a [Backend] that generates images.
+type ImageGenerator interface {
+	// GenerateImages returns req.Count() images. The ImageGenerator owns req.
+	GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error)
+}
+
+// An ImageSizer is a [Backend] whose image models allow certain sizes only.
+// The Handler refuses other sizes before it calls GenerateImages.
+type ImageSizer interface {
+	// ImageSizes returns the sizes that model allows, such as "1024x1024". An
+	// empty result allows every size. For an unknown model it returns
+	// [ModelNotFound].
+	ImageSizes(ctx context.Context, model string) ([]string, error)
+}
+
 const (
 	maxImages      = 10
 	maxPromptChars = 32000
@@ -174,6 +195,9 @@ const sizeForm = "a width and a height in pixels, such as '1024x1024'"
 
 var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 
+// EndUser returns the end user whom the client names, as that of a [ChatRequest].
+func (r *ImageRequest) EndUser() string { return namedUser(r.Extra) }
+
 var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 	operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
 	model:     func(r *ImageRequest) string { return r.Model },
@@ -329,4 +353,44 @@ func (r *ImageResponse) size() int {
 
 func (r *ImageRequest) describe(d *description) {
 	d.params.Choices, d.params.Messages = r.Count(), 1
+}
+
+// image counts the tokens of the prompt of an image request.
+func (c *tokenEstimator) image(r *ImageRequest) int {
+	n := c.text(r.Prompt) + c.extra(r.Extra)
+	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
+		n += c.label(s)
+	}
+	return n
+}
+
+// BindImages binds a route to images, with [ScopeImages]. decode checks the request by
+// [ImageRequest.Validate]. The images that encode gets have either a URL or Data, as the
+// ResponseFormat of the request asks. If the Backend is no [ImageGenerator], the client
+// gets a 404. See "Protocols" in the package documentation.
+func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return bindOneShot(imagesOperation, decode)
+}
+
+var (
+	_ ImageGenerator = Forwarder{}
+	_ ImageSizer     = Forwarder{}
+)
+
+// GenerateImages calls the method of the wrapped [ImageGenerator].
+func (f Forwarder) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+	if b, ok := f.Backend.(ImageGenerator); ok {
+		return b.GenerateImages(ctx, req)
+	}
+	return nil, unsupported("generate images")
+}
+
+// ImageSizes calls the method of the wrapped [ImageSizer].
+func (f Forwarder) ImageSizes(ctx context.Context, model string) ([]string, error) {
+	if b, ok := f.Backend.(ImageSizer); ok {
+		return b.ImageSizes(ctx, model)
+	}
+	return nil, unsupported("list image sizes")
 }

@@ -47,9 +47,8 @@ func TestMembers_OtherCaseByType(t *testing.T) {
 	assert.Greater(t, strict, 150)
 }
 
-// maximalRequests have objects of all types of a request, by path.
-var maximalRequests = map[string]string{
-	chatPath: `{"model":"m","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,
+// maximalChat has objects of all types of a chat request.
+const maximalChat = `{"model":"m","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,
 		"max_tokens":9,"max_completion_tokens":9,"reasoning_effort":"low","n":2,"stop":["a"],"parallel_tool_calls":true,
 		"response_format":{"type":"json_schema","json_schema":{"name":"n","description":"d","schema":{},"strict":true}},
 		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}}],
@@ -59,10 +58,7 @@ var maximalRequests = map[string]string{
 				{"type":"input_audio","input_audio":{"data":"","format":"wav"}},{"type":"file","file":{"file_id":"f"}}]},
 			{"role":"assistant","content":null,"refusal":"r","reasoning_content":"r","reasoning_details":[{"type":"reasoning.text","text":"t","summary":"s","signature":"g","data":"d"}],
 				"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},
-			{"role":"tool","tool_call_id":"c","is_error":false,"content":"x"}]}`,
-	imagesPath:     `{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"url"}`,
-	embeddingsPath: `{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`,
-}
+			{"role":"tool","tool_call_id":"c","is_error":false,"content":"x"}]}`
 
 // toolChoices take the place of plainToolChoice in a maximal request.
 const plainToolChoice = `{"type":"function","function":{"name":"f"}}`
@@ -72,7 +68,7 @@ var toolChoices = []string{
 	`{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}}]}}`,
 }
 
-// freeObjects are the objects of maximalRequests that may have any members.
+// freeObjects are the objects of maximal requests that may have any members.
 var freeObjects = []string{"schema", "parameters", "logit_bias", "metadata", "input_audio", "file"}
 
 func isFree(path []string) bool {
@@ -97,7 +93,8 @@ func TestMembers_OtherCaseOfRequests(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w
 	}
-	for path, body := range maximalRequests {
+	for _, op := range testOperations {
+		path, body := op.path, op.maximal
 		cases := membertest.Cases(t, body, isFree)
 		if path == chatPath {
 			for _, choice := range toolChoices {
@@ -125,20 +122,7 @@ func TestMembers_OtherCaseOfRequests(t *testing.T) {
 
 // countCalls returns a Backend that counts its calls.
 func countCalls(calls *int) llmhttp.Backend {
-	b := new(stubBackend)
-	b.chat = func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		*calls++
-		return llmhttp.Reply("Hello!")
-	}
-	b.images = func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-		*calls++
-		return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
-	}
-	b.embed = func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-		*calls++
-		return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
-	}
-	return b
+	return &stubBackend{call: func(context.Context) error { *calls++; return nil }}
 }
 
 // Free objects may have members in any case, and so may unknown ones.
@@ -171,7 +155,7 @@ func TestUnknownMembers_Default(t *testing.T) {
 			assert.Equal(t, 200, s.do("POST", path, with(name)).StatusCode, name)
 		}
 	}
-	assert.Equal(t, 3*8, calls)
+	assert.Equal(t, len(testOperations)*8, calls)
 }
 
 func TestUnknownMembers_Option(t *testing.T) {

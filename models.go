@@ -8,6 +8,15 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
+// ScopeModels is the [Scope] of lists of models.
+const ScopeModels Scope = "models"
+
+// A ModelLister is a [Backend] that can list its models.
+type ModelLister interface {
+	// ListModels returns the models in the order in which clients see them.
+	ListModels(ctx context.Context) ([]Model, error)
+}
+
 // A Model is an entry of the model list. It is decoded leniently: see
 // [ChatChunk].
 type Model struct {
@@ -140,4 +149,36 @@ func (q *request) listModels(ctx context.Context) ([]Model, error) {
 		}
 	}
 	return allowed, nil
+}
+
+// BindModels binds a route to the list of models, with [ScopeModels]. encode gets the models
+// that the key may use, in the order of the Backend, and owns the slice. The request counts
+// against the limits on requests, and is not recorded as usage. If the Backend is no
+// [ModelLister], the client gets a 404. See "Protocols" in the package documentation.
+func BindModels(decode func(ctx context.Context, r *http.Request, body []byte) (
+	encode func(b []byte, models []Model) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return modelsOperation.bind(func(q *request) error {
+		var encode func(b []byte, models []Model) ([]byte, error)
+		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+			if encode, err = decode(ctx, r, body); err == nil && encode == nil {
+				err = errNothingDecoded
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return serveLookup(q, q.listModels, encode)
+	})
+}
+
+var _ ModelLister = Forwarder{}
+
+// ListModels calls the method of the wrapped [ModelLister].
+func (f Forwarder) ListModels(ctx context.Context) ([]Model, error) {
+	if b, ok := f.Backend.(ModelLister); ok {
+		return b.ListModels(ctx)
+	}
+	return nil, unsupported("list models")
 }

@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,10 +20,7 @@ func TestModels_KeySeesOnlyItsModels(t *testing.T) {
 			return []llmhttp.Model{{ID: "a"}, {ID: "hf.co/u/Q:Q4"}, {ID: "secret/model"},
 				{ID: "b", OwnedBy: "x", Created: 5, Extra: llmhttp.Extra{"shutdown_date": json.RawMessage("null")}}}, nil
 		},
-		chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-			called = true
-			return llmhttp.Reply("x")
-		},
+		call: func(context.Context) error { called = true; return nil },
 	}
 	key := testKey()
 	key.Models = []string{"hf.co/*", "b"}
@@ -32,18 +30,20 @@ func TestModels_KeySeesOnlyItsModels(t *testing.T) {
 	assert.Equal(t, 200, s.get(modelsPath+"/hf.co/u/Q:Q4").StatusCode)
 	for _, id := range []string{"secret/model", "a", "missing"} {
 		want := errorBody("The model `"+id+"` does not exist or you do not have access to it.", "invalid_request_error", "", "model_not_found")
-		for _, r := range []reply{
-			s.get(modelsPath + "/" + id),
-			s.chat(`{"model":"` + id + `","messages":[{"role":"user","content":"x"}]}`),
-			s.do("POST", imagesPath, `{"model":"`+id+`","prompt":"x"}`),
-			s.do("POST", embeddingsPath, `{"model":"`+id+`","input":"x"}`),
-		} {
+		replies := []reply{s.get(modelsPath + "/" + id)}
+		for _, op := range testOperations {
+			replies = append(replies, s.do("POST", op.path, demoModel.ReplaceAllString(op.body, `"`+id+`"`)))
+		}
+		for _, r := range replies {
 			r.checkError(t, 404)
 			assert.Equal(t, want, r.body)
 		}
 	}
 	assert.False(t, called)
 }
+
+// demoModel matches the name of a model in the body of one of testOperations.
+var demoModel = regexp.MustCompile(`"demo-[^"]*"`)
 
 func TestModels_EmptyListIsNotNull(t *testing.T) {
 	noModels := testKey()

@@ -174,17 +174,10 @@ func (all observations) ended(s *RequestSummary) {
 }
 
 // An Operation is what a request asks a model to do: an operation that calls a model, as this
-// package names them in its comments, is one of these. Unlike a [Scope], it is the name for
+// package names them in its comments, is one of those that [Operations] returns. Requests that
+// call no model, such as for the list of models, have none. Unlike a [Scope], it is the name for
 // Observers, and has nothing to do with the scopes of keys.
 type Operation string
-
-// The operations. Requests that call no model, such as for the list of models,
-// have none.
-const (
-	OperationChat       Operation = "chat"
-	OperationImages     Operation = "images"
-	OperationEmbeddings Operation = "embeddings"
-)
 
 // A RequestInfo describes a request that is passed to the Backend. It contains no
 // secrets and no messages. All its texts but ID, Account, KeyID and Protocol are

@@ -66,6 +66,12 @@ func Operations() []Operation {
 	return names
 }
 
+// SupportedBy reports whether b has the method that op needs. Every Backend supports
+// [OperationChat]. A [Forwarder] supports all operations, whatever it forwards to.
+func (op Operation) SupportedBy(b Backend) bool {
+	return slices.ContainsFunc(operations(), func(o *operation) bool { return o.name == op && op != "" && o.isSupported(b) })
+}
+
 // A oneShot is an operation that calls a model, which replies at once. Req and Resp are
 // structs. The functions that get asked get a copy of the request as it was before the call,
 // because the Backend may change the request.

@@ -23,11 +23,11 @@ import (
 
 // requestFiles are the files that know the request: its methods, the operations and the bindings
 // that it calls, and what a host asks a context for. All other files are parts, or are used by
-// parts: see docs/architecture.md. Package exchange is a part too.
+// parts: see docs/architecture.md. Package exchange is a part too. A file that declares the
+// descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
 	"request.go", "chatcall.go", "auth.go", "origin.go",
-	"images.go", "embeddings.go", "models.go", "counttokens.go", "usage.go", // descriptors of operations
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }
@@ -159,6 +159,24 @@ func openCompiled(path string) (io.ReadCloser, error) {
 	return os.Open(files[path])
 }
 
+// knowsRequest reports whether a file knows the request.
+func (p *rootPackage) knowsRequest(name string) bool {
+	return slices.Contains(requestFiles, name) || slices.ContainsFunc(p.files[name].Decls, p.isDescriptor)
+}
+
+// isDescriptor reports whether d declares an operation or a oneShot.
+func (p *rootPackage) isDescriptor(d ast.Decl) bool {
+	decl, ok := d.(*ast.GenDecl)
+	return ok && decl.Tok == token.VAR && slices.ContainsFunc(decl.Specs, func(spec ast.Spec) bool {
+		typ := p.info.Defs[spec.(*ast.ValueSpec).Names[0]].Type()
+		if pointer, ok := typ.(*types.Pointer); ok {
+			typ = pointer.Elem()
+		}
+		named, ok := typ.(*types.Named)
+		return ok && slices.Contains([]string{"operation", "oneShot"}, named.Obj().Name())
+	})
+}
+
 // violations returns the places where a part gets to know the request.
 func (p *rootPackage) violations() []string {
 	var found []string
@@ -168,7 +186,7 @@ func (p *rootPackage) violations() []string {
 	p.findAsking()
 	for name, file := range p.files {
 		check := p.checkPart
-		if slices.Contains(requestFiles, name) {
+		if p.knowsRequest(name) {
 			check = p.checkUser
 		}
 		for _, d := range file.Decls {
@@ -192,8 +210,11 @@ type reporter func(n ast.Node, format string, args ...any)
 // mention it, or one of them.
 func (p *rootPackage) findAsking() {
 	mentions := make(map[types.Object]ast.Node) // the declarations of the functions and variables
-	for _, name := range requestFiles {
-		for _, d := range p.files[name].Decls {
+	for name, file := range p.files {
+		if !p.knowsRequest(name) {
+			continue
+		}
+		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
 				mentions[p.info.Defs[d.Name]] = d
@@ -427,7 +448,7 @@ func (p *rootPackage) isOfPart(object types.Object) bool {
 	case object == nil:
 		return true
 	case object.Pkg() == p.types:
-		return !slices.Contains(requestFiles, p.fset.Position(object.Pos()).Filename)
+		return !p.knowsRequest(p.fset.Position(object.Pos()).Filename)
 	}
 	return object.Pkg() != nil && object.Pkg().Path() == exchangePackage
 }

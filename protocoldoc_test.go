@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,7 +16,8 @@ import (
 )
 
 // The section "Protocols" of the package documentation lists the exported names of
-// protocol.go, binding.go and sse.go, and the comment of each of the names refers to it.
+// protocol.go, binding.go and sse.go, and the comment of each of the names refers to it. So does
+// that of each function whose name begins with Bind.
 func TestDoc_ProtocolsAreListed(t *testing.T) {
 	_, section, ok := strings.Cut(fileDoc(t, "doc.go"), "# Protocols\n")
 	require.True(t, ok)
@@ -29,14 +32,18 @@ func TestDoc_ProtocolsAreListed(t *testing.T) {
 			comments[name] = comment
 		}
 	}
-	for _, file := range []string{"completions.go", "join.go", "members.go"} {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
 		for name, comment := range exportedNames(t, file) {
-			if slices.Contains(listed, name) {
+			isBind := strings.HasPrefix(name, "Bind") && name != "Binding" && !strings.HasSuffix(file, "_test.go")
+			if isBind || slices.Contains(listed, name) {
 				comments[name] = comment
 			}
 		}
 	}
-	for _, name := range listed {
+	require.Contains(t, comments, "BindEmbeddings")
+	for _, name := range append(slices.Collect(maps.Keys(comments)), listed...) {
 		assert.Contains(t, strings.Join(strings.Fields(comments[name]), " "), `See "Protocols" in the package documentation.`, name)
 	}
 }

@@ -284,13 +284,15 @@ func TestUsageRecord_LabelsOutOfBounds(t *testing.T) {
 	assert.Empty(t, s.record().Labels)
 }
 
-// The tests that go through modelBodies are for all operations that call a model.
+// The tests that go through testOperations are for all operations that call a model.
 func TestOperations_HaveARequest(t *testing.T) {
 	var served []llmhttp.Operation
-	for path, body := range modelBodies {
+	for _, op := range testOperations {
 		s := startServer(t, config{})
-		require.Equal(t, 200, s.do("POST", path, body).StatusCode)
-		served = append(served, s.record().Operation)
+		require.Equal(t, 200, s.do("POST", op.path, op.body).StatusCode)
+		assert.Equal(t, op.name, s.record().Operation)
+		assert.Equal(t, op.scope, s.summary().Scope)
+		served = append(served, op.name)
 	}
 	assert.ElementsMatch(t, llmhttp.Operations(), served)
 }

@@ -196,11 +196,10 @@ func TestRequest_EndlessBody(t *testing.T) {
 // #36123, #37140 and #30630, Backends kept running and nothing was recorded.
 func TestRequest_ClientLeaves(t *testing.T) {
 	const text = "It was a dark and stormy night"
-	tests := []struct{ name, path, body string }{
-		{"whole", chatPath, chatBody},
-		{"stream", chatPath, streamBody},
-		{"embeddings", embeddingsPath, embeddingBody},
-		{"images", imagesPath, imageBody},
+	type testCase struct{ name, path, body string }
+	tests := []testCase{{"stream", chatPath, streamBody}}
+	for _, op := range testOperations {
+		tests = append(tests, testCase{string(op.name), op.path, op.body})
 	}
 	for _, http2 := range []bool{false, true} {
 		for encoding, options := range map[string][]requestOption{"length": nil, "chunked": {chunked}} {
@@ -221,12 +220,7 @@ func TestRequest_ClientLeaves(t *testing.T) {
 								_ = yield(llmhttp.TextChunk(text), nil) && yield(nil, wait(ctx))
 							}
 						},
-						embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-							return nil, wait(ctx)
-						},
-						images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-							return nil, wait(ctx)
-						},
+						call: wait,
 					}})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,34 +100,15 @@ func (l *infoLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 
 // The stores that settle a request see what it is. The Limiter that admits it does not.
 func TestRequestInfoFrom_Stores(t *testing.T) {
-	for path, test := range map[string]struct {
-		body string
-		want llmhttp.Operation // empty if there is no RequestInfo
-	}{
-		chatPath:       {chatBody, llmhttp.OperationChat},
-		imagesPath:     {`{"model":"m","prompt":"p"}`, llmhttp.OperationImages},
-		embeddingsPath: {`{"model":"m","input":"p"}`, llmhttp.OperationEmbeddings},
-		modelsPath:     {"", ""},
-	} {
-		t.Run(path, func(t *testing.T) {
+	for _, test := range append(slices.Clone(testOperations), testOperation{path: modelsPath}) { // which has no RequestInfo
+		t.Run(test.path, func(t *testing.T) {
 			var inBackend, recorded *llmhttp.RequestInfo
 			see := func(ctx context.Context) { inBackend = llmhttp.RequestInfoFrom(ctx) }
 			b := &stubBackend{
-				chat: func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-					see(ctx)
-					return llmhttp.Reply("x")
-				},
+				call: func(ctx context.Context) error { see(ctx); return nil },
 				models: func(ctx context.Context) ([]llmhttp.Model, error) {
 					see(ctx)
 					return nil, nil
-				},
-				images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					see(ctx)
-					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
-				},
-				embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					see(ctx)
-					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 				},
 			}
 			limiter := &infoLimiter{Limiter: llmhttp.NewLimiter()}
@@ -137,7 +119,7 @@ func TestRequestInfoFrom_Stores(t *testing.T) {
 			if test.body == "" {
 				method = "GET"
 			}
-			r := httptest.NewRequest(method, path, strings.NewReader(test.body))
+			r := httptest.NewRequest(method, test.path, strings.NewReader(test.body))
 			r.Header.Set("Authorization", "Bearer "+testSecret)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
@@ -145,12 +127,12 @@ func TestRequestInfoFrom_Stores(t *testing.T) {
 			for _, info := range limiter.taken {
 				assert.Nil(t, info)
 			}
-			if test.want == "" {
+			if test.name == "" {
 				assert.Nil(t, inBackend)
 				return
 			}
 			if assert.NotNil(t, inBackend) {
-				assert.Equal(t, test.want, inBackend.Operation)
+				assert.Equal(t, test.name, inBackend.Operation)
 			}
 			assert.Same(t, inBackend, recorded)
 			for _, info := range limiter.adjusted {

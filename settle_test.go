@@ -336,18 +336,7 @@ func TestSettle_ClientLeavesBeforeTheBackend(t *testing.T) {
 			}}
 			called := false
 			s := startServer(t, config{keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: l}, backend: &stubBackend{
-				chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-					called = true
-					return llmhttp.Reply("x")
-				},
-				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					called = true
-					return nil, errCause
-				},
-				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					called = true
-					return nil, errCause
-				},
+				call: func(context.Context) error { called = true; return errCause },
 			}})
 			_, err := s.open(ctx, "POST", path, body)
 			require.Error(t, err)
@@ -364,30 +353,23 @@ func TestSettle_ClientLeavesBeforeTheBackend(t *testing.T) {
 
 // Usage that a Backend reports after the client has left is recorded.
 func TestSettle_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
-	for path, images := range map[string]int{imagesPath: 3, embeddingsPath: 0} {
-		t.Run(path, func(t *testing.T) {
+	for _, op := range testOperations {
+		t.Run(string(op.name), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			want := llmhttp.Usage{PromptTokens: 50, CompletionTokens: 4000, TotalTokens: 4050}
-			s := startServer(t, config{backend: &stubBackend{
-				images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					cancel()
-					<-ctx.Done()
-					return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 3), Usage: &want}, nil
-				},
-				embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					cancel()
-					<-ctx.Done()
-					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Usage: &want}, nil
-				},
-			}})
-			_, err := s.open(ctx, "POST", path, `{"model":"m","prompt":"a","n":3,"input":"a"}`)
+			s := startServer(t, config{backend: &stubBackend{usage: &want, call: func(ctx context.Context) error {
+				cancel()
+				<-ctx.Done()
+				return nil
+			}}})
+			_, err := s.open(ctx, "POST", op.path, op.body)
 			require.Error(t, err)
 			record := s.record()
 			wantUnits := want.Units()
 			wantUnits.Images = record.Units.Images
 			assert.Equal(t, wantUnits, record.Units)
 			assert.False(t, record.Estimated)
-			assert.EqualValues(t, images, record.Units.Images)
+			assert.Equal(t, op.name == llmhttp.OperationImages, record.Units.Images == 1)
 		})
 	}
 }

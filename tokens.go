@@ -154,27 +154,6 @@ func (c *tokenEstimator) members(kind textKind, e Extra) int {
 	return c.output(&out)
 }
 
-// input counts the tokens of an embedding request.
-func (c *tokenEstimator) input(r *EmbeddingRequest) int {
-	n := c.label(r.Model) + c.label(r.EncodingFormat) + c.extra(r.Extra)
-	for _, text := range r.Input.Texts {
-		n += c.text(text)
-	}
-	for _, tokens := range r.Input.Tokens {
-		n += len(tokens)
-	}
-	return n
-}
-
-// image counts the tokens of the prompt of an image request.
-func (c *tokenEstimator) image(r *ImageRequest) int {
-	n := c.text(r.Prompt) + c.extra(r.Extra)
-	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
-		n += c.label(s)
-	}
-	return n
-}
-
 // output counts the tokens of a reply.
 func (c *tokenEstimator) output(out *outputCounter) int {
 	if c.count != nil {

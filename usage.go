@@ -15,6 +15,9 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
+// ScopeUsage is the [Scope] of what the account used, and of the quota of the key.
+const ScopeUsage Scope = "usage"
+
 // Usage is the number of tokens that a request used. A [Handler] takes negative numbers for
 // zero, and lowers details that are more than what they are a part of. It is decoded
 // leniently: see [ChatChunk].

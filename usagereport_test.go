@@ -306,12 +306,7 @@ func TestSettle_UsageIsReconciled(t *testing.T) {
 					chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
 						return streamOf(chunkWithUsage("a reply that has six words", reported))
 					},
-					images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-						return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}, Usage: &reported}, nil
-					},
-					embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-						return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Usage: &reported}, nil
-					},
+					usage: &reported,
 				}})
 			r := s.do("POST", tt.path, tt.body)
 			require.Equal(t, 200, r.StatusCode, "%s", r.body)
@@ -330,17 +325,10 @@ func TestSettle_UsageIsReconciled(t *testing.T) {
 
 // A usage with only total_tokens counts toward a quota.
 func TestSettle_TotalTokensCountTowardAQuota(t *testing.T) {
-	for path, body := range map[string]string{chatPath: chatBody, embeddingsPath: embeddingBody} {
+	for path, body := range modelBodies {
 		t.Run(path, func(t *testing.T) {
 			keys := limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 10_000}})
-			s := startServer(t, config{keys: keys, opts: llmhttp.Options{Usage: memory.NewUsageStore()}, backend: &stubBackend{
-				chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-					return streamOf(chunkWithUsage("Hello", llmhttp.Usage{TotalTokens: 10_000}))
-				},
-				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Usage: &llmhttp.Usage{TotalTokens: 10_000}}, nil
-				},
-			}})
+			s := startServer(t, config{keys: keys, opts: llmhttp.Options{Usage: memory.NewUsageStore()}, backend: &stubBackend{usage: &llmhttp.Usage{TotalTokens: 10_000}}})
 			require.Equal(t, 200, s.do("POST", path, body).StatusCode)
 			assert.Equal(t, 429, s.do("POST", path, body).StatusCode)
 		})

@@ -14,12 +14,6 @@ import (
 // these members; Anthropic's metadata.user_id is user. See Options.User.
 func (r *ChatRequest) EndUser() string { return namedUser(r.Extra) }
 
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *ImageRequest) EndUser() string { return namedUser(r.Extra) }
-
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *EmbeddingRequest) EndUser() string { return namedUser(r.Extra) }
-
 // namedUser returns the end user whom members of a request name.
 func namedUser(members Extra) string {
 	for _, name := range [...]string{"safety_identifier", "user"} {

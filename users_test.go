@@ -31,7 +31,8 @@ func asUser(user string) string { return chatWith(`"max_tokens":5,"user":"` + us
 func TestUsers_AreNamed(t *testing.T) {
 	const chat, tail = `{"model":"m","messages":[{"role":"user","content":"Hi"}]`, `,"max_tokens":5}`
 	long, control := strings.Repeat("é", 65), "a\tb"
-	for name, tt := range map[string]struct{ path, body, want string }{
+	type testCase struct{ path, body, want string }
+	tests := map[string]testCase{
 		"user":                      {chatPath, chat + `,"user":"ann"}`, "ann"},
 		"safety_identifier":         {chatPath, chat + `,"safety_identifier":"ann"}`, "ann"},
 		"both":                      {chatPath, chat + `,"user":"cache","safety_identifier":"ann"}`, "ann"},
@@ -43,13 +44,15 @@ func TestUsers_AreNamed(t *testing.T) {
 		"130 bytes":                 {chatPath, chat + `,"user":"` + long + `"}`, "sha256:" + llmhttp.HashSecret(long)},
 		"the API key":               {chatPath, chat + `,"user":"` + testSecret + `"}`, "[redacted]"},
 		"a control character":       {chatPath, chat + `,"user":"a\tb"}`, "sha256:" + llmhttp.HashSecret(control)},
-		"images":                    {imagesPath, `{"model":"m","prompt":"x","user":"ann"}`, "ann"},
-		"embeddings":                {embeddingsPath, `{"model":"m","input":"x","user":"ann"}`, "ann"},
 		"Messages":                  {"/v1/messages", chat + `,"metadata":{"user_id":"ann"}` + tail, "ann"},
 		"Messages, none":            {"/v1/messages", chat + tail, ""},
 		"Responses":                 {"/v1/responses", `{"model":"m","input":"Hi","user":"ann"}`, "ann"},
 		"Responses, by the new one": {"/v1/responses", `{"model":"m","input":"Hi","user":"cache","safety_identifier":"ann"}`, "ann"},
-	} {
+	}
+	for _, op := range testOperations {
+		tests[string(op.name)] = testCase{op.path, op.with(`"user":"ann"`), "ann"}
+	}
+	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{opts: llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)}}})
 			r := s.do("POST", tt.path, tt.body)

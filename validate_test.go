@@ -146,7 +146,7 @@ func TestValidate(t *testing.T) {
 	}
 	require.NoError(t, plain().Validate())
 	var full llmhttp.ChatRequest
-	require.NoError(t, json.Unmarshal([]byte(maximalRequests[chatPath]), &full))
+	require.NoError(t, json.Unmarshal([]byte(maximalChat), &full))
 	require.NoError(t, full.Validate())
 	for name, test := range map[string]struct {
 		change      func(r *llmhttp.ChatRequest)

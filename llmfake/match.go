@@ -143,16 +143,17 @@ func HasHeader(name, value string) Matcher {
 	}
 }
 
-// Embeddings returns a Matcher for requests for embeddings. Without it or [Images], a [Rule] is
-// for chats only.
-func Embeddings() Matcher { return operationMatcher("Embeddings()", llmhttp.OperationEmbeddings) }
+// Embeddings returns a Matcher for requests for embeddings. Without it or the Matcher of another
+// operation, such as [Images], a [Rule] is for chats only.
+func Embeddings() Matcher { return operationMatcher(llmhttp.OperationEmbeddings) }
 
 // Images returns a Matcher for requests for images: see [Embeddings].
-func Images() Matcher { return operationMatcher("Images()", llmhttp.OperationImages) }
+func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 
-func operationMatcher(text string, op llmhttp.Operation) Matcher {
+// operationMatcher returns the Matcher of an operation other than chat, whose function has its name.
+func operationMatcher(op llmhttp.Operation) Matcher {
 	return Matcher{
-		text:      text,
+		text:      strings.ToUpper(string(op[:1])) + string(op[1:]) + "()",
 		match:     func(r *Request) bool { return r.Operation == op },
 		got:       func(r *Request) string { return "operation " + string(r.Operation) },
 		operation: op,

@@ -112,7 +112,7 @@ func TestScript_Errors(t *testing.T) {
 		`{"rules": [{"when": {"model": "a"}}]}`:                                 "rules[0]: a rule needs replies or always",
 		`{"rules": [{"always": {"text": "a"}}, {"always": {"txt": "a"}}]}`:      `rules[1].always: there is no step "txt"`,
 		`{"rules": [{"when": {"user_matches": "("}, "always": {"cut": true}}]}`: "rules[0].when.user_matches: error parsing regexp",
-		`{"rules": [{"when": {"operation": "x"}, "always": {"cut": true}}]}`:    `rules[0].when.operation: "x" is none of chat, embeddings and images`,
+		`{"rules": [{"when": {"operation": "x"}, "always": {"cut": true}}]}`:    `rules[0].when.operation: "x" is not one of ["chat"`,
 		`{"rules": [{"when": {"protocol": "x"}, "always": {"cut": true}}]}`:     `rules[0].when.protocol: "x" is none of chat, messages and responses`,
 		`{"rules": [{"when": {"turn": 0}, "always": {"cut": true}}]}`:           "rules[0].when.turn: the first turn is 1, and not 0",
 		`{"rules": [{"when": {"usr": "x"}, "always": {"cut": true}}]}`:          `rules[0].when: there is no member "usr"`,

@@ -27,11 +27,6 @@ func (r *scriptRule) UnmarshalJSON(b []byte) error {
 	return at("when", r.When.check())
 }
 
-// scriptOperations has the operations of requests by their names in a script.
-var scriptOperations = map[string]llmhttp.Operation{
-	"chat": llmhttp.OperationChat, "embeddings": llmhttp.OperationEmbeddings, "images": llmhttp.OperationImages,
-}
-
 type scriptWhen struct {
 	Model       *string `json:"model"`
 	Protocol    *string `json:"protocol"`
@@ -42,16 +37,16 @@ type scriptWhen struct {
 		Tool string `json:"tool"`
 		Text string `json:"text"`
 	} `json:"tool_result"`
-	OffersTool *string           `json:"offers_tool"`
-	Turn       *int              `json:"turn"`
-	Stream     *bool             `json:"stream"`
-	Headers    map[string]string `json:"headers"`
-	Operation  *string           `json:"operation"`
+	OffersTool *string            `json:"offers_tool"`
+	Turn       *int               `json:"turn"`
+	Stream     *bool              `json:"stream"`
+	Headers    map[string]string  `json:"headers"`
+	Operation  *llmhttp.Operation `json:"operation"`
 }
 
 func (w *scriptWhen) check() error {
-	if w.Operation != nil && scriptOperations[*w.Operation] == "" {
-		return at("operation", fmt.Errorf("%q is none of chat, embeddings and images", *w.Operation))
+	if w.Operation != nil && !slices.Contains(llmhttp.Operations(), *w.Operation) {
+		return at("operation", fmt.Errorf("%q is not one of %q", *w.Operation, llmhttp.Operations()))
 	}
 	if w.Protocol != nil && *w.Protocol != ChatCompletions && *w.Protocol != Messages && *w.Protocol != Responses {
 		return at("protocol", fmt.Errorf("%q is none of chat, messages and responses", *w.Protocol))
@@ -92,13 +87,8 @@ func (w *scriptWhen) matchers() []Matcher {
 	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
 		list = append(list, HasHeader(name, w.Headers[name]))
 	}
-	if w.Operation != nil {
-		switch scriptOperations[*w.Operation] {
-		case llmhttp.OperationEmbeddings:
-			list = append(list, Embeddings())
-		case llmhttp.OperationImages:
-			list = append(list, Images())
-		}
+	if w.Operation != nil && *w.Operation != llmhttp.OperationChat {
+		list = append(list, operationMatcher(*w.Operation))
 	}
 	return list
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,12 @@ type BackendOptions struct {
 	Grace time.Duration
 }
 
+// models returns the models that are set.
+func (o *BackendOptions) models() []string {
+	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel}
+	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
+}
+
 // TestBackend tests a [llmhttp.Backend], and its optional methods for the
 // models in opts. It makes about a hundred short chats, and generates about a
 // dozen images of the smallest size.
@@ -51,7 +58,7 @@ func TestBackend(t *testing.T, b llmhttp.Backend, opts BackendOptions) {
 	if b == nil {
 		t.Fatal("the Backend is nil")
 	}
-	if opts.ChatModel == "" && opts.ImageModel == "" && opts.EmbeddingModel == "" {
+	if len(opts.models()) == 0 {
 		t.Fatal("BackendOptions have no model, want at least one")
 	}
 	runChecks(t, backendChecks, func(testing.TB) backendTest { return newBackendTest(b, opts) })

@@ -34,8 +34,8 @@ func checkModels(t testing.TB, b backendTest) {
 	if !slices.Equal(lists[0], lists[1]) {
 		t.Errorf("ListModels returned %q and then %q, want the same order", lists[0], lists[1])
 	}
-	for _, id := range []string{b.opts.ChatModel, b.opts.ImageModel, b.opts.EmbeddingModel} {
-		if id != "" && !b.opts.AnyModel && !slices.Contains(lists[0], id) {
+	for _, id := range b.opts.models() {
+		if !b.opts.AnyModel && !slices.Contains(lists[0], id) {
 			t.Errorf("ListModels returned %q, want it to include %q of BackendOptions", lists[0], id)
 		}
 	}

@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
+
+var images = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
+	name:  llmhttp.OperationImages,
+	model: func(r *llmhttp.ImageRequest) *string { return &r.Model },
+	call:  llmhttp.Forwarder.GenerateImages,
+}
 
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return tryTargets(ctx, r, Request{llmhttp.OperationImages, req.Model, req}, func(ctx context.Context, t *try) (*llmhttp.ImageResponse, error) {
-		copied := deepcopy.Of(req)
-		copied.Model = t.target.backendModel(req.Model)
-		return llmhttp.Forwarder{Backend: t.target.backend}.GenerateImages(ctx, copied)
-	})
+	return images.serve(ctx, r, req)
 }
 
 // ImageSizes implements [llmhttp.ImageSizer]. It returns the sizes that are

@@ -198,7 +198,7 @@ func (t *table) routeFor(model string, op llmhttp.Operation) (*route, error) {
 func (t *table) supports(op llmhttp.Operation) bool {
 	for _, rt := range t.routes {
 		for _, target := range rt.targets {
-			if target.supports(op) {
+			if op.SupportedBy(target.backend) {
 				return true
 			}
 		}

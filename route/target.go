@@ -22,19 +22,6 @@ type target struct {
 	list       *modelList                          // nil if the Backend does not list models
 }
 
-// supports reports whether the Backend implements the interface that op
-// needs.
-func (t *target) supports(op llmhttp.Operation) bool {
-	ok := true // every Backend serves chats
-	switch op {
-	case llmhttp.OperationImages:
-		_, ok = t.backend.(llmhttp.ImageGenerator)
-	case llmhttp.OperationEmbeddings:
-		_, ok = t.backend.(llmhttp.Embedder)
-	}
-	return ok
-}
-
 // allows reports whether the host lets the target serve a request.
 func (t *target) allows(ctx context.Context, req Request) bool {
 	return t.allow == nil || t.allow(ctx, req)
@@ -43,7 +30,7 @@ func (t *target) allows(ctx context.Context, req Request) bool {
 // serves reports whether a request may be sent to the target. If a target of the route lists
 // the model, which listed tells, that depends on the list of this one too.
 func (t *target) serves(op llmhttp.Operation, model string, listed bool) bool {
-	if !t.supports(op) {
+	if op != "" && !op.SupportedBy(t.backend) {
 		return false
 	}
 	if !listed || !t.takesNames() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -143,7 +144,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`"account": "acme"`, `"secret_env": "SAME_KEY"`, `: keys[1]: must have either secret_env or secret_hash`},
 		{`"secret_hash": "`, `"secret_hash": "0`, `: keys[1].secret_hash: must be a SHA-256 hash of 64 hexadecimal digits`},
 		{`"secret_env": "GATEWAY_KEY"`, `"secret_hash": "` + strings.ToUpper(llmhttp.HashSecret("sk-trial")) + `"`, `: keys[1]: key "demo" has the same secret`},
-		{`["chat", "models"]`, `["chat", "model"]`, `: keys[1].scopes[1]: "model" is not one of ["chat" "images" "embeddings" "models" "usage"]`},
+		{`["chat", "models"]`, `["chat", "model"]`, `: keys[1].scopes[1]: "model" is not one of ` + fmt.Sprintf("%q", llmhttp.Scopes())},
 		{`{"n": 60}`, `{"per": "1h"}`, `: keys[1].limits.requests.n: must be positive`},
 		{`"burst": 40000`, `"burst": -1`, `: keys[1].limits.tokens.burst: must not be negative`},
 		{`"concurrent": 4`, `"max_completion_tokens": -4`, `: keys[1].limits.max_completion_tokens: must not be negative`},
