@@ -2,6 +2,7 @@ package console
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -31,9 +32,9 @@ const maxSeries = 7
 
 // A chartView is the data of the template "chart".
 type chartView struct {
-	Title  string // what the chart shows, for people who do not see it
-	Legend []legendEntry
-	Ticks  []axisTick // from the top to the bottom
+	Title  string        // what the chart shows, for people who do not see it
+	Legend []legendEntry // of the series that are not zero everywhere
+	Ticks  []axisTick    // from the top to the bottom
 	Bars   []bar
 }
 
@@ -65,8 +66,10 @@ type barPart struct {
 func (c *chart) view(title string) *chartView {
 	step, steps := c.axis()
 	v := &chartView{Title: title}
-	for i := range c.Series {
-		v.Legend = append(v.Legend, c.legendEntry(i))
+	for i, s := range c.Series {
+		if slices.ContainsFunc(s.Values, func(n int64) bool { return n != 0 }) {
+			v.Legend = append(v.Legend, c.legendEntry(i))
+		}
 	}
 	for i := steps; i >= 0; i-- {
 		v.Ticks = append(v.Ticks, axisTick{c.Tick(i * step), percentOf(steps-i, steps)})
@@ -87,8 +90,11 @@ func (c *chart) legendEntry(i int) legendEntry {
 	if c.Series[i].Errors {
 		return legendEntry{c.Series[i].Name, "series-errors"}
 	}
-	return legendEntry{c.Series[i].Name, "series-" + strconv.Itoa(i%maxSeries+1)}
+	return legendEntry{c.Series[i].Name, seriesClass(i)}
 }
+
+// seriesClass returns the class of series number i in console.css.
+func seriesClass(i int) string { return "series-" + strconv.Itoa(i%maxSeries+1) }
 
 // bar returns bar number i of a chart whose axis ends at top.
 func (c *chart) bar(i int, top int64) bar {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
@@ -70,6 +71,17 @@ func TestChart_Labels(t *testing.T) {
 	}
 }
 
+func TestFormatMoney(t *testing.T) {
+	for text, want := range map[string]string{
+		"0": "$0.00", "0.000000001": "$0.000000001", "-0.00005": "-$0.00005", "0.0001": "$0.0001", "0.12345": "$0.1235",
+		"-0.5": "-$0.5000", "1": "$1.00", "-1234.567": "-$1234.57", "0.99999": "$1.0000",
+	} {
+		var m llmhttp.Money
+		require.NoError(t, m.UnmarshalText([]byte(text)))
+		assert.Equal(t, want, formatMoney(m), text)
+	}
+}
+
 // Models with the least usage share a series, and long periods have a bar for each week.
 func TestUsageChart(t *testing.T) {
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -80,7 +92,13 @@ func TestUsageChart(t *testing.T) {
 		}})
 	}
 	f := &usageFilter{From: from, To: from.AddDate(0, 0, maxDayBars-1), Measure: "tokens"}
-	c := new(usageReports).chart(f, sums)
+	f.By = "day"
+	draw := func() *chart {
+		c, err := new(usageReports).chart(t.Context(), f, &usageTable{days: sums})
+		require.NoError(t, err)
+		return c
+	}
+	c := draw()
 	assert.Len(t, c.Labels, maxDayBars)
 	assert.Equal(t, barLabel{"Jan 2", "Fri, Jan 2, 2026"}, c.Labels[1])
 	assert.Len(t, c.Series, maxSeries)
@@ -89,7 +107,7 @@ func TestUsageChart(t *testing.T) {
 	assert.Equal(t, []int64{0, 94, 93, 92, 0}, c.Series[maxSeries-1].Values[5:10])
 
 	f.To, f.Measure = f.To.AddDate(0, 0, 1), "cost"
-	c = new(usageReports).chart(f, sums)
+	c = draw()
 	assert.Len(t, c.Labels, 15)
 	assert.Equal(t, barLabel{"Jan 8", "Jan 8, 2026 – Jan 14, 2026"}, c.Labels[1])
 	assert.Equal(t, "Apr 9, 2026 – Apr 11, 2026", c.Labels[14].Name)

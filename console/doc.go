@@ -22,9 +22,9 @@
 // The overview shows the requests in flight, and the errors, latencies and times
 // to the first token of the last hour, which a [Monitor] collects, and the targets
 // of a [route.Router]. Further pages list, create, change, rotate, suspend and
-// revoke keys, show usage by day, model, key and account as a chart, a table and a
-// CSV file, and send requests to the API from a playground. Everything but the
-// playground works without JavaScript.
+// revoke keys, show usage and its cost by day, model, key, account, end user, label and
+// part of the cost as a chart, a table and a CSV file, and send requests to the API from
+// a playground. Everything but the playground works without JavaScript.
 //
 // Options that are nil leave out what needs them. The console shows usage only if
 // the store is a [manage.UsageReporter], as those of memory and sqlstore are.

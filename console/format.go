@@ -2,9 +2,11 @@ package console
 
 import (
 	"fmt"
-	"math"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp"
 )
 
 const day = 24 * time.Hour
@@ -69,11 +71,20 @@ func formatCount(n int64) string {
 	return sign + digits
 }
 
-func formatMoney(dollars float64) string {
-	if dollars != 0 && math.Abs(dollars) < 1 {
-		return "$" + strconv.FormatFloat(dollars, 'f', 4, 64)
+// formatMoney rounds amounts to two decimal places, and small ones to four. It returns those that
+// are smaller still as they are.
+func formatMoney(m llmhttp.Money) string {
+	dollars, sign := m.Float64(), ""
+	if m < 0 {
+		dollars, sign = -dollars, "-"
 	}
-	return "$" + strconv.FormatFloat(dollars, 'f', 2, 64)
+	switch {
+	case m != 0 && dollars < 0.0001:
+		return sign + "$" + strings.TrimPrefix(m.String(), "-")
+	case m != 0 && dollars < 1:
+		return sign + "$" + strconv.FormatFloat(dollars, 'f', 4, 64)
+	}
+	return sign + "$" + strconv.FormatFloat(dollars, 'f', 2, 64)
 }
 
 func formatDuration(d time.Duration) string {

@@ -19,7 +19,8 @@ type keyData struct {
 	Error string
 
 	Limits []limitUse
-	Totals *usageTotals // of the last Days days; nil if the store is no UsageReporter
+	Totals *usageTotals  // of the last Days days; nil if the store is no UsageReporter
+	Used   []usageColumn // of Totals
 	Days   int
 
 	Admin, MayManage, MayCall bool
@@ -72,7 +73,9 @@ func (k *keyPages) show(q *request, info *manage.KeyInfo, form *keyForm) error {
 	data := newKeyData(&q.user, info)
 	data.Form, data.Playground = form, k.playground
 	data.Limits = k.limits.read(q.r.Context(), info)
-	data.Totals, data.Days = totals, defaultDays
+	if totals != nil {
+		data.Totals, data.Used, data.Days = totals, totals.columns(false), defaultDays
+	}
 	return q.renderStatus(form.status(), "key.html", keyTitle(info), data)
 }
 

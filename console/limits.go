@@ -20,7 +20,7 @@ type limitUse struct {
 
 	Known     bool // whether the fields below are known
 	Used, Max float64
-	InDollars bool          // whether Used and Max are amounts of money
+	IsMoney   bool          // whether Used and Max are amounts of llmhttp.Money
 	FreeIn    time.Duration // until nothing is used, if there are no further requests; zero if not known
 	Since     time.Time     // when the period of the quota began; zero if there is none
 	Local     bool          // whether Used counts only requests of this process
@@ -106,14 +106,14 @@ func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *
 	for i := range sums {
 		totals.Add(sums[i])
 	}
-	used, maxTokens, maxCost := float64(totals.Tokens()), float64(max(quota.Tokens, 0)), max(quota.Cost, 0).Float64()
+	used, maxTokens, maxCost := float64(totals.Units.Tokens()), float64(max(quota.Tokens, 0)), float64(max(quota.Cost, 0))
 	use.Known, use.Since, use.Used, use.Max = true, since, used, maxTokens
 	if quota.Cost == 0 {
 		return nil
 	}
-	cost := totals.Cost.Total().Float64()
+	cost := float64(totals.Cost.Total())
 	if quota.Tokens == 0 || cost*maxTokens > used*maxCost { // the share of the cost is larger
-		use.InDollars, use.Used, use.Max = true, cost, maxCost
+		use.IsMoney, use.Used, use.Max = true, cost, maxCost
 	}
 	return nil
 }
@@ -135,8 +135,8 @@ func (l *limitReader) readConcurrent(ctx context.Context, info *manage.KeyInfo, 
 
 // Amounts returns how much is used and how much is permitted, such as "1 of 60".
 func (u limitUse) Amounts() string {
-	if u.InDollars {
-		return formatMoney(u.Used) + " of " + formatMoney(u.Max)
+	if u.IsMoney {
+		return formatMoney(llmhttp.Money(u.Used)) + " of " + formatMoney(llmhttp.Money(u.Max))
 	}
 	return formatCount(int64(u.Used)) + " of " + formatCount(int64(u.Max))
 }

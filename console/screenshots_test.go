@@ -56,7 +56,7 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 				if now.Add(-time.Duration(d)*24*time.Hour).Weekday()%6 == 0 {
 					tokens /= 4
 				}
-				h.mustRecord(t, record(fmt.Sprint(i, d, m), today().Add(-time.Duration(d)*24*time.Hour), info.Account, info.ID, model, tokens))
+				h.mustRecord(t, demoRecord(fmt.Sprint(i, d, m), today().Add(-time.Duration(d)*24*time.Hour), &info, model, tokens))
 			}
 		}
 		key = info
@@ -65,6 +65,23 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 	require.NoError(t, h.keys.RevokeKey(t.Context(), old.ID))
 	fillMonitor(h.monitor)
 	return h, key
+}
+
+// demoRecord returns a record of an end user and a team, whose cost has several parts.
+func demoRecord(id string, at time.Time, info *manage.KeyInfo, model string, tokens int) llmhttp.UsageRecord {
+	r := record(id, at, info.Account, info.ID, model, tokens)
+	r.User = []string{"ann", "bob", "carol"}[len(id)%3]
+	r.Labels = []llmhttp.Label{{Name: "team", Value: []string{"red", "blue"}[tokens%2]}}
+	price := func(tokens int64, cents llmhttp.Money) llmhttp.Money {
+		return (cents * llmhttp.MoneyUnit / 100).Scale(tokens, 1_000_000)
+	}
+	u := &r.Units
+	u.CacheWriteTokens = u.PromptTokens / 10
+	r.Cost = llmhttp.Cost{
+		Input: price(u.PromptTokens-u.CachedTokens-u.CacheWriteTokens, 300), CacheRead: price(u.CachedTokens, 30),
+		CacheWrite: price(u.CacheWriteTokens, 375), Output: price(u.CompletionTokens, 1500),
+	}
+	return r
 }
 
 // fillMonitor reports requests of the last hour to m.
@@ -98,7 +115,8 @@ func fillMonitor(m *console.Monitor) {
 func demoPages(key manage.KeyInfo) map[string]string {
 	return map[string]string{
 		"overview": "overview", "keys": "keys", "key": "key?id=" + key.ID, "new-key": "keys/new", "rotate": "key/rotate?id=" + key.ID,
-		"revoke": "key/revoke?id=" + key.ID, "usage": "usage", "usage-by-key": "usage?by=key", "playground": "playground?key=" + key.ID,
+		"revoke": "key/revoke?id=" + key.ID, "usage": "usage", "usage-by-key": "usage?by=key", "usage-cost": "usage?by=account&measure=parts",
+		"playground":        "playground?key=" + key.ID,
 		"playground-images": "playground?mode=images", "playground-embeddings": "playground?mode=embeddings", "audit": "audit",
 	}
 }
@@ -133,7 +151,7 @@ func TestScreenshots(t *testing.T) {
 			b.click("Send")
 			b.waitFor("#state", "Complete")
 		}
-		if name == "usage-by-key" {
+		if name == "usage-by-key" || name == "usage-cost" {
 			evaluate[bool](b, "(document.getElementById('table-title').scrollIntoView(), true)")
 		}
 		write(name)

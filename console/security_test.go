@@ -422,15 +422,17 @@ func newHostileHost(t testing.TB) (h *host, key manage.KeyInfo) {
 	key, _ = h.mustCreate(t, manage.KeyParams{
 		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Scope{llmhttp.Scope(hostile), "chat"},
 	})
-	require.NoError(t, h.usage.Record(t.Context(),
-		record("1", time.Now(), hostile, key.ID, hostile, 1000), record("2", time.Now(), hostile, hostile, "=1+1", 1000), record("3", time.Now(), "-a", "@b", "+c", 1)))
+	first := record("1", time.Now(), hostile, key.ID, hostile, 1000)
+	first.User, first.Labels = hostile, []llmhttp.Label{{Name: "team", Value: hostile}}
+	require.NoError(t, h.usage.Record(t.Context(), first,
+		record("2", time.Now(), hostile, hostile, "=1+1", 1000), record("3", time.Now(), "-a", "@b", "+c", 1)))
 	return h, key
 }
 
 func TestSecurity_HostileTexts(t *testing.T) {
 	h, key := newHostileHost(t)
 	v := h.newAdmin(t)
-	paths := append(pagesOf(key.ID), "usage?by=model", "usage?by=account", "usage?account="+url.QueryEscape(hostile), "keys?search="+url.QueryEscape(hostile),
+	paths := append(pagesOf(key.ID), "usage?by=model", "usage?by=account", "usage?by=user", "usage?by=label&label=team", "usage?measure=parts", "usage?measure="+url.QueryEscape(hostile), "usage?account="+url.QueryEscape(hostile), "keys?search="+url.QueryEscape(hostile),
 		"usage?key="+url.QueryEscape(hostile), "usage?by=label&user="+url.QueryEscape(hostile)+"&label="+url.QueryEscape(hostile)+"&model="+url.QueryEscape(hostile),
 		"key?id="+url.QueryEscape(hostile), "playground?key="+url.QueryEscape(hostile), "sign-in?next="+url.QueryEscape(hostile), url.PathEscape(hostile))
 	for _, path := range paths {
@@ -441,7 +443,9 @@ func TestSecurity_HostileTexts(t *testing.T) {
 		}
 	}
 	assert.Contains(t, v.get("keys").body, "&lt;script&gt;alert(1)")
-	assert.Contains(t, findPart(t, v.get("usage").body, `class="chart"`, "</section>"), "&lt;script&gt;alert(1)", "the name of a series")
+	for _, query := range []string{"by=model", "by=key", "by=account", "by=user", "by=label&label=team"} {
+		assert.Contains(t, findPart(t, v.get("usage?"+query).body, `class="chart"`, "</section>"), "&lt;script&gt;alert(1)", "the name of a series")
+	}
 
 	for _, by := range []string{"model", "key", "account"} {
 		r := v.get("usage/table.csv?by=" + by)

@@ -1,10 +1,12 @@
 package console
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -21,8 +23,8 @@ type usageData struct {
 	Measures []link
 	Periods  []link
 	Query    string // of the CSV file
-	Costs    bool   // whether there are costs to show
-	Units    []unitColumn
+	Columns  []usageColumn
+	Shares   [][]rowShare // of each row, if the page shows the parts of the cost
 	Admin    bool
 }
 
@@ -53,12 +55,43 @@ func (u *usagePages) serve(q *request) error {
 			return err
 		}
 	}
-	data := &usageData{
-		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Costs: table.Totals.HasCost(), Admin: q.user.Admin, Units: table.Totals.unitColumns(),
+	chart, err := u.reports.chart(q.r.Context(), &f, table)
+	if err != nil {
+		return err
 	}
-	data.Chart = u.reports.chart(&f, table.days).view(f.chartTitle())
+	data := &usageData{
+		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Admin: q.user.Admin,
+		Chart: chart.view(f.chartTitle()), Columns: table.Totals.columns(f.Measure == "cost" || f.Measure == measureParts),
+	}
+	if f.Measure == measureParts {
+		data.Shares = shares(table.Rows)
+	}
 	data.addLinks()
 	return q.render("usage.html", "Usage", data)
+}
+
+// A rowShare is a part of the cost of a row. X and Width are its place in percent of the
+// cost of the row with the highest one.
+type rowShare struct{ Class, X, Width string }
+
+// shares returns the parts of the cost of each row.
+func shares(rows []usageRow) [][]rowShare {
+	all := make([][]rowShare, len(rows))
+	highest := llmhttp.Money(1)
+	for i := range rows {
+		highest = max(highest, rows[i].Cost.Total())
+	}
+	for i := range rows {
+		left, n := llmhttp.Money(0), 0
+		for _, m := range rows[i].Cost.All() {
+			n++
+			if width := min(max(*m, 0), highest-left); width > 0 {
+				all[i] = append(all[i], rowShare{seriesClass(n - 1), percentOf(int64(left), int64(highest)), percentOf(int64(width), int64(highest))})
+				left += width
+			}
+		}
+	}
+	return all
 }
 
 // addKeyNames adds the names of keys that still exist and that the user sees. It reads
@@ -122,13 +155,14 @@ func (d *usageData) addLinks() {
 		f.By = by
 		d.Tables = append(d.Tables, link{f.query(d.Admin), "By " + by, by == d.By})
 	}
-	for _, measure := range usageMeasures {
-		if measure == "cost" && !d.Costs && d.Measure != "cost" {
-			continue
-		}
+	measures := d.Totals.measures()
+	if !slices.Contains(measures, d.Measure) {
+		measures = append(measures, d.Measure)
+	}
+	for _, measure := range measures {
 		f := d.usageFilter
 		f.Measure = measure
-		d.Measures = append(d.Measures, link{f.query(d.Admin), capitalized(measure), measure == d.Measure})
+		d.Measures = append(d.Measures, link{f.query(d.Admin), measureTitle(measure), measure == d.Measure})
 	}
 	today := time.Now().UTC().Truncate(day)
 	for _, days := range []int{7, 30, 90, 365} {
@@ -161,7 +195,11 @@ func (u *usagePages) serveCSV(q *request) error {
 		}
 	}
 	q.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	name := "usage-by-" + f.By + "-" + formatDate(f.From) + "-" + formatDate(f.To) + ".csv"
+	from := f.From
+	if table.Since.After(from) {
+		from = table.Since // what the file has
+	}
+	name := "usage-by-" + f.By + "-" + formatDate(from) + "-" + formatDate(f.To) + ".csv"
 	q.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	w := keytext.NewUsageCSV(q.w, columns)
 	for i := range table.Rows {

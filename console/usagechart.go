@@ -2,8 +2,8 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"slices"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
@@ -13,7 +13,7 @@ import (
 // day. Charts of longer ones have a bar for each week.
 const maxDayBars = 100
 
-// An interval is how many days a bar has.
+// interval returns how many days a bar has.
 func (f *usageFilter) interval() int {
 	if f.To.Sub(f.From) >= maxDayBars*day {
 		return 7
@@ -23,46 +23,147 @@ func (f *usageFilter) interval() int {
 
 // chartTitle says what the chart shows.
 func (f *usageFilter) chartTitle() string {
-	each := "day"
+	title, each, by := measureTitle(f.Measure), "day", f.By
 	if f.interval() > 1 {
 		each = "week"
 	}
-	return capitalized(f.Measure) + " of each " + each + " by model"
+	switch {
+	case f.Measure == measureParts:
+		title, by = "Cost", "part"
+	case f.By == "day":
+		by = "model"
+	case f.By == "label":
+		by, _ = f.label()
+	}
+	return title + " of each " + each + " by " + by
 }
 
-// chart returns a chart of sums by day. Each model has a series, but if there are
-// more than maxSeries models, those with the least usage share the last series.
-func (u *usageReports) chart(f *usageFilter, sums []manage.ReportSum) *chart {
+// chart returns a chart of the usage in t. The parts of the cost have a series each, if they are
+// what f measures, and otherwise the largest groups of f.By; groups of days are models.
+func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable) (*chart, error) {
 	c := &chart{Format: formatCount, Tick: shortCount, Labels: f.barLabels()}
-	if f.Measure == "cost" {
-		c.Format = func(n int64) string { return formatMoney(llmhttp.Money(n).Float64()) }
+	if f.Measure == "cost" || f.Measure == measureParts {
+		c.Format = func(n int64) string { return formatMoney(llmhttp.Money(n)) }
 		c.Tick = func(n int64) string { return "$" + llmhttp.Money(n).String() }
 	}
-	models := u.group(sums, func(s *manage.ReportSum) (string, string) { return s.Model, "" })
-	slices.SortStableFunc(models, func(a, b usageRow) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
-	seriesOf := make(map[string]int) // the index of a model's series
-	for i := range models {
-		seriesOf[models[i].Name] = min(i, maxSeries-1)
-		switch {
-		case i < maxSeries:
-			c.Series = append(c.Series, chartSeries{Name: models[i].Name})
-		case i == maxSeries:
-			c.Series[maxSeries-1].Name = "others"
+	all := f.bars(t.days)
+	if f.Measure == measureParts {
+		for name := range new(llmhttp.Cost).All() {
+			c.addSeries(costTitle(name), all, func(t *usageTotals) int64 { return int64(t.part(name)) })
+		}
+		return c, nil
+	}
+	measure := func(t *usageTotals) int64 { return t.measure(f.Measure) }
+	groups, err := u.chartGroups(ctx, f, t)
+	if err != nil {
+		return nil, err
+	}
+	for i := range groups {
+		c.addSeries(groups[i].Name, f.bars(groups[i].sums), measure)
+	}
+	c.addOthers(all, measure)
+	return c, nil
+}
+
+// addSeries adds a series with the number that measure returns of each bar.
+func (c *chart) addSeries(name string, bars []usageTotals, measure func(*usageTotals) int64) {
+	s := chartSeries{Name: name}
+	for i := range bars {
+		s.Values = append(s.Values, measure(&bars[i]))
+	}
+	c.Series = append(c.Series, s)
+}
+
+// addOthers adds a series with what is missing in those that c has, unless that is nothing.
+func (c *chart) addOthers(all []usageTotals, measure func(*usageTotals) int64) {
+	others := chartSeries{Name: "others", Values: make([]int64, len(all))}
+	for i := range all {
+		others.Values[i] = max(measure(&all[i])-c.total(i), 0)
+	}
+	if slices.Max(others.Values) > 0 {
+		c.Series = append(c.Series, others)
+	}
+}
+
+// A chartGroup is the usage of one group by day.
+type chartGroup struct {
+	usageRow
+	sums []manage.ReportSum
+}
+
+// chartGroups returns the groups with the most usage. Those of requests that name no end user or
+// label cannot be selected, so that they are among the others.
+func (u *usageReports) chartGroups(ctx context.Context, f *usageFilter, t *usageTable) (groups []chartGroup, err error) {
+	if f.By == "day" || f.By == "model" {
+		return largest(f, u.groupModels(t.days)), nil
+	}
+	for i := range t.Rows {
+		if t.Rows[i].Name != "" {
+			groups = append(groups, chartGroup{usageRow: t.Rows[i]})
 		}
 	}
-	totals := make([][]usageTotals, len(c.Series)) // by series and bar
-	for i := range totals {
-		totals[i] = make([]usageTotals, len(c.Labels))
-	}
-	for i := range sums {
-		totals[seriesOf[sums[i].Model]][f.barOf(sums[i].Start)].Add(sums[i].UsageSum)
-	}
-	for i := range totals {
-		for bar := range totals[i] {
-			c.Series[i].Values = append(c.Series[i].Values, totals[i][bar].measure(f.Measure))
+	groups = largest(f, groups)
+	for i := range groups {
+		row := &groups[i].usageRow
+		report, err := u.read(ctx, f.selecting(row), manage.ByDay, 0)
+		if err != nil {
+			return nil, err
+		}
+		groups[i].sums = report.Sums
+		if f.By == "key" && row.Note != "" {
+			row.Name = row.Note
 		}
 	}
-	return c
+	return groups, nil
+}
+
+// groupModels returns the usage of each model.
+func (u *usageReports) groupModels(days []manage.ReportSum) (groups []chartGroup) {
+	for _, row := range u.group(days, func(s *manage.ReportSum) (string, string) { return s.Model, "" }) {
+		g := chartGroup{usageRow: row}
+		for i := range days {
+			if days[i].Model == row.Name {
+				g.sums = append(g.sums, days[i])
+			}
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// largest returns the groups that have a series of their own, beginning with the largest. If
+// there are more than colors, one color is left for the others.
+func largest(f *usageFilter, groups []chartGroup) []chartGroup {
+	slices.SortStableFunc(groups, func(a, b chartGroup) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
+	if len(groups) > maxSeries {
+		groups = groups[:maxSeries-1]
+	}
+	return groups
+}
+
+// selecting returns a filter that selects what f selects in one row of its table.
+func (f *usageFilter) selecting(row *usageRow) *usageFilter {
+	only := *f
+	only.Account = cmp.Or(f.Account, row.account) // stores find that faster
+	switch f.By {
+	case "key":
+		only.KeyID, only.Key = row.Name, nil
+	case "user":
+		only.User = row.Name
+	case "label":
+		name, _ := f.label()
+		only.Label = name + "=" + row.Name
+	}
+	return &only
+}
+
+// bars adds up the sums of the days that share a bar.
+func (f *usageFilter) bars(days []manage.ReportSum) []usageTotals {
+	bars := make([]usageTotals, int(f.To.Sub(f.From)/day)/f.interval()+1)
+	for i := range days {
+		bars[int(days[i].Start.Sub(f.From)/day)/f.interval()].Add(days[i].UsageSum)
+	}
+	return bars
 }
 
 // barLabels returns the labels of the days, or of the weeks, of the period.
@@ -70,33 +171,14 @@ func (f *usageFilter) barLabels() (labels []barLabel) {
 	const inFull = "Jan 2, 2006"
 	for t := f.From; !t.After(f.To); t = t.AddDate(0, 0, f.interval()) {
 		label := barLabel{Axis: t.Format("Jan 2"), Name: t.Format("Mon, " + inFull)}
-		if last := t.AddDate(0, 0, f.interval()-1); last.After(t) {
-			label.Name = t.Format(inFull) + " – " + minTime(last, f.To).Format(inFull)
+		if f.interval() > 1 {
+			last := t.AddDate(0, 0, f.interval()-1)
+			if last.After(f.To) {
+				last = f.To
+			}
+			label.Name = t.Format(inFull) + " – " + last.Format(inFull)
 		}
 		labels = append(labels, label)
 	}
 	return labels
-}
-
-// barOf returns the index of the bar to which a day belongs.
-func (f *usageFilter) barOf(t time.Time) int { return int(t.Sub(f.From)/day) / f.interval() }
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// measure returns the number of t that is named in usageMeasures. Costs are in billionths.
-func (t *usageTotals) measure(name string) int64 {
-	switch name {
-	case "requests":
-		return t.Requests
-	case "images":
-		return t.Units.Images
-	case "cost":
-		return int64(t.Cost.Total())
-	}
-	return t.Tokens()
 }

@@ -14,9 +14,6 @@ import (
 // maxDays is the length of the longest period.
 const maxDays = 366
 
-// usageMeasures are the numbers of which the page can show a chart.
-var usageMeasures = []string{"tokens", "requests", "images", "cost"}
-
 // A usageFilter selects usage. Its form is the query of the usage pages.
 type usageFilter struct {
 	From, To time.Time // midnights in UTC; To is the last day
@@ -26,7 +23,7 @@ type usageFilter struct {
 	User     string // an end user
 	Label    string // the name of a label; with = and a value, only records with these are selected
 	By       string // the table: day, model, key, account, user or label
-	Measure  string // the chart: tokens, requests, images or cost
+	Measure  string // what the chart shows: see isMeasure
 
 	Key *manage.KeyInfo // the key KeyID; nil if it does not exist or the user does not see it
 }
@@ -45,7 +42,7 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 	if by := query.Get("by"); slices.Contains([]string{"model", "key", "account", "user", "label"}, by) {
 		f.By = by
 	}
-	if measure := query.Get("measure"); slices.Contains(usageMeasures, measure) {
+	if measure := query.Get("measure"); isMeasure(measure) {
 		f.Measure = measure
 	}
 	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
@@ -99,6 +96,12 @@ func (f *usageFilter) label() (name string, selected llmhttp.Label) {
 		selected = llmhttp.Label{Name: name, Value: strings.TrimSpace(value)}
 	}
 	return name, selected
+}
+
+// SelectsDetail reports whether f selects by end user or label, so that older usage may be missing.
+func (f *usageFilter) SelectsDetail() bool {
+	_, label := f.label()
+	return f.User != "" || label.Name != ""
 }
 
 // query returns the query of the page for f. Only administrators choose the account.

@@ -16,45 +16,6 @@ import (
 // defaultDays is the length of the period in days if the query names none.
 const defaultDays = 30
 
-// usageTotals are sums of usage.
-type usageTotals struct{ llmhttp.UsageSum }
-
-// HasCost reports whether there is a cost to show.
-func (t *usageTotals) HasCost() bool { return t.Cost != llmhttp.Cost{} || t.Unpriced > 0 }
-
-// Tokens returns the tokens of prompts and completions.
-func (t *usageTotals) Tokens() int64 { return t.Units.Tokens() }
-
-// Unit returns the number of a unit, which has a name of Units.All.
-func (t *usageTotals) Unit(name string) int64 {
-	for other, n := range t.Units.All() {
-		if other == name {
-			return *n
-		}
-	}
-	return 0
-}
-
-// A unitColumn is a column of a table of usage.
-type unitColumn struct{ Name, Title string }
-
-// unitColumns returns the columns for the units of t: those that most hosts use, and others
-// that are not zero.
-func (t *usageTotals) unitColumns() (columns []unitColumn) {
-	for name, n := range t.Units.All() {
-		switch name {
-		case "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images":
-		default:
-			if *n == 0 {
-				continue
-			}
-		}
-		title := strings.ReplaceAll(strings.TrimSuffix(name, "_tokens"), "_", " ")
-		columns = append(columns, unitColumn{name, capitalized(title)})
-	}
-	return columns
-}
-
 // A usageTable has a row for each day, model, key, account, end user or value of a label.
 type usageTable struct {
 	Rows    []usageRow
@@ -70,6 +31,8 @@ type usageRow struct {
 	Name string // a date, a model, the ID of a key, an account, an end user, or the value of a label
 	Note string // the name of a key; the account of an end user
 	usageTotals
+
+	account string // of all usage of the row; empty if that is not known or there are several
 }
 
 // usageReports read and add up usage.
@@ -120,7 +83,7 @@ func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*u
 	t.Since = report.Since
 	t.Rows = u.group(report.Sums, f.rowName)
 	t.Limited = limit > 0 && len(t.Rows) >= limit
-	t.sort(f.By)
+	t.sort(f)
 	return t, nil
 }
 
@@ -141,14 +104,14 @@ func (f *usageFilter) rowName(s *manage.ReportSum) (name, note string) {
 	return formatDate(s.Start), ""
 }
 
-// sort sorts days from the last to the first, and other rows by their tokens.
-func (t *usageTable) sort(by string) {
-	if by == "day" {
+// sort sorts days from the last to the first, and other rows by what f measures.
+func (t *usageTable) sort(f *usageFilter) {
+	if f.By == "day" {
 		slices.SortFunc(t.Rows, func(a, b usageRow) int { return strings.Compare(b.Name, a.Name) })
 		return
 	}
 	slices.SortStableFunc(t.Rows, func(a, b usageRow) int {
-		return cmp.Or(cmp.Compare(b.Tokens(), a.Tokens()), cmp.Compare(b.Requests, a.Requests))
+		return cmp.Or(cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)), cmp.Compare(b.Requests, a.Requests))
 	})
 }
 
@@ -164,7 +127,10 @@ func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.Report
 		if !ok {
 			row = len(rows)
 			rowOf[k] = row
-			rows = append(rows, usageRow{Name: k.name, Note: k.note})
+			rows = append(rows, usageRow{Name: k.name, Note: k.note, account: sums[i].Account})
+		}
+		if rows[row].account != sums[i].Account {
+			rows[row].account = ""
 		}
 		rows[row].Add(sums[i].UsageSum)
 	}

@@ -1,0 +1,204 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// Each unit has a column, a tile, and unless it is of tokens a chart, if it is not zero. So have
+// costs and records without a price.
+func TestUsage_Units(t *testing.T) {
+	h := newHost(t, nil)
+	v := h.newAdmin(t)
+	r := record("none", time.Now(), "acme", "key_1", "m", 0)
+	r.Units, r.Cost = llmhttp.Units{}, llmhttp.Cost{}
+	h.mustRecord(t, r)
+	body := v.get("usage").body
+	assert.Contains(t, body, `<thead><tr><th scope="col">Day</th><th scope="col">Requests</th></tr></thead>`)
+	assert.NotContains(t, body, "measure=cost")
+	n := int64(1000)
+	for name, number := range r.Units.All() {
+		n++
+		*number = n
+		r.ID = name
+		h.mustRecord(t, r)
+		*number = 0
+	}
+	body = v.get("usage").body
+	n = 1000
+	for name := range r.Units.All() {
+		n++
+		title := map[string]string{"audio_millis": "Audio ms"}[name]
+		if title == "" {
+			title = strings.ToUpper(name[:1]) + strings.ReplaceAll(name[1:], "_", " ")
+		}
+		text := fmt.Sprint("1\u202f", fmt.Sprint(n)[1:])
+		assert.Contains(t, body, `<th scope="col">`+title+`</th>`)
+		assert.Contains(t, body, "<dt>"+title+"</dt><dd>"+text+"</dd>")
+		assert.Contains(t, body, "<td>"+text+"</td>")
+		assert.NotEqual(t, strings.HasSuffix(name, "_tokens"), strings.Contains(body, "measure="+name), name)
+		chart := v.get("usage?measure=" + name).body
+		assert.Contains(t, chart, `<h2 id="by-day">`+title+" of each day by model</h2>")
+		assert.Contains(t, findPart(t, chart, `id="bar-29"`, "</div>"), "<b>"+text+"</b>")
+	}
+	r.ID, r.Unpriced = "unpriced", true
+	h.mustRecord(t, r)
+	body = v.get("usage").body
+	assert.Contains(t, body, "measure=cost")
+	assert.Contains(t, body, "<dt>Without a price</dt><dd>1</dd>")
+	assert.Contains(t, body, `<th scope="col">Without a price</th>`)
+}
+
+// barOfToday returns the parts of the last bar of a chart, as "NAME VALUE".
+func barOfToday(t *testing.T, body string) (total string, parts []string) {
+	t.Helper()
+	values := strings.Split(findPart(t, body, `id="bar-29"`, "</div>"), "<p>")
+	total = findPart(t, values[1], "<b>", "</b>")
+	for _, p := range values[2:] {
+		parts = append(parts, findPart(t, p, "</i>", "</span>")+" "+findPart(t, p, "<b>", "</b>"))
+	}
+	return total, parts
+}
+
+// The chart shows the groups of the table, of which the smallest share a series.
+func TestUsage_ChartOfGroups(t *testing.T) {
+	h := newHost(t, nil)
+	names := make(map[string]string) // of keys, by their accounts
+	for i := range 9 {
+		account := fmt.Sprint("account-", i)
+		info, _ := h.mustCreate(t, manage.KeyParams{Account: account, Name: "app " + account})
+		names[account] = info.ID
+		r := record(fmt.Sprint(i), time.Now(), account, info.ID, "m", 10*i)
+		r.Units, r.User = llmhttp.Units{PromptTokens: int64(10 * i)}, "user of "+account
+		r.Labels = []llmhttp.Label{{Name: "team", Value: "team of " + account}}
+		r.Cost = llmhttp.Cost{Input: llmhttp.Money(i) * llmhttp.MoneyUnit, Output: llmhttp.MoneyUnit / 2}
+		h.mustRecord(t, r)
+	}
+	r := record("last", time.Now(), "account-8", names["account-8"], "m", 0) // without a user and a label
+	r.Units = llmhttp.Units{PromptTokens: 40}
+	h.mustRecord(t, r)
+	v := h.newAdmin(t)
+	for query, prefix := range map[string]string{"by=account": "", "by=key": "app ", "by=user": "user of ", "by=label&label=team": "team of "} {
+		body := v.get("usage?" + query).body
+		total, parts := barOfToday(t, body)
+		assert.Equal(t, "400", total, query)
+		var want []string
+		for i := 8; i > 2; i-- {
+			n := 10 * i
+			if i == 8 && (prefix == "" || prefix == "app ") {
+				n += 40
+			}
+			want = append(want, fmt.Sprint(prefix, "account-", i, " ", n))
+		}
+		others := map[string]string{"": "others 30", "app ": "others 30", "user of ": "others 70", "team of ": "others 70"}[prefix]
+		assert.Equal(t, append(want, others), parts, query)
+	}
+	assert.Contains(t, v.get("usage?by=label&label=team").body, "Tokens of each day by team")
+
+	// The parts of the cost, over time and of each group.
+	body := v.get("usage?by=account&measure=parts").body
+	total, parts := barOfToday(t, body)
+	assert.Equal(t, "$40.50", total)
+	assert.Equal(t, []string{"Input $36.00", "Output $4.50"}, parts)
+	assert.Contains(t, body, "Cost of each day by part")
+	row := findPart(t, body, `<th scope="row">account-8</th>`, "</tr>")
+	assert.Contains(t, row, "<td>$8.00</td><td>$0.5000</td><td>$8.50</td>")
+	assert.Contains(t, row, `class="series-1" x="0%" width="94.12%"`)
+	assert.Contains(t, row, `class="series-4" x="94.12%" width="5.88%"`)
+	assert.Contains(t, findPart(t, body, `<th scope="row">account-0</th>`, "</tr>"), `class="series-4" x="0%" width="5.88%"`)
+
+	// People see the own account only.
+	_, secret := h.mustCreate(t, manage.KeyParams{Account: "account-3"})
+	owner := h.newOwner(t, secret)
+	for _, by := range []string{"day", "model", "key", "account", "user", "label&label=team"} {
+		body := owner.get("usage?by=" + by + "&account=account-4").body
+		total, _ := barOfToday(t, body)
+		assert.Equal(t, "30", total, by)
+		assert.NotContains(t, body, "account-4", by)
+	}
+}
+
+// The pages of usage select by model, end user and label, and group by the last two.
+func TestUsage_Detail(t *testing.T) {
+	h := newHost(t, nil)
+	today := time.Now()
+	for i := range 12 {
+		r := record(fmt.Sprint(i), today, []string{"acme", "other"}[i%2], "key_1", []string{"large", "small"}[i%2], 10)
+		r.User, r.Labels = []string{"ann", "ann", "<bob>", ""}[i%4], []llmhttp.Label{{Name: "team", Value: []string{"red", "blue", "=1"}[i%3]}}
+		h.mustRecord(t, r)
+	}
+	v := h.newAdmin(t)
+	for query, want := range map[string][]string{
+		"by=user":                        {"ann,acme,3,", "ann,other,3,", "<bob>,acme,3,", ",other,3,"},
+		"by=user&account=acme":           {"ann,acme,3,", "<bob>,acme,3,"},
+		"by=label&label=team":            {"red,4,", "blue,4,", "'=1,4,"},
+		"by=label&label=team%3Dred":      {"red,4,"},
+		"by=label&label=team&user=ann":   {"red,2,", "blue,2,", "'=1,2,"},
+		"by=account&label=team%3Dred":    {"acme,2,", "other,2,"},
+		"by=model&model=large":           {"large,6,"},
+		"by=model&user=%3Cbob%3E":        {"large,3,"},
+		"by=account&label=team%3Dpurple": nil,
+	} {
+		lines := strings.Split(strings.TrimSpace(v.get("usage/table.csv?"+query).body), "\n")
+		assert.Len(t, lines, 1+len(want), "%s: %q", query, lines)
+		for _, line := range want {
+			assert.True(t, slices.ContainsFunc(lines, func(s string) bool { return strings.HasPrefix(s, line) }), "%s: %q is not in %q", query, line, lines)
+		}
+	}
+
+	body := v.get("usage?by=user&label=team&model=large").body
+	assert.Contains(t, body, `&lt;bob&gt;<span class="sub">acme</span>`)
+	assert.Contains(t, body, `value="large"`)
+	assert.Contains(t, body, "By label")
+	assert.NotContains(t, body, "Older usage is missing")
+	assert.NotContains(t, v.get("usage?by=label").body, "By label", "a label is to be named first")
+
+	_, secret := h.mustCreate(t, manage.KeyParams{Account: "acme"})
+	owner := h.newOwner(t, secret).get("usage/table.csv?by=user&account=other").body
+	assert.Contains(t, owner, "ann,acme,3,")
+	assert.NotContains(t, owner, ",other,", "the person sees the own account only")
+}
+
+// A page says from when users and labels are known, or that the store does not know them.
+func TestUsage_MissingDetail(t *testing.T) {
+	since := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -3)
+	store := &partialReporter{UsageStore: memory.NewUsageStore(), since: since}
+	h := newHostWithStores(t, memory.NewKeyStore(), store, nil)
+	h.mustRecord(t, record("1", time.Now(), "acme", "key_1", "m", 10))
+	v := h.newAdmin(t)
+	assert.Contains(t, v.get("usage?by=user").body, "known from "+since.Format(time.DateOnly)+" on")
+	assert.Contains(t, v.get("usage?by=user").body, "Older usage is missing in the table, and among the others in the chart.")
+	assert.Contains(t, v.get("usage?user=ann").body, "Older usage is missing here.")
+	assert.Contains(t, v.get("usage/table.csv?by=user").header.Get("Content-Disposition"), "by-user-"+since.Format(time.DateOnly))
+	assert.NotContains(t, v.get("usage?by=model").body, "Older usage is missing")
+	assert.Equal(t, http.StatusNotImplemented, v.get("usage?by=label&label=team").status)
+}
+
+// A partialReporter has lost the end users from before since and knows no labels.
+type partialReporter struct {
+	*memory.UsageStore
+	since time.Time
+}
+
+func (p *partialReporter) Report(ctx context.Context, q manage.ReportQuery) (manage.Report, error) {
+	if q.By == manage.ByLabel {
+		return manage.Report{}, errors.ErrUnsupported
+	}
+	r, err := p.UsageStore.Report(ctx, q)
+	if q.NeedsDetail() {
+		r.Since = p.since
+	}
+	return r, err
+}
