@@ -24,7 +24,9 @@ type call struct {
 	tries        int    // so far
 	sent         bool   // the request may have reached a target
 	eligibleFrom []int  // for each target, the first round in which it may be tried next
-	bestFailure  result // the failed try whose error the client gets if no target answers
+	bestFailure  result // the failed try, or the refusal, whose error the client gets if no target answers
+
+	toldDropped, toldRenamed bool // a header tells of changed parameters: see try.changeParams
 }
 
 // excluded is the eligibleFrom of a target that must not be tried again.
@@ -49,11 +51,21 @@ func (r *Router) newCall(ctx context.Context, req Request) (*call, error) {
 	if !c.info.allowed {
 		return nil, c.notFound(errNoTarget)
 	}
+	c.info.serving = slices.DeleteFunc(c.info.serving, c.refuses)
 	c.eligibleFrom = slices.Repeat([]int{excluded}, len(rt.targets))
 	for _, i := range c.info.serving {
 		c.eligibleFrom[i] = 1
 	}
 	return c, nil
+}
+
+// refuses reports whether target i refuses a parameter of the request.
+func (c *call) refuses(i int) bool {
+	err := c.route.targets[i].params.refusal(c.info.Body)
+	if err != nil {
+		c.bestFailure = result{err: err, rank: rankRefused}
+	}
+	return err != nil
 }
 
 // run tries targets until the call has an answer. It returns the error for the

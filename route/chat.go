@@ -39,6 +39,9 @@ func (f *chatForwarder) send(ctx context.Context, t *try) error {
 	if req.Model != model {
 		s.model = model
 	}
+	if err := t.changeParams(ctx, req); err != nil {
+		return err
+	}
 	t.target.backend.Chat(ctx, req)(s.receive)
 	return s.finish(ctx)
 }

@@ -21,6 +21,9 @@ func (op *oneShot[Req, Resp]) serve(ctx context.Context, r *Router, req *Req) (*
 	return tryTargets(ctx, r, Request{op.name, asked, req}, func(ctx context.Context, t *try) (*Resp, error) {
 		copied, model := deepcopy.Of(req), t.target.backendModel(asked)
 		*op.model(copied) = model
+		if err := t.changeParams(ctx, copied); err != nil {
+			return nil, err
+		}
 		resp, err := op.call(llmhttp.Forwarder{Backend: t.target.backend}, ctx, copied)
 		if err == nil && resp != nil && op.served != nil && model != asked {
 			renamed := *resp // the target may keep resp

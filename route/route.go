@@ -46,6 +46,9 @@ type Target struct {
 	// always see their own name, in replies and in error messages.
 	Model string
 
+	// Params are rules for parameters that the model does not take.
+	Params ParamRules
+
 	// Allow reports whether the target may serve a request, for example because it is in the
 	// region of the account ([llmhttp.KeyFrom]) or because the account has a key of its own
 	// for it. A target that may not is left out as if the route did not have it, in lists of models

@@ -84,7 +84,7 @@ func newTargets(config *Route, field string) (targets []*target, err error) {
 		seen[t.Name] = i
 		targets = append(targets, &target{
 			routeModel: config.Model, name: t.Name, backend: t.Backend, model: t.Model, weight: max(t.Weight, 1), allow: t.Allow,
-			hash: hashTexts(t.Name),
+			hash: hashTexts(t.Name), params: t.Params.clone(),
 		})
 	}
 	return targets, nil
@@ -108,7 +108,7 @@ func checkTarget(t *Target, routeModel, field string) error {
 	case t.Weight < 0 || t.Weight > maxWeight:
 		return fmt.Errorf("route: %s.weight: %d is not between 0 and %d", field, t.Weight, maxWeight)
 	}
-	return nil
+	return t.Params.check(field + ".params")
 }
 
 // poolOf returns the pool of the route with this Model. It returns nil if there is none or t

@@ -19,6 +19,7 @@ type target struct {
 	hash       uint64 // of the name
 	weight     int
 	allow      func(context.Context, Request) bool // nil allows all
+	params     *ParamRules                         // nil if there are none
 	list       *modelList                          // nil if the Backend does not list models
 }
 
