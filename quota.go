@@ -91,8 +91,10 @@ const (
 	// may miss it for quotaTTL and quotaTimeout; the rest is for stores that show it late.
 	quotaLinger = 10 * time.Second
 
-	// quotaIdle is how long the entry of a subject that is not used is kept.
-	quotaIdle = 5 * time.Minute
+	// quotaIdle is how long the entry of a subject that is not used is kept. If there are
+	// more than maxQuotaEntries, as with a million end users, it is quotaTTL.
+	quotaIdle       = 5 * time.Minute
+	maxQuotaEntries = 1 << 16
 )
 
 // An amount is a number of tokens and their cost, which count toward a Quota.
@@ -270,12 +272,19 @@ func (c *quotaCache) entry(id quotaID) *quotaEntry {
 
 // sweep removes the entries that are idle. It is called with mu held.
 func (c *quotaCache) sweep(now time.Time) {
+	idle := quotaIdle
+	if len(c.entries) >= maxQuotaEntries {
+		idle = quotaTTL
+	}
 	for id, e := range c.entries {
-		if e.requests == 0 && e.reading == nil && now.Sub(e.usedAt) > quotaIdle {
+		if e.requests == 0 && e.reading == nil && now.Sub(e.usedAt) > idle {
 			delete(c.entries, id)
 		}
 	}
 	c.sweepAt = max(64, 2*len(c.entries))
+	if c.sweepAt > maxQuotaEntries {
+		c.sweepAt = max(maxQuotaEntries, len(c.entries)+maxQuotaEntries/4)
+	}
 }
 
 // query asks the store for what o has used and writes it to e. recent is what e.recent was

@@ -36,3 +36,23 @@ func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 		assert.Error(t, err)
 	})
 }
+
+// Of a million end users, a quotaCache keeps those who were used in the last seconds.
+func TestQuotaCache_EvictsUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := quotaCache{store: unusedStore{}, entries: make(map[quotaID]*quotaEntry)}
+		want, most := amount{tokens: 1}, 0
+		for i := range 300_000 {
+			owner := quotaOwner{"a", SubjectID{KindUser, strconv.Itoa(i)}}
+			r, err := cache.reserve(t.Context(), owner, Quota{Tokens: 1}, quotaReservation{}, want, want, time.Now())
+			require.NoError(t, err)
+			cache.settle(r, want)
+			most = max(most, len(cache.entries))
+			if i%100 == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		assert.LessOrEqual(t, most, maxQuotaEntries+maxQuotaEntries/4)
+		assert.Contains(t, cache.entries, newQuotaID(quotaOwner{"a", SubjectID{KindUser, "299999"}}, Quota{}, time.Now()))
+	})
+}

@@ -136,7 +136,7 @@ func AddLabel(ctx context.Context, name, value string) error {
 // the last may be shorter. If Step is zero or negative, there is one period.
 type UsageQuery struct {
 	Account  string
-	Subject  SubjectID // selects what was used by this key or other subject of the account; zero means all of the account
+	Subject  SubjectID // selects what was used by this key or other subject of the account; zero means all of the account. The ID of an end user is that of records
 	From, To time.Time
 	Step     time.Duration
 }

@@ -174,25 +174,35 @@ func TestUsers_OtherOperations(t *testing.T) {
 	assert.Equal(t, []llmhttp.Draw{ann}, taken(t, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`))
 }
 
+// forEachUserStore calls f, in a bubble, with each kind of UsageStore that can sum for users.
+func forEachUserStore(t *testing.T, f func(t *testing.T, usage llmhttp.UsageStore)) {
+	for name, newStore := range map[string]func() llmhttp.UsageStore{
+		"log":      func() llmhttp.UsageStore { return new(usageLog) },
+		"memory":   func() llmhttp.UsageStore { return memory.NewUsageStore() },
+		"a buffer": func() llmhttp.UsageStore { return llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil) },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, newStore()) }) })
+	}
+}
+
 // A quota of each user needs a store that can sum for users, and a user.
 func TestUsers_Quota(t *testing.T) {
 	quota := llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 20}}
-	synctest.Test(t, func(t *testing.T) {
-		usage := new(usageLog)
-		s := startPipeServer(t, config{backend: usageBackend(4, 6), keys: perUserKeys(llmhttp.Limits{}, quota), usage: usage, opts: llmhttp.Options{TextTokens: countWords}})
+	forEachUserStore(t, func(t *testing.T, usage llmhttp.UsageStore) {
+		s := startPipeServer(t, config{backend: usageBackend(4, 6), keys: perUserKeys(llmhttp.Limits{}, quota), opts: llmhttp.Options{Usage: usage, TextTokens: countWords}})
 		for _, user := range []string{"ann", "bob"} {
 			require.Equal(t, 200, s.chat(asUser(user), withSecret("a")).StatusCode)
 			require.Equal(t, 200, s.chat(asUser(user), withSecret("b")).StatusCode)
 			e := s.chat(asUser(user)).checkError(t, 429)
 			assert.Equal(t, "You exceeded your current quota for this end user, please check your plan and billing details.", e.Message)
 		}
-		restarted := startPipeServer(t, config{keys: perUserKeys(llmhttp.Limits{}, quota), usage: usage})
+		restarted := startPipeServer(t, config{keys: perUserKeys(llmhttp.Limits{}, quota), opts: llmhttp.Options{Usage: usage}})
 		restarted.chat(asUser("ann")).checkError(t, 429)
 		e := s.chat(chatBody).checkError(t, 400)
 		assert.Equal(t, "missing_required_parameter", e.Code)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{keys: perUserKeys(llmhttp.Limits{}, quota), opts: llmhttp.Options{Usage: memory.NewUsageStore()}})
+		s := startPipeServer(t, config{keys: perUserKeys(llmhttp.Limits{}, quota), opts: llmhttp.Options{Usage: new(accountLog)}})
 		s.chat(asUser("ann")).checkError(t, 500)
 		assert.Contains(t, s.log.String(), "the quota of user acme/ann needs a UsageStore that can sum for each user")
 	})

@@ -33,6 +33,7 @@ var usageChecks = []check[usageTest]{
 	{"UnitsAndCosts", "a unit, a part of the cost or the number of unpriced records is dropped, or read from another field.", checkUsageNumbers},
 	{"Parts", "a further part of a request counts as a request, or is skipped because of the ID of its request.", checkUsageParts},
 	{"UsageOfKeys", "a Query with a Subject does not select by the key and the account, or differs from others in something else.", checkUsageOfKeys},
+	{"UsageOfUsers", "a Query for an end user does not select by the user and the account, or differs from others in something else.", checkUsageOfUsers},
 	{"OtherSubjects", "a Query with the account as Subject selects something else than the account, or one with a kind that the store does not know ignores the Subject.", checkUsageOfSubjects},
 	{"RandomQueries", "an unusual combination of records and query; the seed repeats it.", checkUsageRandomQueries},
 	{"RandomBatches", "duplicates within a batch, or of an earlier batch, are counted.", checkUsageRandomBatches},
@@ -404,22 +405,37 @@ func (s *usageTest) supportsSubjects(t testing.TB, kind string) bool {
 
 // checkUsageOfKeys does nothing if the store cannot sum for keys.
 func checkUsageOfKeys(t testing.TB, s usageTest) {
-	if !s.supportsSubjects(t, llmhttp.KindKey) {
+	keys := []string{unique("key"), unique("key") + " '%", ""}
+	checkUsageOf(t, s, llmhttp.KindKey, keys, func(r *llmhttp.UsageRecord, key string) { r.KeyID = key })
+}
+
+// checkUsageOfUsers does nothing if the store cannot sum for end users. Records with an empty
+// name have none.
+func checkUsageOfUsers(t testing.TB, s usageTest) {
+	names := append(trickyNames(), "ann", "ANN", "")
+	checkUsageOf(t, s, llmhttp.KindUser, names, func(r *llmhttp.UsageRecord, name string) { r.User = name })
+}
+
+// checkUsageOf records random usage in two accounts of subjects of a kind, whose IDs set sets in
+// records, and queries it.
+func checkUsageOf(t testing.TB, s usageTest, kind string, ids []string, set func(r *llmhttp.UsageRecord, id string)) {
+	if !s.supportsSubjects(t, kind) {
 		return
 	}
 	rng := fixedRand(0)
-	accounts, keys := []string{s.account, unique("account")}, []string{unique("key"), unique("key") + " '%", ""}
-	records := s.randomRecords(rng, 300)
+	accounts := []string{s.account, unique("account")}
+	records := s.randomRecords(rng, 100*len(ids))
 	for i := range records {
-		records[i].Account, records[i].KeyID = pick(rng, accounts...), pick(rng, keys...)
+		records[i].Account = pick(rng, accounts...)
+		set(&records[i], pick(rng, ids...))
 	}
 	s.mustRecord(t, records...)
 	s.mustRecord(t, records[:50]...)
 	for range 30 {
 		q := s.randomQuery(rng, records)
 		q.Account = pick(rng, accounts...)
-		for _, key := range append(keys, unique("key")) {
-			q.Subject = llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: key}
+		for _, id := range append(ids, unique(kind)) {
+			q.Subject = llmhttp.SubjectID{Kind: kind, ID: id}
 			s.wantSumsOf(t, q, records)
 			if t.Failed() {
 				return

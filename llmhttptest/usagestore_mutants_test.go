@@ -44,6 +44,13 @@ func droppingMutants() (mutants []mutant[usageTest]) {
 	return mutants
 }
 
+func lowerIfUser(s llmhttp.SubjectID) string {
+	if s.Kind == llmhttp.KindUser {
+		return strings.ToLower(s.ID)
+	}
+	return s.ID
+}
+
 var errNoRows = errors.New("no rows in result set")
 
 // queryMutants have faults in Query, or ones that depend on times.
@@ -92,6 +99,19 @@ var queryMutants = []mutant[usageTest]{
 			return nil, errNoRows
 		}
 		return sums, nil
+	})},
+	{"the account of an end user is ignored", "UsageOfUsers", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+		records := slices.Clone(l.records)
+		if q.Subject.Kind == llmhttp.KindUser {
+			for i := range records {
+				records[i].Account = q.Account
+			}
+		}
+		return sumRecords(q, records), nil
+	})},
+	{"names of end users have no case", "UsageOfUsers", usageFixture(func(l *usageList) {
+		l.save = func(r *usageRecord) { r.User = strings.ToLower(r.User) }
+		l.ask = func(q *usageQuery) { q.Subject.ID = lowerIfUser(q.Subject) }
 	})},
 	{"the Subject is ignored", "OtherSubjects", asking(func(q *usageQuery) { q.Subject = llmhttp.SubjectID{} })},
 	{"the kind of the Subject is ignored", "OtherSubjects", asking(func(q *usageQuery) {

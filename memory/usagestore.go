@@ -19,7 +19,7 @@ import (
 
 // A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its
 // methods are safe for concurrent use, and fail only for queries that it does not support. It
-// can sum for subjects of all kinds but [llmhttp.KindUser], and of what records have beside
+// can sum for subjects of all kinds, and of what records have beside
 // their units and cost it keeps the account, key, subjects, end user, labels, model and time.
 //
 // The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
@@ -27,6 +27,14 @@ import (
 // such an entry has the time at which its hour began, and no end user or labels, so that reports
 // about these lack the older half. If this leaves the store more than three quarters full, it
 // drops the older half, which then is missing in all sums.
+//
+// For queries about end users, it keeps at most 65536 further entries. When these are too many,
+// it adds up the older half by user, model and hour, and if that is not enough by calendar month
+// in UTC. Such an entry has the time of its last use, so that a [llmhttp.Quota] of an end
+// user counts it rather too long than too short. If this is not enough either, it forgets the
+// users whose last use is the longest time ago, until three quarters are left, and logs that with
+// [slog.Warn]: their quotas begin anew. So it is for some 50,000 end users in a month. Stores in
+// databases have no such bound.
 //
 // A record is skipped if its ID is among the last 32768 that were stored, and may
 // be skipped if it is among the last 65536.
@@ -36,6 +44,7 @@ type UsageStore struct {
 	count    int                                 // number of all entries
 	reduced  time.Time                           // entries from before it may lack their users and labels
 	dropped  time.Time                           // entries from before it may be missing
+	users    userSums
 	seed     maphash.Seed
 	ids      [2]map[uint64]struct{} // hashes of the IDs of stored records: the newer ones, and those before
 }
@@ -74,7 +83,7 @@ func selects(subject llmhttp.SubjectID, account string) (func(usageSource) bool,
 		return func(s usageSource) bool { return s.keyID == subject.ID }, nil
 	case subject.Kind == llmhttp.KindAccount:
 		return func(usageSource) bool { return subject.ID == account }, nil
-	case subject.Kind == "", subject.Kind == llmhttp.KindUser:
+	case subject.Kind == "":
 		return nil, fmt.Errorf("memory: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
 	}
 	line := encodeSubjects([]llmhttp.SubjectID{subject})
@@ -123,6 +132,9 @@ func (u *UsageStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	for i := range records {
 		if u.addID(records[i].ID) {
 			u.addEntry(&records[i])
+			if records[i].User != "" {
+				u.users.add(&records[i])
+			}
 		}
 	}
 	return nil
@@ -169,6 +181,9 @@ func (u *UsageStore) addID(id string) bool {
 
 // Query implements [llmhttp.UsageStore].
 func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	if q.Subject.Kind == llmhttp.KindUser {
+		return u.queryUser(&q), nil
+	}
 	isSelected, err := selects(q.Subject, q.Account)
 	if err != nil {
 		return nil, err
@@ -185,6 +200,15 @@ func (u *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 		}
 	}
 	return periods.sorted(), nil
+}
+
+// queryUser is Query for an end user.
+func (u *UsageStore) queryUser(q *llmhttp.UsageQuery) []llmhttp.UsageSum {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var periods usageAdder
+	u.users.query(q, &periods)
+	return periods.sorted()
 }
 
 // sumsBetween returns the entries whose start is not before from, and before to. The

@@ -139,19 +139,21 @@ var (
 
 // addUsageStatement returns the statement of addUsage. further is a part that selects the kinds,
 // accounts and IDs of subjects of a record for which there are sums besides those of its key, of
-// its account and of all.
+// its account, of its end user and of all.
 func addUsageStatement(further string) string {
 	return `
 	WITH added AS (
 		INSERT INTO llmhttp_usage_records (` + strings.Join(recordColumns, ", ") + `)
 		SELECT * FROM unnest(` + recordArrayTypes() + `)
 		ON CONFLICT DO NOTHING
-		RETURNING account, key_id, subjects, ` + dayOfTime + ` AS day, model, part, unpriced, ` + strings.Join(numberColumns, ", ") + `
+		RETURNING account, key_id, end_user, subjects, ` + dayOfTime + ` AS day, model, part, unpriced, ` + strings.Join(numberColumns, ", ") + `
 	)
 	INSERT INTO llmhttp_usage_sums AS s (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
 	SELECT u.kind, u.account, u.subject, day, model, count(*) FILTER (WHERE part = 0), count(*) FILTER (WHERE unpriced), ` + columnList(numberColumns, "llmhttp_bigint(sum(%s))") + `
 	FROM added, LATERAL (
-		VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')` + further + `
+		VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')
+		UNION ALL
+		SELECT '` + sumOfUser + `', added.account, end_user WHERE end_user <> ''` + further + `
 	) AS u (kind, account, subject)
 	GROUP BY u.kind, u.account, u.subject, day, model ORDER BY u.kind DESC, u.account, u.subject, day, model
 	ON CONFLICT (` + sumKeyColumns + `) DO UPDATE SET ` + columnList(sumColumns, "%[1]s = llmhttp_bigint(s.%[1]s::numeric + excluded.%[1]s)")

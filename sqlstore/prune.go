@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -17,6 +18,11 @@ const pruneBatch = 5000
 //   - A record of such a day is counted again if it is recorded again. A
 //     [llmhttp.UsageBuffer] repeats records within minutes, so Prune refuses to
 //     delete the records of the last 24 hours.
+//   - What an end user has used in a calendar month in UTC, all of whose days are
+//     such ones, is one sum for each model, so that a million end users need little
+//     space. The sum counts as used on the last day of the month on which the user
+//     used the model. So a [llmhttp.Quota] of an end user forgets nothing. If it begins
+//     within such a month, it may count what was used earlier in that month.
 //
 // A Store prunes the records that are older than Options.KeepRecords once an
 // hour. SQLite reuses the space of deleted records but does not return it to
@@ -26,28 +32,44 @@ func (s *usageStore) Prune(ctx context.Context, before time.Time) (int64, error)
 		return 0, errors.New("sqlstore: pruning records: the time must be at least a day ago")
 	}
 	limit := dayOf(micros(before))
-	if err := s.setPruned(ctx, limit); err != nil {
+	if err := s.raiseState(ctx, statePruned, limit); err != nil {
 		return 0, s.db.wrapError("pruning records", err)
 	}
 	var deleted int64
 	for {
 		n, err := s.deleteRecords(ctx, limit)
 		deleted += n
-		if err != nil || n == 0 {
+		if err != nil {
 			return deleted, s.db.wrapError("pruning records", err)
 		}
+		if n == 0 {
+			break
+		}
 	}
+	return deleted, s.db.wrapError("adding up the usage of end users", s.addUpUserMonths(ctx, limit))
 }
 
-// setPruned stores that records from before limit may be missing. Queries must
-// see that before the first record disappears.
-func (s *usageStore) setPruned(ctx context.Context, limit int64) error {
+// The names of values in llmhttp_state, which are times.
+const (
+	statePruned     = "pruned"      // records from before it may be missing
+	stateUserMonths = "user_months" // addUpUserMonths has been called for the months before it
+)
+
+// raiseState sets a value of llmhttp_state unless it is larger. Queries must see that records may
+// be missing before the first of them disappears.
+func (s *usageStore) raiseState(ctx context.Context, name string, value int64) error {
 	return s.db.retry(ctx, s.db.isTransient, func() error {
 		_, err := s.db.write.ExecContext(ctx, `
-			INSERT INTO llmhttp_state (name, value) VALUES ('pruned', $1)
-			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > llmhttp_state.value`, limit)
+			INSERT INTO llmhttp_state (name, value) VALUES ($1, $2)
+			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE excluded.value > llmhttp_state.value`, name, value)
 		return err
 	})
+}
+
+// readState returns a value of llmhttp_state, or the smallest one if it was not set.
+func readState(ctx context.Context, q querier, name string) (value int64, err error) {
+	err = q.QueryRowContext(ctx, "SELECT coalesce(max(value), $2) FROM llmhttp_state WHERE name = $1", name, int64(math.MinInt64)).Scan(&value)
+	return value, err
 }
 
 // deleteRecords deletes up to pruneBatch records from before limit and returns

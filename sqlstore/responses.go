@@ -94,7 +94,7 @@ func (s *responseStore) deleteOldest(ctx context.Context, account string, size i
 		return false, err
 	}
 	args := sqlArgs{account}
-	_, err = s.deleteResponses(ctx, "account = $1 AND id IN "+args.addList(oldest), args...)
+	_, err = s.deleteResponses(ctx, "account = $1 AND id IN "+addList(&args, oldest), args...)
 	return true, err
 }
 
@@ -212,7 +212,7 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 	args := sqlArgs{account, micros(s.db.now())}
 	// Of several responses that have an item, the one with the greatest ID provides it.
 	from := " FROM (SELECT i.id, max(i.response) AS response FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
-		" WHERE i.account = $1 AND " + notExpired("$2") + " AND NOT i.repeated AND i.id IN " + args.addList(names) + " GROUP BY i.id" +
+		" WHERE i.account = $1 AND " + notExpired("$2") + " AND NOT i.repeated AND i.id IN " + addList(&args, names) + " GROUP BY i.id" +
 		") newest JOIN llmhttp_response_items i ON i.account = $1 AND i.id = newest.id AND i.response = newest.response AND NOT i.repeated"
 	var size int64
 	if err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(length(i.data)), 0) AS bigint)"+from, args...).Scan(&size); err != nil {

@@ -14,8 +14,8 @@ func (a *sqlArgs) add(value any) string {
 	return fmt.Sprint("$", len(*a))
 }
 
-// addList adds values and returns a list of their placeholders in parentheses.
-func (a *sqlArgs) addList(values []string) string {
+// addList adds values to a and returns a list of their placeholders in parentheses.
+func addList[V any](a *sqlArgs, values []V) string {
 	placeholders := make([]string, len(values))
 	for i, v := range values {
 		placeholders[i] = a.add(v)

@@ -168,18 +168,6 @@ func (d sqliteDialect) addUsage(ctx context.Context, db *sql.DB, records []recor
 	})
 }
 
-// A sumRow identifies a row of llmhttp_usage_sums.
-type sumRow struct {
-	kind, account, subject string
-	day                    int64
-	model                  string
-}
-
-func (k sumRow) compare(o sumRow) int {
-	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.account, o.account), strings.Compare(k.subject, o.subject),
-		cmp.Compare(k.day, o.day), strings.Compare(k.model, o.model))
-}
-
 var insertRecordInSQLite = `
 	INSERT INTO llmhttp_usage_records (` + strings.Join(recordColumns, ", ") + `)
 	VALUES (` + placeholders(len(recordColumns)) + `) ON CONFLICT DO NOTHING`
@@ -207,6 +195,9 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 		}
 		day := dayOf(r.time)
 		keys := []sumRow{{sumOfKey, r.account, r.keyID, day, r.model}, {sumOfAccount, r.account, "", day, r.model}, {sumOfAll, "", "", day, r.model}}
+		if r.user != "" {
+			keys = append(keys, sumRow{sumOfUser, r.account, r.user, day, r.model})
+		}
 		for _, s := range r.subjects {
 			keys = append(keys, sumRow{s.Kind, r.account, s.ID, day, r.model})
 		}

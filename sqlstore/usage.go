@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -15,9 +16,9 @@ type record struct {
 	texts               []string // in the order of recordTexts
 	part, time          int64
 	estimated, unpriced bool
-	sum                 llmhttp.UsageSum // its numbers only
-	account, keyID      string           // in their stored forms
-	model               string
+	sum                 llmhttp.UsageSum    // its numbers only
+	account, keyID      string              // in their stored forms
+	user, model         string              // likewise
 	subjects            []llmhttp.SubjectID // for which there are sums, in their stored forms
 }
 
@@ -49,7 +50,7 @@ var recordTexts = []struct {
 func newRecord(r *llmhttp.UsageRecord) record {
 	row := record{
 		texts: make([]string, len(recordTexts)), part: int64(r.Part), time: micros(r.Time), estimated: r.Estimated, unpriced: r.Unpriced, sum: r.Sum(),
-		account: storedName(r.Account), keyID: storedName(r.KeyID), model: storedName(r.Model),
+		account: storedName(r.Account), keyID: storedName(r.KeyID), user: storedName(r.User), model: storedName(r.Model),
 		subjects: summedSubjects(r.Subjects),
 	}
 	for i, text := range recordTexts {
@@ -64,7 +65,7 @@ func newRecord(r *llmhttp.UsageRecord) record {
 func (r *record) id() string { return r.texts[0] }
 
 // ownKinds are the kinds of subjects for which records have columns of their own.
-var ownKinds = []string{sumOfAccount, sumOfKey, llmhttp.KindUser}
+var ownKinds = []string{sumOfAccount, sumOfKey, sumOfUser}
 
 // kindPattern is the form of the kinds of subjects for which there are sums.
 const kindPattern = "^[a-z0-9_-]{1,32}$"
@@ -182,10 +183,23 @@ const (
 	sumOfAll     = ""        // all accounts together
 	sumOfAccount = "account" // llmhttp.KindAccount
 	sumOfKey     = "key"     // llmhttp.KindKey
+	sumOfUser    = "user"    // llmhttp.KindUser
 )
 
 // sumKeyColumns are the columns that identify a row of llmhttp_usage_sums.
 const sumKeyColumns = "kind, account, subject, day, model"
+
+// A sumRow identifies a row of llmhttp_usage_sums.
+type sumRow struct {
+	kind, account, subject string
+	day                    int64
+	model                  string
+}
+
+func (k sumRow) compare(o sumRow) int {
+	return cmp.Or(strings.Compare(k.kind, o.kind), strings.Compare(k.account, o.account), strings.Compare(k.subject, o.subject),
+		cmp.Compare(k.day, o.day), strings.Compare(k.model, o.model))
+}
 
 // columnList formats each of columns and joins the results with commas.
 func columnList(columns []string, format string) string {

@@ -22,12 +22,17 @@ import (
 // If the records of a day that several periods share have been pruned, the
 // whole day counts as used at its beginning.
 //
-// It can sum for subjects of all kinds but [llmhttp.KindUser] that have the form of a
-// [llmhttp.SubjectID].
+// It can sum for subjects of all kinds that have the form of a [llmhttp.SubjectID]. What an end
+// user has used in a month whose records have been pruned may count as used on the last of its
+// days: see [Store.Prune].
 func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
 	subject := q.Subject
 	switch {
 	case subject == llmhttp.SubjectID{}, subject.Kind == llmhttp.KindKey, isFurtherKind(subject.Kind):
+	case subject.Kind == llmhttp.KindUser:
+		if subject.ID == "" {
+			return nil, nil // a record with an empty User has no end user
+		}
 	case subject.Kind != llmhttp.KindAccount:
 		return nil, fmt.Errorf("sqlstore: cannot sum the usage of a %q: %w", subject.Kind, errors.ErrUnsupported)
 	case subject.ID != q.Account:
@@ -76,6 +81,11 @@ func newSelection(d dialect, q llmhttp.UsageQuery) *selection {
 			q, condition{"kind = '" + sumOfKey + "' AND account = $3 AND subject = $4", []any{account, subject.ID}},
 			condition{"account = $3 AND key_id = $4", []any{account, subject.ID}},
 		}
+	case llmhttp.KindUser:
+		return &selection{
+			q, condition{"kind = '" + sumOfUser + "' AND account = $3 AND subject = $4", []any{account, subject.ID}},
+			condition{"account = $3 AND end_user <> '' AND end_user = $4", []any{account, subject.ID}}, // the index has only records with an end user
+		}
 	}
 	// A string in JSON has no quotation mark without a backslash before it, so an array contains
 	// the text of an object only if that is an element.
@@ -117,7 +127,7 @@ func (s usageSums) list(loc *time.Location) []llmhttp.UsageSum {
 
 // read reads the usage that q selects.
 func (q *selection) read(ctx context.Context, tx *sql.Tx) (usageSums, error) {
-	pruned, err := readPruned(ctx, tx)
+	pruned, err := readState(ctx, tx, statePruned)
 	if err != nil {
 		return nil, err
 	}

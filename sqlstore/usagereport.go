@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -54,7 +53,7 @@ func (s *usageStore) reportSums(ctx context.Context, q *manage.ReportQuery) (man
 func (s *usageStore) reportRecords(ctx context.Context, q *manage.ReportQuery) (r manage.Report, err error) {
 	opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	err = inTx(ctx, s.db.read, opts, func(tx *sql.Tx) error {
-		pruned, err := readPruned(ctx, tx)
+		pruned, err := readState(ctx, tx, statePruned)
 		if err != nil {
 			return err
 		}
@@ -66,12 +65,6 @@ func (s *usageStore) reportRecords(ctx context.Context, q *manage.ReportQuery) (
 		return err
 	})
 	return r, err
-}
-
-// readPruned returns the midnight from before which records may be missing.
-func readPruned(ctx context.Context, q querier) (pruned int64, err error) {
-	err = q.QueryRowContext(ctx, "SELECT coalesce(max(value), $1) FROM llmhttp_state WHERE name = 'pruned'", int64(math.MinInt64)).Scan(&pruned)
-	return pruned, err
 }
 
 // A report is a ReportQuery in SQL.

@@ -76,7 +76,7 @@ type keyConfig struct {
 	Expires    time.Time       `json:"expires"`     // if missing, never
 	Limits     limitsConfig    `json:"limits"`
 	Subjects   []subjectConfig `json:"subjects"`
-	PerUser    limitsConfig    `json:"per_user"` // for each end user; has no quota
+	PerUser    limitsConfig    `json:"per_user"` // for each end user
 }
 
 // A subjectConfig is an [llmhttp.Subject].

@@ -149,7 +149,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`"burst": 40000`, `"burst": -1`, `: keys[1].limits.tokens.burst: must not be negative`},
 		{`"concurrent": 4`, `"max_completion_tokens": -4`, `: keys[1].limits.max_completion_tokens: must not be negative`},
 		{`"concurrent": 4`, `"concurrent": -4`, `: keys[1].limits.concurrent: must not be negative`},
-		{`"account": "acme"`, `"account": "acme", "per_user": {"quota": {"tokens": 5}}`, `: keys[1].per_user.quota: usage is not summed by end user`},
+		{`"account": "acme"`, `"account": "acme", "per_user": {"quota": {"tokens": -5}}`, `: keys[1].per_user.quota.tokens: must be positive`},
 		{`"account": "acme"`, `"account": "acme", "per_user": {"concurrent": -1}`, `: keys[1].per_user.concurrent: must not be negative`},
 		{`"account": "acme"`, `"account": "acme", "subjects": [{"kind": "team", "id": "a", "limits": {"requests": {"n": 0}}}]`, `: keys[1].subjects[0].limits.requests.n: must be positive`},
 		{`"account": "acme"`, `"account": "acme", "subjects": [{"kind": "account", "id": "other"}]`, `: keys[1]: Key.Subjects[0].ID.ID: is "other", and the account of the key is "acme"`},

@@ -80,9 +80,6 @@ func (k *keyConfig) key(field string) (*llmhttp.Key, error) {
 		return nil, err
 	}
 	key := &llmhttp.Key{ID: k.ID, Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: limits}
-	if k.PerUser.Quota != nil {
-		return nil, fmt.Errorf("%s.per_user.quota: usage is not summed by end user", field)
-	}
 	if key.PerUser, err = k.PerUser.limits(field + ".per_user"); err != nil {
 		return nil, err
 	}

@@ -72,11 +72,11 @@ CREATE INDEX llmhttp_usage_records_user ON llmhttp_usage_records (end_user, acco
 CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records USING brin (time) WITH (autosummarize = on);
 
 -- Sums of the records by day, which the statements that insert records add to. Pruning records
--- does not change them.
+-- does not change them, except that it adds up those of an end user by month.
 CREATE TABLE llmhttp_usage_sums (
-	kind                    text COLLATE "C" NOT NULL, -- what has used it: key, account, the kind of another subject, or empty for all accounts together
+	kind                    text COLLATE "C" NOT NULL, -- what has used it: key, account, user, the kind of another subject, or empty for all accounts together
 	account                 text COLLATE "C" NOT NULL, -- empty if kind is empty
-	subject                 text COLLATE "C" NOT NULL, -- the ID of the key or other subject; empty for accounts and for all
+	subject                 text COLLATE "C" NOT NULL, -- the ID of the key, end user or other subject; empty for accounts and for all
 	day                     bigint NOT NULL, -- the time of its first microsecond
 	model                   text COLLATE "C" NOT NULL,
 	requests                bigint NOT NULL,
@@ -104,7 +104,8 @@ CREATE TABLE llmhttp_usage_sums (
 -- For reports about a few days.
 CREATE INDEX llmhttp_usage_sums_day ON llmhttp_usage_sums (kind, day);
 
--- The value named pruned is a time; records from before it may be missing.
+-- The value named pruned is a time; records from before it may be missing. That named user_months
+-- is the end of the months for which the sums of end users were added up.
 CREATE TABLE llmhttp_state (
 	name  text COLLATE "C" PRIMARY KEY,
 	value bigint NOT NULL

@@ -74,11 +74,11 @@ CREATE INDEX llmhttp_usage_records_user ON llmhttp_usage_records (end_user, acco
 CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records (time);
 
 -- Sums of the records by day, which the statements that insert records add to. Pruning records
--- does not change them.
+-- does not change them, except that it adds up those of an end user by month.
 CREATE TABLE llmhttp_usage_sums (
-	kind                    TEXT NOT NULL, -- what has used it: key, account, the kind of another subject, or empty for all accounts together
+	kind                    TEXT NOT NULL, -- what has used it: key, account, user, the kind of another subject, or empty for all accounts together
 	account                 TEXT NOT NULL, -- empty if kind is empty
-	subject                 TEXT NOT NULL, -- the ID of the key or other subject; empty for accounts and for all
+	subject                 TEXT NOT NULL, -- the ID of the key, end user or other subject; empty for accounts and for all
 	day                     INTEGER NOT NULL, -- the time of its first microsecond
 	model                   TEXT NOT NULL,
 	requests                INTEGER NOT NULL,
@@ -106,7 +106,8 @@ CREATE TABLE llmhttp_usage_sums (
 -- For reports about a few days, which read only the index.
 CREATE INDEX llmhttp_usage_sums_day ON llmhttp_usage_sums (kind, day, account, subject, prompt_tokens, completion_tokens, requests);
 
--- The value named pruned is a time; records from before it may be missing.
+-- The value named pruned is a time; records from before it may be missing. That named user_months
+-- is the end of the months for which the sums of end users were added up.
 CREATE TABLE llmhttp_state (
 	name  TEXT PRIMARY KEY,
 	value INTEGER NOT NULL
