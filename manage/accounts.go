@@ -93,20 +93,20 @@ type AccountParams struct {
 // out of bounds, Limits or PerUser whose Validate returns an error, a Limits.Quota of an account
 // that is prepaid, or Labels that [llmhttp.ValidateLabels] refuses.
 func (p *AccountParams) Validate() error {
-	if err := checkText("Name", p.Name, 0); err != nil {
+	if err := checkText("AccountParams.Name", p.Name, 0); err != nil {
 		return err
 	}
 	if err := p.Limits.Validate(); err != nil {
-		return err
+		return fmt.Errorf("AccountParams.%w", err)
 	}
 	if p.Prepaid && p.Limits.Quota != (llmhttp.Quota{}) {
-		return errors.New("Limits.Quota: must be empty, because the account is prepaid: its credit is the quota")
+		return errors.New("AccountParams.Limits.Quota: must be empty, because the account is prepaid: its credit is the quota")
 	}
 	if err := p.PerUser.Validate(); err != nil {
-		return fmt.Errorf("PerUser: %w", err)
+		return fmt.Errorf("AccountParams.PerUser: %w", err)
 	}
 	if err := llmhttp.ValidateLabels(p.Labels); err != nil {
-		return fmt.Errorf("Labels: %w", err)
+		return fmt.Errorf("AccountParams.Labels: %w", err)
 	}
 	return nil
 }
@@ -182,11 +182,11 @@ type CreditEntry struct {
 // Validate returns an error that names the first field of e that must be set before it is added
 // and whose value is a mistake. Texts are UTF-8 without control characters.
 func (e *CreditEntry) Validate() error {
-	if err := cmp.Or(checkText("ID", e.ID, 1), checkText("Note", e.Note, 0)); err != nil {
+	if err := cmp.Or(checkText("CreditEntry.ID", e.ID, 1), checkText("CreditEntry.Note", e.Note, 0)); err != nil {
 		return err
 	}
 	if e.Amount == 0 {
-		return errors.New("Amount: must not be zero")
+		return errors.New("CreditEntry.Amount: must not be zero")
 	}
 	return nil
 }

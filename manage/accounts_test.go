@@ -20,12 +20,12 @@ func TestAccountParams_Validate(t *testing.T) {
 		{params: manage.AccountParams{}},
 		{params: manage.AccountParams{Name: strings.Repeat("x", 512), Limits: quota, PerUser: quota, Labels: []llmhttp.Label{{Name: "a"}}, Suspended: true}},
 		{params: manage.AccountParams{Prepaid: true, Limits: llmhttp.Limits{Concurrent: 1}, PerUser: quota}},
-		{manage.AccountParams{Name: strings.Repeat("x", 513)}, "Name: must be text of 0 to 512 bytes without control characters"},
-		{manage.AccountParams{Name: "\xff"}, "Name: must be text"},
-		{manage.AccountParams{Limits: llmhttp.Limits{Tokens: llmhttp.Rate{Burst: 1}}}, "Limits.Tokens.N: is zero"},
-		{manage.AccountParams{PerUser: llmhttp.Limits{Tokens: llmhttp.Rate{Burst: 1}}}, "PerUser: Limits.Tokens.N: is zero"},
-		{manage.AccountParams{Labels: []llmhttp.Label{{}}}, "Labels: llmhttp: the name of label 0 must be"},
-		{manage.AccountParams{Prepaid: true, Limits: quota}, "Limits.Quota: must be empty, because the account is prepaid"},
+		{manage.AccountParams{Name: strings.Repeat("x", 513)}, "AccountParams.Name: must be text of 0 to 512 bytes without control characters"},
+		{manage.AccountParams{Name: "\xff"}, "AccountParams.Name: must be text"},
+		{manage.AccountParams{Limits: llmhttp.Limits{Tokens: llmhttp.Rate{Burst: 1}}}, "AccountParams.Limits.Tokens.N: is zero"},
+		{manage.AccountParams{PerUser: llmhttp.Limits{Tokens: llmhttp.Rate{Burst: 1}}}, "AccountParams.PerUser: Limits.Tokens.N: is zero"},
+		{manage.AccountParams{Labels: []llmhttp.Label{{}}}, "AccountParams.Labels: llmhttp: the name of label 0 must be"},
+		{manage.AccountParams{Prepaid: true, Limits: quota}, "AccountParams.Limits.Quota: must be empty, because the account is prepaid"},
 	} {
 		err := test.params.Validate()
 		if test.err == "" {
@@ -43,10 +43,10 @@ func TestCreditEntry_Validate(t *testing.T) {
 		entry manage.CreditEntry
 		err   string
 	}{
-		{manage.CreditEntry{Amount: 1}, "ID: must be text of 1 to 512 bytes"},
-		{manage.CreditEntry{ID: "a\n", Amount: 1}, "ID: must be text"},
-		{manage.CreditEntry{ID: "a", Amount: 1, Note: "\x00"}, "Note: must be text of 0 to 512 bytes"},
-		{manage.CreditEntry{ID: "a"}, "Amount: must not be zero"},
+		{manage.CreditEntry{Amount: 1}, "CreditEntry.ID: must be text of 1 to 512 bytes"},
+		{manage.CreditEntry{ID: "a\n", Amount: 1}, "CreditEntry.ID: must be text"},
+		{manage.CreditEntry{ID: "a", Amount: 1, Note: "\x00"}, "CreditEntry.Note: must be text of 0 to 512 bytes"},
+		{manage.CreditEntry{ID: "a"}, "CreditEntry.Amount: must not be zero"},
 	} {
 		assert.ErrorContains(t, test.entry.Validate(), test.err)
 	}
