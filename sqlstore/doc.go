@@ -1,5 +1,5 @@
-// Package sqlstore stores API keys, usage and responses in a SQL database: SQLite for one
-// machine, PostgreSQL for any number of machines.
+// Package sqlstore stores API keys, accounts, usage and responses in a SQL database:
+// SQLite for one machine, PostgreSQL for any number of machines.
 //
 //	store, err := sqlstore.Open(ctx, "/var/lib/llm/llm.db", nil)
 //	if err != nil {
@@ -11,8 +11,8 @@
 //
 // A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and
 // [responsestore.Store]. Any number of Stores, in any number of processes, can
-// share a database. The command llmhttpctl in this module manages keys and prints
-// usage.
+// share a database. The command llmhttpctl in this module manages keys and accounts
+// and prints usage.
 //
 // # Keys
 //
@@ -25,6 +25,13 @@
 // secret is unknown. A change takes effect at once in the Store that made it
 // and within KeyTTL in others. The time of a key's last use is written once a
 // minute.
+//
+// # Accounts
+//
+// [Store.CreateAccount] and [Store.UpdateAccount] keep limits that all keys of an account
+// share, limits of each of its end users, and labels. [Store.AddCredit] adds to what a prepaid
+// account may spend. Keys whose account does not exist work without it. Lookup reads the
+// account together with the key, so changes take effect as those of keys do.
 //
 // # Usage
 //

@@ -143,16 +143,19 @@ func (c *keyCache) runRead(hash string, r *keyRead) {
 	var warning error
 
 	c.mu.Lock()
-	if c.reads[hash] == r { // otherwise forget was called, and the result may be outdated
+	current := c.reads[hash] == r // otherwise the key was forgotten, and the result may be outdated
+	if current {
 		delete(c.reads, hash)
-		if err == nil || errors.Is(err, llmhttp.ErrKeyNotFound) {
+	}
+	if err == nil || errors.Is(err, llmhttp.ErrKeyNotFound) {
+		if current {
 			c.add(&cacheEntry{hash: hash, key: key, readAt: r.begun})
-		} else if stale := c.staleKey(hash, now); stale != nil {
-			if now.Sub(c.warned) >= warnInterval {
-				c.warned, warning = now, err
-			}
-			key, err = stale, nil
 		}
+	} else if stale := c.staleKey(hash, now); stale != nil {
+		if now.Sub(c.warned) >= warnInterval {
+			c.warned, warning = now, err
+		}
+		key, err = stale, nil
 	}
 	if err == nil {
 		c.noteUse(key.ID, now)
@@ -222,6 +225,20 @@ func (c *keyCache) forget(hashes ...string) {
 	for _, hash := range hashes {
 		delete(c.reads, hash)
 		c.remove(c.entries[hash])
+	}
+}
+
+// forgetAccount removes the entries of keys of the account with the given ID, and those of
+// unknown secrets, which may be those of such keys. The results of reads in progress are not
+// cached.
+func (c *keyCache) forgetAccount(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.reads)
+	for _, element := range c.entries {
+		if e := element.Value.(*cacheEntry); e.key == nil || e.key.Account == id {
+			c.remove(element)
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func (c *testCache) readKey(ctx context.Context, hash string) (*llmhttp.Key, err
 	if err != nil {
 		return nil, err
 	}
-	return &llmhttp.Key{ID: id}, nil
+	return &llmhttp.Key{ID: id, Account: "of " + id}, nil
 }
 
 // set stores the key of a hash. An empty ID removes the key.
@@ -167,6 +167,40 @@ func TestKeyCache_Forget(t *testing.T) {
 		assert.Equal(t, []string{"none"}, c.get("b"))
 		assert.Equal(t, []string{"B"}, <-early)
 		assert.Equal(t, []string{"none"}, c.get("b"))
+	})
+}
+
+func TestKeyCache_ForgetAccount(t *testing.T) {
+	unavailable := errors.New("unavailable")
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCache(t, Options{KeyTTL: time.Hour, KeyGrace: time.Hour, KeyCache: 10})
+		c.set("a", "A")
+		c.set("b", "B")
+		assert.Equal(t, []string{"A", "B", "none"}, c.get("a", "b", "suspended"))
+		c.set("a", "")
+		c.set("b", "other")
+		c.set("suspended", "S")
+		c.forgetAccount("of A")
+		assert.Equal(t, []string{"none", "B", "S"}, c.get("a", "b", "suspended"), "what is cached of other accounts stays")
+
+		// The results of reads that began before are not cached.
+		c.setReads(nil, time.Second)
+		c.set("c", "before")
+		early := make(chan []string)
+		go func() { early <- c.get("c") }()
+		synctest.Wait()
+		c.set("c", "after")
+		c.forgetAccount("any")
+		assert.Equal(t, []string{"after"}, c.get("c"))
+		assert.Equal(t, []string{"before"}, <-early)
+
+		// A read in progress that fails gets the cached key of another account.
+		time.Sleep(time.Hour)
+		c.setReads(unavailable, time.Second)
+		go func() { early <- c.get("b") }()
+		synctest.Wait()
+		c.forgetAccount("any")
+		assert.Equal(t, []string{"B"}, <-early)
 	})
 }
 

@@ -79,16 +79,20 @@ func readKeyBySecret(ctx context.Context, q querier, hash string) (info manage.K
 	return info, decodeTime(secretExpires), err
 }
 
+// selectKeyByHash selects a key by the hash of its secret, and its account, if there is one.
+const selectKeyByHash = `
+	SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires, ` + accountSettings + `
+	FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id LEFT JOIN llmhttp_accounts a ON a.id = k.account
+	WHERE s.hash = $1 AND k.revoked IS NULL AND NOT k.suspended AND a.suspended IS NOT TRUE`
+
 // readKeyByHash reads the key whose secret has the given hash, as Lookup returns it. If
 // there is none, the error is ErrKeyNotFound.
 func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key, error) {
 	var secretExpires sql.NullInt64
+	var account accountRow
 	k, err := retryRead(ctx, db, func() (k keyRow, err error) {
-		err = db.read.QueryRowContext(ctx, `
-			SELECT k.id, k.account, k.scopes, k.models, k.limits, k.expires, s.expires
-			FROM llmhttp_secrets s JOIN llmhttp_keys k ON k.id = s.key_id
-			WHERE s.hash = $1 AND k.revoked IS NULL AND NOT k.suspended`, hash).
-			Scan(&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires)
+		err = db.read.QueryRowContext(ctx, selectKeyByHash, hash).
+			Scan(append([]any{&k.id, &k.account, &k.scopes, &k.models, &k.limits, &k.expires, &secretExpires}, account.settings()...)...)
 		return k, err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
@@ -103,6 +107,14 @@ func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key
 	}
 	if end := decodeTime(secretExpires); !end.IsZero() && (info.Expires.IsZero() || end.Before(info.Expires)) {
 		info.Expires = end
+	}
+	if account.exists() {
+		account.id = k.account
+		a, err := account.info()
+		if err != nil {
+			return nil, err
+		}
+		a.ApplyTo(&info.Key)
 	}
 	return &info.Key, nil
 }

@@ -287,6 +287,10 @@ func TestStore_LookupAfterChange(t *testing.T) {
 			_, _, err := s.RotateKey(t.Context(), id, 0)
 			return err
 		},
+		"suspend the account": func(s *Store, id string) error {
+			_, err := s.CreateAccount(t.Context(), id, manage.AccountParams{Suspended: true})
+			return err
+		},
 	}
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, &Options{KeyTTL: time.Hour})

@@ -88,6 +88,24 @@ func TestKeyManager(t *testing.T) {
 	})
 }
 
+func TestAccountManager(t *testing.T) {
+	forEachDatabase(t, func(t *testing.T, dsn string) {
+		llmhttptest.TestAccountManager(t, func(t testing.TB) llmhttptest.AccountStore { return openStore(t, dsn, nil) })
+	})
+}
+
+// Without a TTL, a Store sees each change by another one at once.
+func TestAccountManager_TwoStores(t *testing.T) {
+	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
+		llmhttptest.TestAccountManager(t, func(t testing.TB) llmhttptest.AccountStore {
+			return struct {
+				manage.AccountManager
+				manage.KeyManager
+			}{openStore(t, dsn, nil), openStore(t, dsn, &Options{KeyTTL: -1})}
+		})
+	})
+}
+
 func TestUsageReporter(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		llmhttptest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {

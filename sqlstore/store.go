@@ -15,9 +15,10 @@ import (
 
 // Options configure a [Store]. The zero value is ready to use.
 type Options struct {
-	// KeyTTL is how long Lookup caches a key, or the fact that a secret is
-	// unknown. Changes by other processes take effect within KeyTTL. Zero
-	// means 10 seconds; negative means no time.
+	// KeyTTL is how long Lookup caches a key with its account, or the fact that a
+	// secret is unknown. Changes by other processes, also of the credit of an
+	// account, take effect within KeyTTL. Zero means 10 seconds; negative means
+	// no time.
 	KeyTTL time.Duration
 
 	// KeyGrace is how long after KeyTTL Lookup still serves a cached key
@@ -61,7 +62,7 @@ const (
 	maxSecretPrefix = 32
 )
 
-// A Store keeps API keys, usage and responses in a database. Its methods are safe for
+// A Store keeps API keys, accounts, usage and responses in a database. Its methods are safe for
 // concurrent use. They fail after Close.
 //
 // A transaction that conflicts with another one is retried for ten seconds. If
@@ -71,6 +72,7 @@ const (
 type Store struct {
 	// Most methods of a Store are methods of these parts.
 	keyStore
+	accountStore
 	usageStore
 	responseStore
 
@@ -80,9 +82,10 @@ type Store struct {
 }
 
 var (
-	_ manage.KeyManager    = (*Store)(nil)
-	_ responsestore.Store  = (*Store)(nil)
-	_ manage.UsageReporter = (*Store)(nil)
+	_ manage.KeyManager     = (*Store)(nil)
+	_ manage.AccountManager = (*Store)(nil)
+	_ responsestore.Store   = (*Store)(nil)
+	_ manage.UsageReporter  = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,
@@ -136,6 +139,7 @@ func open(ctx context.Context, dsn string, opts *Options, migrations []migration
 		return nil, err
 	}
 	s.keyStore = keyStore{s.db, &s.opts, newKeyCache(s.db, &s.opts, &s.background)}
+	s.accountStore = accountStore{s.db, s.cache}
 	s.usageStore = usageStore{s.db}
 	s.responseStore = responseStore{s.db, s.opts.MaxResponseBytes}
 	s.background.Go(s.runBackground)

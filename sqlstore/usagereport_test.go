@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -121,26 +120,7 @@ func TestReportUsage_Plans(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		fillUsage(t, s, start, rows, days)
-		explain := "EXPLAIN "
-		if s.db.name() == "sqlite" {
-			explain = "EXPLAIN QUERY PLAN "
-		}
-		plan := func(r *report) string {
-			var lines []string
-			err := forEachRow(t.Context(), s.db.read, func(rows *sql.Rows) error {
-				var id, parent, unused int64
-				var line string
-				columns := []any{&id, &parent, &unused, &line}
-				if s.db.name() == "postgres" {
-					columns = columns[3:]
-				}
-				err := rows.Scan(columns...)
-				lines = append(lines, line)
-				return err
-			}, explain+r.statement(), r.args...)
-			require.NoError(t, err)
-			return strings.Join(lines, "\n")
-		}
+		plan := func(r *report) string { return explain(t, s, r.statement(), r.args...) }
 		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel} {
 			for name, change := range map[string]func(q *manage.ReportQuery){
 				"all":     func(*manage.ReportQuery) {},

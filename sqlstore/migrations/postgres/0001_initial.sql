@@ -27,6 +27,31 @@ CREATE TABLE llmhttp_secrets (
 );
 CREATE INDEX llmhttp_secrets_key ON llmhttp_secrets (key_id);
 
+-- What keys of an account share. Keys may name accounts that are not here.
+CREATE TABLE llmhttp_accounts (
+	id        text COLLATE "C" PRIMARY KEY,
+	name      text NOT NULL,
+	limits    text NOT NULL, -- a JSON object
+	per_user  text NOT NULL, -- a JSON object; the limits of each end user
+	labels    text NOT NULL, -- a JSON object; empty means none
+	prepaid   boolean NOT NULL,
+	suspended boolean NOT NULL,
+	created   bigint NOT NULL
+);
+CREATE INDEX llmhttp_accounts_created ON llmhttp_accounts (created, id);
+
+-- The credit of accounts. Rows do not change.
+CREATE TABLE llmhttp_credit (
+	id      text COLLATE "C" PRIMARY KEY,
+	account text COLLATE "C" NOT NULL REFERENCES llmhttp_accounts,
+	number  bigint NOT NULL, -- 1 for the first of the account, then 2 and so on
+	time    bigint NOT NULL,
+	amount  bigint NOT NULL, -- billionths of the currency's unit
+	total   bigint NOT NULL, -- the sum of the amounts of the account up to this one
+	note    text NOT NULL,
+	UNIQUE (account, number)
+);
+
 -- Names of llmhttp.UsageRecord and of its Units. Costs are billionths of the currency's unit.
 CREATE TABLE llmhttp_usage_records (
 	id                      text COLLATE "C" PRIMARY KEY,

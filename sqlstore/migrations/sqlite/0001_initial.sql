@@ -29,6 +29,32 @@ CREATE TABLE llmhttp_secrets (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX llmhttp_secrets_key ON llmhttp_secrets (key_id);
 
+-- What keys of an account share. Keys may name accounts that are not here.
+CREATE TABLE llmhttp_accounts (
+	id        TEXT PRIMARY KEY,
+	name      TEXT NOT NULL,
+	limits    TEXT NOT NULL, -- a JSON object
+	per_user  TEXT NOT NULL, -- a JSON object; the limits of each end user
+	labels    TEXT NOT NULL, -- a JSON object; empty means none
+	prepaid   INTEGER NOT NULL,
+	suspended INTEGER NOT NULL,
+	created   INTEGER NOT NULL
+) STRICT;
+-- For lists of accounts, of which searches and filters read only the index.
+CREATE INDEX llmhttp_accounts_list ON llmhttp_accounts (created, id, name, suspended);
+
+-- The credit of accounts. Rows do not change.
+CREATE TABLE llmhttp_credit (
+	id      TEXT PRIMARY KEY,
+	account TEXT NOT NULL REFERENCES llmhttp_accounts,
+	number  INTEGER NOT NULL, -- 1 for the first of the account, then 2 and so on
+	time    INTEGER NOT NULL,
+	amount  INTEGER NOT NULL, -- billionths of the currency's unit
+	total   INTEGER NOT NULL, -- the sum of the amounts of the account up to this one
+	note    TEXT NOT NULL,
+	UNIQUE (account, number)
+) STRICT;
+
 -- Names of llmhttp.UsageRecord and of its Units. Costs are billionths of the currency's unit.
 CREATE TABLE llmhttp_usage_records (
 	id                      TEXT NOT NULL UNIQUE,
