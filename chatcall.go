@@ -87,6 +87,9 @@ func (q *request) reserveChat(req *ChatRequest) error {
 	if _, ok := req.TokenLimit(); !ok {
 		e.minTokens = prompt
 	}
+	if tier := req.Extra["service_tier"]; tier != nil {
+		e.serviceTier = decodeName(tier)
+	}
 	return q.reserve(e)
 }
 

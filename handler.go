@@ -71,8 +71,10 @@ type Options struct {
 	// returns an error or panics, the usage is recorded as Unpriced, and the error
 	// is logged and told to the Observer. If the key has a [Quota] in money, Price is
 	// also called before the Backend is, with an estimate: the record is Estimated and
-	// has what is known of the request, and not who serves it. An error then refuses
-	// the request: the client gets an [*Error], and for other errors a 500.
+	// has what is known of the request, and not who serves it. Its ServiceTier is the
+	// service_tier that the client asks for; the final record has the one in the reply. An
+	// error then refuses the request: the client gets an [*Error], and for other errors a
+	// 500.
 	//
 	// The Model is the name that the client used, which may be an alias; ServedModel
 	// and Target tell more when the request has ended. If Price is nil, all costs are

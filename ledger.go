@@ -89,6 +89,8 @@ type estimate struct {
 	tokens    int    // all tokens
 	minTokens int    // enough if a quota has less than tokens left
 	units     *Units // what else the client asks for, such as images; nil if nothing
+
+	serviceTier string // that the client asks for; empty if none
 }
 
 // open begins the ledger of a request for op with the key k. All limits of the request are those of its

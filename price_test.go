@@ -1,7 +1,11 @@
 package llmhttp_test
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -10,6 +14,8 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
 )
 
 // A pricer is an Options.Price that keeps what it gets.
@@ -119,4 +125,58 @@ func TestPrice_Estimate(t *testing.T) {
 	assert.EqualValues(t, 2, p.got[0].Units.Images)
 	assert.Equal(t, "hd", p.got[0].ImageQuality)
 	assert.Equal(t, "1024x1024", p.got[0].ImageSize)
+}
+
+// The service tier that the client asks for is that of the estimate, and the one of the reply that
+// of the record.
+func TestPrice_ServiceTier(t *testing.T) {
+	limits := llmhttp.Limits{Quota: llmhttp.Quota{Cost: 100}}
+	const chat = `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"Hi"}]`
+	for name, tt := range map[string]struct {
+		path, body string // an empty path means that of chat completions
+		reply      string // the member of the reply; empty if it has none
+		want       []string
+	}{
+		"none":                 {"", chat + `}`, "", []string{"", ""}},
+		"asked for":            {"", chat + `,"service_tier":"flex"}`, `"flex"`, []string{"flex", "flex"}},
+		"another one serves":   {"", chat + `,"service_tier":"priority"}`, `"default"`, []string{"priority", "default"}},
+		"the reply tells none": {"", chat + `,"service_tier":"priority"}`, "", []string{"priority", ""}},
+		"not asked for":        {"", chat + `}`, `"default"`, []string{"", "default"}},
+		"too long":             {"", chat + `,"service_tier":"` + strings.Repeat("x", 513) + `"}`, "", []string{"", ""}},
+		"Messages":             {"/v1/messages", chat + `,"service_tier":"standard_only"}`, `"default"`, []string{"default", "default"}},
+		"Responses":            {"/v1/responses", `{"model":"m","input":"Hi","max_output_tokens":16,"service_tier":"flex"}`, `"flex"`, []string{"flex", "flex"}},
+		"refused":              {"", chat + `,"service_tier":"expensive"}`, "", []string{"expensive"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pricer{price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+				if r.ServiceTier == "expensive" {
+					return llmhttp.Cost{Input: 101}, nil
+				}
+				return llmhttp.Cost{Input: 1}, nil
+			}}
+			s := startServer(t, config{
+				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+					c := llmhttp.TextChunk("Hello!")
+					if tt.reply != "" {
+						c.Extra = llmhttp.Extra{"service_tier": json.RawMessage(tt.reply)}
+					}
+					yield(c, nil)
+				}),
+				keys: limitedKeys(limits),
+				opts: llmhttp.Options{Price: p.Price, Usage: memory.NewUsageStore(), Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)}},
+			})
+			r := s.do("POST", cmp.Or(tt.path, chatPath), tt.body)
+			if len(tt.want) == 1 {
+				r.checkError(t, 429)
+			} else {
+				require.Equal(t, 200, r.StatusCode, r.body)
+			}
+			s.shutdown()
+			var tiers []string
+			for i := range p.got {
+				tiers = append(tiers, p.got[i].ServiceTier)
+			}
+			assert.Equal(t, tt.want, tiers)
+		})
+	}
 }

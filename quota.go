@@ -428,7 +428,7 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error
 		return amount{tokens: units.Tokens()}, nil
 	}
 	estimated := l.copyToPrice(r)
-	estimated.Units, estimated.Estimated = units, true
+	estimated.Units, estimated.Estimated, estimated.ServiceTier = units, true, l.expected.serviceTier
 	cost, err := callPrice(l.price, estimated)
 	if _, told := errors.AsType[*Error](err); err != nil && !told {
 		err = fmt.Errorf("llmhttp: Options.Price: %w", err)

@@ -60,7 +60,7 @@ type UsageRecord struct {
 	Model        string    // the name that the client used; at most 512 bytes, without control characters
 	ServedModel  string    // the name in the Backend's reply, bounded like Model; empty if the Backend set none
 	Target       string    // the target of the last [StartTry], bounded like Model; empty if there was none
-	ServiceTier  string    // the service_tier in the Backend's reply to a chat, bounded like Model; empty if there was none
+	ServiceTier  string    // the service_tier in the Backend's reply to a chat, bounded like Model; empty if there was none. Of an estimate: see Options.Price
 	ImageSize    string    // of the request for images, such as "1024x1024"
 	ImageQuality string    // of the request for images; empty for the Backend's choice
 
