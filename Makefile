@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak soak-production bench bench-stores bench-console bench-responses screenshots
+.PHONY: help test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-responses screenshots
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -87,6 +87,10 @@ soak:
 ## soak-production: runs examples/production for SOAKTIME (5m) with a fault every 20 seconds
 soak-production: setup
 	cd examples/production && go test -race -count=1 -v -timeout=1h -run='^TestSoak$$' -soak=$(SOAKTIME) -soak-interval=10s
+
+## soak-reload: reloads the configuration of examples/gateway every 2 seconds under load, for SOAKTIME (5m)
+soak-reload:
+	go test -race -count=1 -v -timeout=2h -run='^TestReload_UnderLoad$$' ./examples/gateway -soak=$(SOAKTIME) -soak-interval=2s
 
 ## bench: runs the benchmarks and compares them with the budgets; BENCHFLAGS=-short is a quick check that they work
 bench:

@@ -62,6 +62,15 @@ type targetConfig struct {
 	Upstream string `json:"upstream"`
 	Model    string `json:"model"`
 	Weight   int    `json:"weight"`
+
+	Params paramsConfig `json:"params"`
+}
+
+// A paramsConfig has the [route.ParamRules] of a target.
+type paramsConfig struct {
+	Rename map[string]string `json:"rename"`
+	Drop   []string          `json:"drop"`
+	Refuse []string          `json:"refuse"`
 }
 
 // A keyConfig is an [llmhttp.Key] and its secret, which is given by SecretEnv or

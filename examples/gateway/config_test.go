@@ -199,7 +199,7 @@ func TestGateway_UpstreamHangs(t *testing.T) {
 		Keys:   []keyConfig{{ID: "demo", SecretEnv: "GATEWAY_KEY"}},
 	})
 	require.NoError(t, err)
-	h := llmhttp.NewHandler(g.router, g.keys, &llmhttp.Options{Timeout: g.timeout})
+	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{Timeout: g.timeout})
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", chatPath, strings.NewReader(hello))
 	r.Header.Set("Authorization", "Bearer sk-gateway")
@@ -220,7 +220,7 @@ func TestGateway_BreakerOptions(t *testing.T) {
 		Keys:      []keyConfig{{ID: "demo", SecretHash: llmhttp.HashSecret("sk-gateway")}},
 	})
 	require.NoError(t, err)
-	h := llmhttp.NewHandler(g.router, g.keys, nil)
+	h := llmhttp.NewHandler(g.router, &g.keys, nil)
 	for range 5 {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", chatPath, strings.NewReader(hello))

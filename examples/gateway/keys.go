@@ -8,30 +8,34 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
-// A keyStore holds keys by the hashes of their secrets.
-type keyStore map[string]*llmhttp.Key
+// A keyStore holds keys that can be replaced.
+type keyStore struct{ current atomic.Pointer[keys] }
+
+// keys are keys by the hashes of their secrets.
+type keys map[string]*llmhttp.Key
 
 // Lookup implements [llmhttp.KeyStore].
-func (s keyStore) Lookup(_ context.Context, secret string) (*llmhttp.Key, error) {
-	if key := s[llmhttp.HashSecret(secret)]; key != nil {
+func (s *keyStore) Lookup(_ context.Context, secret string) (*llmhttp.Key, error) {
+	if key := (*s.current.Load())[llmhttp.HashSecret(secret)]; key != nil {
 		return key, nil
 	}
 	return nil, llmhttp.ErrKeyNotFound
 }
 
-func newKeyStore(keys []keyConfig) (keyStore, error) {
-	if len(keys) == 0 {
+func newKeys(configs []keyConfig) (keys, error) {
+	if len(configs) == 0 {
 		return nil, errors.New("keys: must not be empty")
 	}
-	store := make(keyStore)
+	store := make(keys)
 	ids := make(map[string]bool)
-	for i := range keys {
-		k, field := &keys[i], fmt.Sprintf("keys[%d]", i)
+	for i := range configs {
+		k, field := &configs[i], fmt.Sprintf("keys[%d]", i)
 		switch {
 		case k.ID == "":
 			return nil, fmt.Errorf("%s.id: must not be empty", field)

@@ -4,6 +4,9 @@
 // images are kept in memory until the process ends.
 //
 //	go run ./examples/gateway -config examples/gateway/gateway.json
+//
+// SIGHUP makes it read the file again, without ending a request or a connection to a server whose
+// configuration stays. SIGTERM and SIGINT end it after requests in progress.
 package main
 
 import (
@@ -60,7 +63,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	}
 	base := "http://" + l.Addr().String()
 	images := memory.NewImageStore(cmp.Or(g.publicURL, base) + "/images/")
-	h := llmhttp.NewHandler(g.router, g.keys, &llmhttp.Options{
+	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{
 		Timeout:  g.timeout,
 		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
@@ -71,8 +74,35 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // unknown paths get an error in the format of the API
 	mux.Handle("/images/", images)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	go g.reloadOn(ctx, hangups, file)
 	fmt.Print(c.welcome(base))
 	return serve(ctx, l, mux, h, drain)
+}
+
+// reloadOn reads the configuration again for each signal, until ctx is done. After a mistake the
+// gateway stays as it is.
+func (g *gateway) reloadOn(ctx context.Context, signals <-chan os.Signal, file string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		c, err := readConfig(file)
+		if err == nil {
+			if err = g.reload(c); err != nil {
+				err = fmt.Errorf("%s: %w", file, err)
+			}
+		}
+		if err != nil {
+			slog.Error("not reloaded, the old configuration stays", "error", err)
+			continue
+		}
+		slog.Info("reloaded", "file", file)
+	}
 }
 
 // serve serves mux until ctx is done. Then the requests to h may go on for the
