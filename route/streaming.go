@@ -54,6 +54,9 @@ func (f *forwarder[Req, Chunk]) send(ctx context.Context, t *try) error {
 	if *f.op.model(req) = name; name != model && f.op.setModel != nil {
 		s.model = model
 	}
+	if err := t.changeParams(ctx, req); err != nil {
+		return err
+	}
 	f.op.call(llmhttp.Forwarder{Backend: t.target.backend}, ctx, req)(s.receive)
 	return s.finish(ctx)
 }
