@@ -116,6 +116,25 @@ type QueryReply struct {
 	Body        []byte // must be empty if the Status is 204 or 304
 }
 
+// DecodeJSON decodes the body of a request into *v, which is zero, by the tags of its structs. It
+// is as strict as the Handler is with the requests of OpenAI's API, unlike package
+// encoding/json: it refuses duplicate names, names that differ from those of fields only in
+// case, text that is not UTF-8, values that take much more memory than the body, and members
+// that [AllowsUnknownMember] refuses. The error is an [*Error] of status 400 that names the
+// member. ctx is that of the request. See "Protocols" in the package documentation.
+//
+// *v consists of structs, slices, maps with strings as keys, pointers, bool, string, int and
+// float64, and types with a method UnmarshalJSON, such as json.RawMessage; DecodeJSON panics if
+// it meets another type. Names in tags have no upper-case letters. A member that is null leaves
+// its field as it is.
+func DecodeJSON(ctx context.Context, body []byte, v any) error {
+	err := jsonwire.UnmarshalTags(body, v, func(name string) bool { return AllowsUnknownMember(ctx, name) })
+	if err != nil {
+		return paramError(err)
+	}
+	return nil
+}
+
 // AppendJSON appends v as package encoding/json encodes it, without white space and without
 // escapes for HTML. See "Protocols" in the package documentation.
 func AppendJSON(b []byte, v any) ([]byte, error) {

@@ -36,5 +36,5 @@ func TestDependenciesOfTheModule(t *testing.T) {
 			direct = append(direct, r.Path)
 		}
 	}
-	assert.ElementsMatch(t, []string{"github.com/go-json-experiment/json", "github.com/stretchr/testify", "golang.org/x/time"}, direct)
+	assert.ElementsMatch(t, []string{"github.com/stretchr/testify", "golang.org/x/time"}, direct)
 }

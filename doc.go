@@ -151,7 +151,7 @@
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
 //   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
 //     tells the Handler about a request
-//   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON],
+//   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON], [DecodeJSON],
 //     [ErrResponseStore]: helpers
 //
 // A Protocol only translates; the Handler does what all formats have in common. So every

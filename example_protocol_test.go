@@ -7,9 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -35,17 +32,11 @@ func (lines) AppendError(b []byte, e *llmhttp.Error, _ string) ([]byte, int) {
 
 func (lines) decode(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
 	var in struct {
-		Model   string                    `json:"model"`
-		Prompt  string                    `json:"prompt"`
-		Unknown map[string]jsontext.Value `json:",embed"`
+		Model  string `json:"model"`
+		Prompt string `json:"prompt"`
 	}
-	if err := jsonv2.Unmarshal(body, &in); err != nil { // refuses duplicate members, unlike encoding/json
-		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "The body is not JSON of this format.")
-	}
-	for name := range in.Unknown {
-		if !llmhttp.AllowsUnknownMember(ctx, name) {
-			return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "The member %q is not allowed.", name)
-		}
+	if err := llmhttp.DecodeJSON(ctx, body, &in); err != nil {
+		return nil, nil, err
 	}
 	if in.Prompt == "" { // Validate cannot tell a prompt that is missing from an empty message
 		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "There is no prompt.")
@@ -111,5 +102,5 @@ func ExampleProtocol() {
 	// {"text":"world."}
 	// {"done":true,"tokens":6}
 	// 400 application/json
-	// {"error":"The body is not JSON of this format."}
+	// {"error":"We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)"}
 }

@@ -27,38 +27,14 @@ func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
 	return nil
 }
 
-// paramError returns the Error that a client gets for a request that cannot be decoded.
+// paramError returns the Error that a client gets for a request that cannot be decoded, or
+// for one of its members.
 func paramError(e *jsonwire.Error) *Error {
-	switch e.Kind {
-	case jsonwire.WrongType:
-		return errInvalidType(e.Path, e.Want, e.Got)
-	case jsonwire.OutOfRange:
-		return errOutOfRange(e)
-	case jsonwire.Duplicate:
-		return errBadRequest("duplicate_parameter", e.Path, "Duplicate parameter: '%s'.", echo(e.Path))
-	case jsonwire.WrongCase:
-		return errWrongCase(e.Path, e.Want)
-	case jsonwire.Missing:
-		return errMissing(e.Path)
-	case jsonwire.TooDeep:
-		return errBadRequest("", "", "The JSON body of your request nests deeper than %d levels.", jsonwire.MaxDepth)
-	case jsonwire.TooLong:
-		return errLongArray(e.Path, int(e.Limit), e.Length)
-	case jsonwire.TooManyMembers:
-		what := "request body"
-		if e.Path != "" {
-			what = "'" + e.Path + "'"
-		}
-		return errBadRequest("object_above_max_properties", e.Path,
-			"Invalid %s: too many properties. Expected an object with at most %d properties.", what, jsonwire.MaxMembers)
-	case jsonwire.TooManyValues:
-		return errBadRequest("", "", "The JSON body of your request has too many elements.")
-	case jsonwire.Other:
-		if refused, ok := errors.AsType[*Error](e.Err); ok {
-			return refused
-		}
+	if refused, ok := errors.AsType[*Error](e.Err); ok {
+		return refused
 	}
-	return errBadRequest("", "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)")
+	code, message := e.APIText()
+	return &Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
 }
 
 // unmarshalRequest decodes data strictly and replaces *v, unless there is an error.
@@ -146,19 +122,12 @@ func errBadRequest(code, param, format string, args ...any) *Error {
 }
 
 func errMissing(param string) *Error {
-	return errBadRequest("missing_required_parameter", param, "Missing required parameter: '%s'.", param)
+	return paramError(&jsonwire.Error{Kind: jsonwire.Missing, Path: param})
 }
 
 // errUnknown says that a parameter does not exist, or that Options.UnknownMembers refuses it.
 func errUnknown(param string) *Error {
-	return errBadRequest("unknown_parameter", param, "Unknown parameter: '%s'.", param)
-}
-
-// errWrongCase says that the name of a parameter differs from the name known only in case.
-func errWrongCase(param, known string) *Error {
-	e := errUnknown(param)
-	e.Message += " Did you mean '" + known + "'?"
-	return e
+	return paramError(&jsonwire.Error{Kind: jsonwire.Unknown, Path: param})
 }
 
 func errEmptyArray(param string) *Error {
@@ -171,8 +140,7 @@ func errEmptyString(param string) *Error {
 }
 
 func errLongArray(param string, limit, got int) *Error {
-	return errBadRequest("array_above_max_length", param,
-		"Invalid '%s': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", param, limit, got)
+	return paramError(&jsonwire.Error{Kind: jsonwire.TooLong, Path: param, Limit: float64(limit), Length: got})
 }
 
 func errLongString(param string, limit, got int) *Error {
@@ -183,10 +151,7 @@ func errLongString(param string, limit, got int) *Error {
 // errInvalidType says that a value is of another type than the wanted one. Both
 // are given with their articles, as in "a string".
 func errInvalidType(param, want, got string) *Error {
-	if param == "" {
-		return errBadRequest("invalid_type", "", "Invalid type for the request body: expected %s, but got %s instead.", want, got)
-	}
-	return errBadRequest("invalid_type", param, "Invalid type for '%s': expected %s, but got %s instead.", param, want, got)
+	return paramError(&jsonwire.Error{Kind: jsonwire.WrongType, Path: param, Want: want, Got: got})
 }
 
 func errInvalidValue(param, got string, supported ...string) *Error {
@@ -196,12 +161,6 @@ func errInvalidValue(param, got string, supported ...string) *Error {
 // errInvalidText is like errInvalidValue, for parameters whose values cannot be listed.
 func errInvalidText(param, got, want string) *Error {
 	return errBadRequest("invalid_value", param, "Invalid '%s': '%s'. Expected %s.", param, echo(got), want)
-}
-
-// errOutOfRange says that a number is above or below its limit.
-func errOutOfRange(e *jsonwire.Error) *Error {
-	code, message := e.RangeText()
-	return &Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
 }
 
 // echo returns text of a client for use in an error message: shortened, printable, and

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsontest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
@@ -176,7 +176,7 @@ type streamReader struct {
 type object map[string]json.RawMessage
 
 func (r *streamReader) event(data string, first bool) error {
-	if !jsontext.Value(data).IsValid() {
+	if !jsontest.IsStrict(data) {
 		return errors.New("not strictly JSON")
 	}
 	if !strings.HasPrefix(data, `{"id":"`) {
@@ -360,7 +360,7 @@ func (m *chatMessage) addCall(c toolCallDelta) error {
 // parseWhole reads a whole reply.
 func parseWhole(t testing.TB, body string) *chatReply {
 	t.Helper()
-	require.True(t, jsontext.Value(body).IsValid(), "not strictly JSON: %s", shorten(body))
+	require.True(t, jsontest.IsStrict(body), "not strictly JSON: %s", shorten(body))
 	var doc struct {
 		ID, Object, Model string
 		Created           int64

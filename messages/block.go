@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -49,18 +46,19 @@ type source struct {
 	text     string // of a search_result
 }
 
-// UnmarshalJSONFrom decodes the object in place, because it may contain megabytes that
-// a second pass would read again.
-func (s *source) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	switch dec.PeekKind() {
+// DecodeTags reads the object in place, because it may contain megabytes that a second pass
+// would read again.
+func (s *source) DecodeTags(d *jsonwire.Decoder) {
+	switch d.Kind() {
 	case '{':
 		s.isObject = true
 		type members source // has no methods
-		return jsonv2.UnmarshalDecode(dec, (*members)(s))
+		d.ByTags((*members)(s))
 	case '"':
-		return jsonv2.UnmarshalDecode(dec, &s.text)
+		s.text = d.String()
+	default:
+		d.Skip()
 	}
-	return dec.SkipValue()
 }
 
 // toolCall converts a tool_use block. The input that a whole reply has for invalid arguments
@@ -78,7 +76,7 @@ func (b *block) toolCall() (llmhttp.ToolCall, error) {
 	case b.Input.Kind() != '{':
 		return call, fieldError("input", "Input should be an object")
 	}
-	compact, err := jsonwire.AppendRaw(nil, *b.Input)
+	compact, err := jsonwire.AppendRaw(nil, []byte(*b.Input))
 	call.Function.Arguments = string(compact)
 	return call, err
 }
@@ -93,8 +91,8 @@ func contentParts(encoded *raw, convert func(*block) (llmhttp.Content, error)) (
 		return nil, err
 	}
 	var all llmhttp.Content
-	for i, b := range blocks {
-		parts, err := convert(b)
+	for i := range blocks {
+		parts, err := convert(&blocks[i])
 		if err != nil {
 			return nil, prefixPath(err, i)
 		}
@@ -251,7 +249,7 @@ func (b *block) searchResultParts() (llmhttp.Content, error) {
 
 // stringValue returns the text of a JSON string, or "" if v is another value.
 func stringValue(v *raw) (s string) {
-	if v == nil || json.Unmarshal(*v, &s) != nil {
+	if v == nil || json.Unmarshal([]byte(*v), &s) != nil {
 		return ""
 	}
 	return s

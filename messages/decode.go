@@ -2,96 +2,79 @@ package messages
 
 import (
 	"context"
-	"reflect"
-	"slices"
-	"strconv"
 	"strings"
-
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
 
+// raw is a JSON value that is not decoded. A nil *raw is absent or null. Structs have
+// pointers to it because most members are absent, and a request may have many blocks.
+type raw = jsonwire.Value
+
 // decode decodes a JSON value strictly. The error is a *requestError.
-func decode(data []byte, v any) error { return decodeError(strictjson.Unmarshal(data, v)) }
+func decode[S ~string | ~[]byte](data S, v any) error {
+	return decodeError(jsonwire.UnmarshalTags(data, v, nil))
+}
 
 // decodeBody is like decode for the body of a request. It refuses members that
 // Options.UnknownMembers of the Handler refuses.
 func decodeBody(ctx context.Context, body []byte, v any) error {
 	allows := func(name string) bool { return llmhttp.AllowsUnknownMember(ctx, name) }
-	return decodeError(strictjson.UnmarshalAllowed(body, v, allows))
+	return decodeError(jsonwire.UnmarshalTags(body, v, allows))
 }
 
-// decodeError returns the *requestError for e, or nil.
-func decodeError(e *strictjson.Error) error {
+// decodeError returns the *requestError for e, or nil. Its code is that of OpenAI's API, which
+// Observers and logs have.
+func decodeError(e *jsonwire.Error) error {
 	if e == nil {
 		return nil
 	}
+	code, _ := e.APIText()
 	path := formatPath(e.Path)
 	switch e.Kind {
-	case strictjson.WrongType:
-		return fieldError(path, "Input should be %s", e.Want).withCode("invalid_type")
-	case strictjson.OutOfRange:
-		code, _ := e.RangeError(path).RangeText()
+	case jsonwire.WrongType:
+		return fieldError(path, "Input should be %s", e.Want).withCode(code)
+	case jsonwire.OutOfRange:
 		return fieldError(path, "Input should be a number that is not as large").withCode(code)
-	case strictjson.Duplicate:
-		return fieldError(path, "Duplicate field").withCode("duplicate_parameter")
-	case strictjson.WrongCase:
-		return fieldError(path, "Extra inputs are not permitted. Did you mean '%s'?", e.Want).withCode(codeUnknown)
-	case strictjson.Unknown:
-		return fieldError(path, "Extra inputs are not permitted").withCode(codeUnknown)
-	case strictjson.TooDeep:
-		return fieldError("", "The request body nests deeper than %d levels", strictjson.MaxDepth)
-	case strictjson.TooManyValues:
+	case jsonwire.Duplicate:
+		return fieldError(path, "Duplicate field").withCode(code)
+	case jsonwire.WrongCase:
+		return fieldError(path, "Extra inputs are not permitted. Did you mean '%s'?", e.Want).withCode(code)
+	case jsonwire.Unknown:
+		return fieldError(path, "Extra inputs are not permitted").withCode(code)
+	case jsonwire.TooLong:
+		return fieldError(path, "List should have at most %.0f items, not %d", e.Limit, e.Length).withCode(code)
+	case jsonwire.TooManyMembers:
+		return fieldError(path, "Object should have at most %d members", jsonwire.MaxMembers).withCode(code)
+	case jsonwire.TooDeep:
+		return fieldError("", "The request body nests deeper than %d levels", jsonwire.MaxDepth)
+	case jsonwire.TooManyValues:
 		return fieldError("", "The request body has too many values")
 	}
 	return fieldError("", "The request body is not valid JSON: it must be one document in UTF-8")
 }
 
-const codeUnknown = "unknown_parameter"
-
-// formatPath returns a path in the form of this API's messages, such as
-// "messages.2.content". Long names and paths are shortened.
-func formatPath(p jsontext.Pointer) string {
-	var steps []string
-	for step := range p.Tokens() {
-		steps = append(steps, clip(step))
-	}
-	return jsonwire.Clip(strings.Join(steps, "."), 256)
+// formatPath returns a path such as "messages[2].content" in the form of this API's messages,
+// "messages.2.content".
+func formatPath(path string) string {
+	return strings.TrimPrefix(strings.NewReplacer("[", ".", "]", "").Replace(path), ".")
 }
 
 // clip shortens a text of the client, so that an error message can quote it.
 func clip(s string) string { return jsonwire.Clip(s, 64) }
 
-// A list is an array whose elements are not null.
-type list[T any] []*T
-
-func (l *list[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	err := jsonv2.UnmarshalDecode(dec, (*[]*T)(l))
-	if i := slices.Index(*l, nil); i >= 0 && err == nil {
-		err = &jsonv2.SemanticError{JSONPointer: dec.StackPointer().AppendToken(strconv.Itoa(i)), GoType: reflect.TypeFor[T]()}
-	}
-	return err
-}
-
-type integer = strictjson.Integer
-
 // content is a string or an array of blocks. A string is a block of text.
-type content list[block]
+type content []block
 
-func (c *content) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	switch dec.PeekKind() {
+// DecodeTags reads a string or an array.
+func (c *content) DecodeTags(d *jsonwire.Decoder) {
+	switch d.Kind() {
 	case '"':
-		*c = content{{Type: "text"}}
-		return jsonv2.UnmarshalDecode(dec, &(*c)[0].Text)
-	case '[', 'n':
-		return jsonv2.UnmarshalDecode(dec, (*list[block])(c))
+		*c = content{{Type: "text", Text: new(d.String())}}
+	case '[':
+		d.ByTags((*[]block)(c))
+	default:
+		d.Mismatch("a string or an array")
 	}
-	if err := dec.SkipValue(); err != nil {
-		return err
-	}
-	return &strictjson.Error{Kind: strictjson.WrongType, Want: "a string or an array"}
 }

@@ -6,27 +6,20 @@ import (
 	"math"
 	"net/http"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/strictjson"
 )
-
-// raw is a JSON value that is not decoded. A nil *raw is absent or null. Structs have
-// pointers to it because most members are absent, and a request may have many blocks.
-type raw = jsontext.Value
 
 // params is the body of a request.
 type params struct {
-	Model         string       `json:"model"`
-	Messages      list[turn]   `json:"messages"`
-	System        content      `json:"system"` // text only
-	MaxTokens     *integer     `json:"max_tokens"`
-	Stream        bool         `json:"stream"`
-	StopSequences list[string] `json:"stop_sequences"`
-	Temperature   *float64     `json:"temperature"`
-	TopP          *float64     `json:"top_p"`
-	TopK          *integer     `json:"top_k"`
+	Model         string   `json:"model"`
+	Messages      []turn   `json:"messages"`
+	System        content  `json:"system"` // text only
+	MaxTokens     *int     `json:"max_tokens"`
+	Stream        bool     `json:"stream"`
+	StopSequences []string `json:"stop_sequences"`
+	Temperature   *float64 `json:"temperature"`
+	TopP          *float64 `json:"top_p"`
+	TopK          *int     `json:"top_k"`
 	toolParams
 	outputParams
 	Thinking    *thinkingConfig `json:"thinking"`
@@ -42,8 +35,8 @@ type turn struct {
 }
 
 type thinkingConfig struct {
-	Type         string   `json:"type"`
-	BudgetTokens *integer `json:"budget_tokens"`
+	Type         string `json:"type"`
+	BudgetTokens *int   `json:"budget_tokens"`
 }
 
 type metadata struct {
@@ -71,10 +64,7 @@ func decodeRequest(ctx context.Context, body []byte, isChat bool) (*llmhttp.Chat
 }
 
 func convertBody(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
-	if err := decodeError(strictjson.CheckBounds(body)); err != nil {
-		return nil, err
-	}
-	var p *params
+	var p params
 	if err := decodeBody(ctx, body, &p); err != nil {
 		return nil, err
 	}
@@ -88,8 +78,6 @@ func convertBody(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRe
 // completions do not have.
 func (p *params) check(isChat bool) error {
 	switch {
-	case p == nil: // the body is null
-		return fieldError("", "Input should be an object")
 	case p.Thread != nil:
 		return errNoThreads
 	case p.Model == "":
@@ -111,7 +99,7 @@ func (p *params) check(isChat bool) error {
 // convert converts the parameters, which check has accepted. See decodeRequest for isChat.
 func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
 	req := &llmhttp.ChatRequest{
-		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: (*int)(p.MaxTokens),
+		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens,
 	}
 	if err := p.convertMessages(req); err != nil {
 		return nil, err
@@ -129,9 +117,7 @@ func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
 	if err := req.Validate(); err != nil {
 		return nil, chatError(err)
 	}
-	for _, s := range p.StopSequences { // after Validate, because this API allows more of them
-		req.Stop = append(req.Stop, *s)
-	}
+	req.Stop = append(req.Stop, p.StopSequences...) // after Validate, because this API allows more of them
 	return req, nil
 }
 
@@ -210,7 +196,7 @@ func (c *thinkingConfig) convert(req *llmhttp.ChatRequest) error {
 }
 
 // effortForBudget returns the effort for a budget of thinking tokens.
-func effortForBudget(budget integer) string {
+func effortForBudget(budget int) string {
 	switch {
 	case budget < 4096:
 		return "low"

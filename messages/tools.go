@@ -9,7 +9,7 @@ import (
 
 // toolParams are the parameters about tools.
 type toolParams struct {
-	Tools      list[tool]  `json:"tools"`
+	Tools      []tool      `json:"tools"`
 	ToolChoice *toolChoice `json:"tool_choice"`
 }
 
@@ -79,7 +79,7 @@ func (p *toolParams) setToolChoice(req *llmhttp.ChatRequest) error {
 	case "any":
 		choice.Mode = llmhttp.ToolChoiceRequired
 	case "tool":
-		if !slices.ContainsFunc(p.Tools, func(t *tool) bool { return t.Name == c.Name }) {
+		if !slices.ContainsFunc(p.Tools, func(t tool) bool { return t.Name == c.Name }) {
 			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
 		}
 		choice.Type, choice.Function = "function", &llmhttp.NamedTool{Name: c.Name}

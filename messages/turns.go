@@ -17,7 +17,8 @@ func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
 		appendSystem(req, text)
 	}
 	var current turnConverter
-	for i, t := range p.Messages {
+	for i := range p.Messages {
+		t := &p.Messages[i]
 		if t.Role != current.role {
 			current.flush(req)
 			current = turnConverter{role: t.Role}
@@ -40,7 +41,8 @@ const attributionPrefix = "x-anthropic-billing-header:"
 // systemText returns the texts of a system prompt as paragraphs.
 func systemText(blocks content) (string, error) {
 	var texts []string
-	for i, b := range blocks {
+	for i := range blocks {
+		b := &blocks[i]
 		if b.Type != "text" {
 			return "", prefixPath(fieldError("type", "Input should be 'text'"), i)
 		}
@@ -92,8 +94,8 @@ func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
 	if t.Content == nil {
 		return missingField("content")
 	}
-	for i, b := range t.Content {
-		if err := convert(b); err != nil {
+	for i := range t.Content {
+		if err := convert(&t.Content[i]); err != nil {
 			return prefixPath(err, "content", i)
 		}
 	}

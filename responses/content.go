@@ -4,23 +4,22 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // readContent decodes content, which is a string or an array of parts. It returns the
 // text of refusals separately.
-func readContent(raw jsontext.Value, path string) (content llmhttp.Content, refusal string, err error) {
+func readContent(raw jsonwire.Value, path string) (content llmhttp.Content, refusal string, err error) {
 	switch raw.Kind() {
 	case '"':
 		text, err := decodeString(raw, path)
 		return llmhttp.Text(text), "", err
 	case '[':
 	default:
-		return nil, "", invalidType(path, "a string or an array of parts")
+		return nil, "", invalidType(path, "a string or an array of parts", raw)
 	}
-	var parts partList
+	var parts []contentPart
 	if err := decode(raw, path, &parts); err != nil {
 		return nil, "", err
 	}
@@ -51,14 +50,7 @@ type contentPart struct {
 	FileURL  *string        `json:"file_url"`
 	FileData *string        `json:"file_data"`
 	Filename *string        `json:"filename"`
-	Audio    jsontext.Value `json:"input_audio"`
-}
-
-// A partList is an array of parts.
-type partList []contentPart
-
-func (l *partList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return unmarshalList(dec, (*[]contentPart)(l))
+	Audio    jsonwire.Value `json:"input_audio"`
 }
 
 // convert returns nil for a refusal, and for a part of an unknown type without text.
@@ -78,7 +70,7 @@ func (p *contentPart) convert(path string) (part *llmhttp.Part, refusal string, 
 		part, err = p.file(path)
 		return part, "", err
 	case "input_audio":
-		if isNull(p.Audio) {
+		if p.Audio.IsNull() {
 			return nil, "", missingParam(memberPath(path, "input_audio"))
 		}
 		return &llmhttp.Part{Type: llmhttp.PartAudio, Extra: llmhttp.Extra{llmhttp.PartAudio: json.RawMessage(p.Audio)}}, "", nil

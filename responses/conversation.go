@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A conversation converts items to messages. Consecutive texts, calls and reasoning of
@@ -72,7 +73,7 @@ func (c *conversation) addItem(item *inputItem) error {
 		return c.addOutput(item)
 	case itemAdditionalTools:
 		var v struct {
-			Tools rawList `json:"tools"`
+			Tools []jsonwire.Value `json:"tools"`
 		}
 		if err := item.decode(&v); err != nil {
 			return err
@@ -92,7 +93,7 @@ func (c *conversation) addMessageItem(item *inputItem) error {
 		return badRequest("invalid_value", item.memberPath("role"),
 			"Invalid value for '%s'. Supported values are: 'user', 'assistant', 'system' and 'developer'.", item.memberPath("role"))
 	}
-	if isNull(item.Content) {
+	if item.Content.IsNull() {
 		return missingParam(item.memberPath("content"))
 	}
 	content, refusal, err := readContent(item.Content, item.memberPath("content"))
@@ -122,7 +123,7 @@ func (c *conversation) addUnknown(item *inputItem) error {
 	if id, err := decodeString(item.CallID, item.memberPath("call_id")); err == nil {
 		c.calls[id] = true // of a hosted tool
 	}
-	if isNull(item.Content) {
+	if item.Content.IsNull() {
 		return nil
 	}
 	content, _, err := readContent(item.Content, item.memberPath("content"))
@@ -144,9 +145,9 @@ func (c *conversation) addUnknown(item *inputItem) error {
 // addReasoning adds reasoning to the open message of the assistant, or to a new one.
 func (c *conversation) addReasoning(item *inputItem) error {
 	var v struct {
-		Summary   rawList `json:"summary"`
-		Content   rawList `json:"content"`
-		Encrypted string  `json:"encrypted_content"`
+		Summary   []jsonwire.Value `json:"summary"`
+		Content   []jsonwire.Value `json:"content"`
+		Encrypted string           `json:"encrypted_content"`
 	}
 	if err := item.decode(&v); err != nil {
 		return err
@@ -175,7 +176,7 @@ func (c *conversation) addReasoning(item *inputItem) error {
 }
 
 // joinTexts returns the texts of parts as paragraphs.
-func joinTexts(parts rawList, path string) (string, error) {
+func joinTexts(parts []jsonwire.Value, path string) (string, error) {
 	var texts []string
 	for i, raw := range parts {
 		var part struct {
@@ -232,7 +233,7 @@ func (c *conversation) addOutput(item *inputItem) error {
 	if err != nil {
 		return err
 	}
-	if isNull(item.Output) {
+	if item.Output.IsNull() {
 		return missingParam(item.memberPath("output"))
 	}
 	content, _, err := readContent(item.Output, item.memberPath("output"))
@@ -255,7 +256,7 @@ func (c *conversation) addOutput(item *inputItem) error {
 
 // callID returns the call_id of an output, or "" if it has none.
 func (item *inputItem) callID() (string, error) {
-	if isNull(item.CallID) {
+	if item.CallID.IsNull() {
 		return "", nil
 	}
 	id, err := decodeString(item.CallID, item.memberPath("call_id"))

@@ -6,11 +6,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-const notJSON = "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library correctly. The API expects a JSON payload, but what was sent was not valid JSON.)"
+const notJSON = "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)"
 
 func TestCreate_Numbers(t *testing.T) {
 	const (
-		integer, number = "expected an integer.", "expected a number."
+		integer, number = "expected an integer, but got ", "expected a number, but got "
 		low, high       = "integer below minimum value. Expected a value >= ", "integer above maximum value. Expected a value <= "
 		lowFloat        = "decimal below minimum value. Expected a value >= "
 		highFloat       = "decimal above maximum value. Expected a value <= "
@@ -32,10 +32,10 @@ func TestCreate_Numbers(t *testing.T) {
 		{"max_output_tokens", `1e400`, high, most + ", but got 1e400 instead."},
 		{"max_output_tokens", `-9223372036854775809`, low, "-" + most + ", but got -9223372036854775809 instead."},
 		{"max_output_tokens", `-0`, low, "1, but got 0 instead."},
-		{"max_output_tokens", `1.5`, integer, ""},
-		{"max_output_tokens", `"1"`, integer, ""},
-		{"max_output_tokens", `true`, integer, ""},
-		{"max_output_tokens", `[1]`, integer, ""},
+		{"max_output_tokens", `1.5`, integer, "a decimal number instead."},
+		{"max_output_tokens", `"1"`, integer, "a string instead."},
+		{"max_output_tokens", `true`, integer, "a boolean instead."},
+		{"max_output_tokens", `[1]`, integer, "an array instead."},
 		{"top_logprobs", `20`, "", ""},
 		{"top_logprobs", `2e1`, "", ""},
 		{"top_logprobs", `21`, high, "20, but got 21 instead."},
@@ -47,8 +47,8 @@ func TestCreate_Numbers(t *testing.T) {
 		{"temperature", `1e300`, highFloat, "2, but got 1.00e+300 instead."},
 		{"temperature", `1e400`, highFloat, "1.80e+308, but got 1e400 instead."},
 		{"temperature", `-1e400`, lowFloat, "-1.80e+308, but got -1e400 instead."},
-		{"temperature", `"1"`, number, ""},
-		{"temperature", `{}`, number, ""},
+		{"temperature", `"1"`, number, "a string instead."},
+		{"temperature", `{}`, number, "an object instead."},
 	} {
 		t.Run(test.member+" "+test.value, func(t *testing.T) {
 			body := `{"model":"m","input":"Hi","` + test.member + `":` + test.value + `}`
@@ -79,14 +79,14 @@ func TestCreate_Nulls(t *testing.T) {
 		s.create(body)
 	}
 	for _, test := range []struct{ body, param, message string }{
-		{`null`, "", "Invalid type for the request body: expected an object."},
+		{`null`, "", "Invalid type for the request body: expected an object, but got null instead."},
 		{`{"model":null,"input":"Hi"}`, "model", "Missing required parameter: 'model'."},
 		{`{"model":"m","input":null}`, "input", "Missing required parameter: 'input'."},
-		{`{"model":"m","input":[null]}`, "input[0].type", "Missing required parameter: 'input[0].type'."},
+		{`{"model":"m","input":[null]}`, "input[0]", "Invalid type for 'input[0]': expected an object, but got null instead."},
 		{`{"model":"m","input":[{"role":"user","content":null}]}`, "input[0].content", "Missing required parameter: 'input[0].content'."},
-		{`{"model":"m","input":[{"role":"user","content":[null]}]}`, "input[0].content[0].type", "Missing required parameter: 'input[0].content[0].type'."},
-		{`{"model":"m","input":"Hi","include":[null]}`, "include[0]", "Invalid type for 'include[0]': expected a string."},
-		{`{"model":"m","input":"Hi","tools":[null]}`, "tools[0].type", "Missing required parameter: 'tools[0].type'."},
+		{`{"model":"m","input":[{"role":"user","content":[null]}]}`, "input[0].content[0]", "Invalid type for 'input[0].content[0]': expected an object, but got null instead."},
+		{`{"model":"m","input":"Hi","include":[null]}`, "include[0]", "Invalid type for 'include[0]': expected a string, but got null instead."},
+		{`{"model":"m","input":"Hi","tools":[null]}`, "tools[0]", "Invalid type for 'tools[0]': expected an object, but got null instead."},
 	} {
 		t.Run(test.body, func(t *testing.T) {
 			e := s.requireRefused(400, "POST", "/v1/responses", test.body)

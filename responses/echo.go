@@ -1,9 +1,9 @@
 package responses
 
 import (
-	"github.com/go-json-experiment/json/jsontext"
+	"cmp"
 
-	"github.com/llmhttp/llmhttp/internal/strictjson"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // echoedParams has the members of a response that repeat parameters of the request, or
@@ -12,11 +12,11 @@ import (
 type echoedParams struct {
 	Instructions       *string          `json:"instructions"`
 	PreviousResponseID *string          `json:"previous_response_id"`
-	Tools              []jsontext.Value `json:"tools"`
-	ToolChoice         jsontext.Value   `json:"tool_choice"`
+	Tools              []jsonwire.Value `json:"tools"`
+	ToolChoice         jsonwire.Value   `json:"tool_choice"`
 	Text               textParams       `json:"text"`
 	Reasoning          reasoningParams  `json:"reasoning"`
-	Metadata           jsontext.Value   `json:"metadata"`
+	Metadata           jsonwire.Value   `json:"metadata"`
 	Store              bool             `json:"store"`
 	Background         bool             `json:"background"`
 	echoedNumbers
@@ -24,15 +24,15 @@ type echoedParams struct {
 }
 
 type echoedNumbers struct {
-	Temperature       float64             `json:"temperature"`
-	TopP              float64             `json:"top_p"`
-	PresencePenalty   float64             `json:"presence_penalty"`
-	FrequencyPenalty  float64             `json:"frequency_penalty"`
-	TopLogprobs       strictjson.Integer  `json:"top_logprobs"`
-	MaxOutputTokens   *strictjson.Integer `json:"max_output_tokens"`
-	MaxToolCalls      *strictjson.Integer `json:"max_tool_calls"`
-	ParallelToolCalls bool                `json:"parallel_tool_calls"`
-	Truncation        string              `json:"truncation"`
+	Temperature       float64 `json:"temperature"`
+	TopP              float64 `json:"top_p"`
+	PresencePenalty   float64 `json:"presence_penalty"`
+	FrequencyPenalty  float64 `json:"frequency_penalty"`
+	TopLogprobs       int     `json:"top_logprobs"`
+	MaxOutputTokens   *int    `json:"max_output_tokens"`
+	MaxToolCalls      *int    `json:"max_tool_calls"`
+	ParallelToolCalls bool    `json:"parallel_tool_calls"`
+	Truncation        string  `json:"truncation"`
 }
 
 // encodeEcho returns the JSON members of echoedParams, without braces.
@@ -75,24 +75,23 @@ func encodeEcho(r *request, stored bool) ([]byte, error) {
 
 // echoTools returns the tools for the response. Optional members of functions that the
 // request does not have are null.
-func echoTools(tools rawList) ([]jsontext.Value, error) {
-	echoed := make([]jsontext.Value, len(tools))
+func echoTools(tools []jsonwire.Value) ([]jsonwire.Value, error) {
+	echoed := make([]jsonwire.Value, len(tools))
 	for i, raw := range tools {
-		var t map[string]jsontext.Value
+		var t map[string]jsonwire.Value
 		if err := decode(raw, elementPath("tools", i), &t); err != nil {
 			return nil, err
 		}
 		if string(t["type"]) == `"function"` {
 			for _, name := range []string{"description", "parameters", "strict"} {
-				if t[name] == nil {
-					t[name] = jsontext.Value("null")
-				}
+				t[name] = cmp.Or(t[name], "null")
 			}
 		}
-		var err error
-		if echoed[i], err = marshal(t); err != nil {
+		b, err := marshal(t)
+		if err != nil {
 			return nil, err
 		}
+		echoed[i] = jsonwire.Value(b)
 	}
 	return echoed, nil
 }
@@ -106,9 +105,9 @@ func valueOr[T any](p *T, otherwise T) T {
 }
 
 // rawOr returns raw, or otherwise if raw is missing or null.
-func rawOr(raw jsontext.Value, otherwise string) jsontext.Value {
-	if isNull(raw) {
-		return jsontext.Value(otherwise)
+func rawOr(raw jsonwire.Value, otherwise string) jsonwire.Value {
+	if raw.IsNull() {
+		return jsonwire.Value(otherwise)
 	}
 	return raw
 }

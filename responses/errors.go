@@ -20,18 +20,14 @@ func missingParam(param string) *llmhttp.Error {
 	return badRequest("missing_required_parameter", param, "Missing required parameter: '%s'.", param)
 }
 
-func invalidType(param, want string) *llmhttp.Error {
-	return badRequest("invalid_type", param, "Invalid type for '%s': expected %s.", param, want)
+// invalidType returns the error for a parameter whose value is not of the type want, which
+// is given with its article.
+func invalidType(param, want string, value jsonwire.Value) error {
+	return decodeError("", &jsonwire.Error{Kind: jsonwire.WrongType, Path: param, Want: want, Got: jsonwire.Describe(string(value))})
 }
 
 func unsupportedParam(param, format string, args ...any) *llmhttp.Error {
 	return badRequest("unsupported_parameter", param, format, args...)
-}
-
-// outOfRange returns the error for a number that is OutOfRange.
-func outOfRange(e *jsonwire.Error) *llmhttp.Error {
-	code, message := e.RangeText()
-	return &llmhttp.Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
 }
 
 // paramNames changes the names of parameters of chat completions to those of this API.

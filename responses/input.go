@@ -1,15 +1,10 @@
 package responses
 
 import (
-	"bytes"
 	"context"
-	"slices"
-
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/strictjson"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -32,16 +27,13 @@ type inputItem struct {
 	Type    string         `json:"type"`
 	ID      string         `json:"id"`
 	Role    string         `json:"role"`
-	CallID  jsontext.Value `json:"call_id"`
-	Content jsontext.Value `json:"content"`
-	Output  jsontext.Value `json:"output"`
+	CallID  jsonwire.Value `json:"call_id"`
+	Content jsonwire.Value `json:"content"`
+	Output  jsonwire.Value `json:"output"`
 
-	path     string         // path in the request, for errors
-	raw      jsontext.Value // the whole item
-	noObject bool           // raw is no object
-	loaded   bool           // from the store
-
-	start, end int64 // offsets of raw in the array from which the item was decoded
+	path   string         // path in the request, for errors
+	raw    jsonwire.Value // the whole item
+	loaded bool           // from the store
 }
 
 // readInput sets the items of the request.
@@ -82,7 +74,7 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 		}
 	}
 	r.chat.Messages, r.chat.Tools = c.finish(), r.tools.functions
-	if len(r.chat.Messages) == 0 && len(r.items) == 0 && !isNull(r.body.Input) {
+	if len(r.chat.Messages) == 0 && len(r.items) == 0 && !r.body.Input.IsNull() {
 		r.chat.Messages = []llmhttp.Message{} // the input is empty, not missing
 	}
 	llmhttp.CountUnsent(ctx, r.unsentBytes(p.stores(r)))
@@ -95,72 +87,45 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 // inputItems returns the items of the input. A string is a message of the user.
 func (r *request) inputItems() ([]inputItem, error) {
 	raw := r.body.Input
-	if isNull(raw) {
+	if raw.IsNull() {
 		return nil, nil
 	}
 	if raw.Kind() == '"' {
-		message := append(append([]byte(`{"type":"message","role":"user","content":`), raw...), '}')
+		message := `{"type":"message","role":"user","content":` + raw + "}"
 		return []inputItem{{Type: itemMessage, Role: "user", Content: raw, path: "input", raw: message}}, nil
 	}
 	if raw.Kind() != '[' {
-		return nil, invalidType("input", "a string or an array of items")
+		return nil, invalidType("input", "a string or an array of items", raw)
 	}
-	var items itemList
+	var items []inputItem
 	if err := decode(raw, "input", &items); err != nil {
 		return nil, err
 	}
 	for i := range items {
-		item := &items[i]
-		item.raw = bytes.TrimLeft(raw[item.start:item.end], ", \t\r\n")
-		if err := item.complete(elementPath("input", i)); err != nil {
+		if err := items[i].complete(elementPath("input", i)); err != nil {
 			return nil, err
 		}
 	}
 	return items, nil
 }
 
-// An itemList is an array of items. Decoding sets the start and the end of each item.
-type itemList []inputItem
-
-func (l *itemList) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if _, err := dec.ReadToken(); err != nil {
-		return err
-	}
-	length := 0
-	for ; dec.PeekKind() != ']'; length++ {
-		if length >= maxElements {
-			if err := dec.SkipValue(); err != nil {
-				return err
-			}
-			continue
+// DecodeTags reads the item and keeps its text. If that is not an object, complete returns an
+// error.
+func (item *inputItem) DecodeTags(d *jsonwire.Decoder) {
+	type members inputItem // has no methods
+	item.raw = d.Text(func() {
+		if d.Kind() == '{' {
+			d.ByTags((*members)(item))
+		} else {
+			d.Skip()
 		}
-		item := inputItem{start: dec.InputOffset()}
-		if err := item.unmarshal(dec); err != nil {
-			return err
-		}
-		item.end = dec.InputOffset()
-		*l = append(*l, item)
-	}
-	_, err := dec.ReadToken()
-	if err == nil && length > maxElements {
-		err = &strictjson.Error{Kind: strictjson.TooLong, Length: length, Most: maxElements}
-	}
-	return err
-}
-
-// unmarshal decodes the next value. If that is not an object, complete returns an error.
-func (item *inputItem) unmarshal(dec *jsontext.Decoder) error {
-	if kind := dec.PeekKind(); kind != '{' && kind != 'n' {
-		item.noObject = true
-		return dec.SkipValue()
-	}
-	return jsonv2.UnmarshalDecode(dec, item)
+	})
 }
 
 // newInputItem decodes an item that was loaded from the store.
-func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
-	item := inputItem{raw: raw, loaded: true}
-	if err := decode(raw, path, &item); err != nil {
+func newInputItem(body []byte, path string) (inputItem, error) {
+	item := inputItem{loaded: true}
+	if err := decode(body, path, &item); err != nil {
 		return item, err
 	}
 	return item, item.complete(path)
@@ -170,8 +135,8 @@ func newInputItem(raw jsontext.Value, path string) (inputItem, error) {
 func (item *inputItem) complete(path string) error {
 	item.path = path
 	switch {
-	case item.noObject:
-		return invalidType(path, "an object")
+	case item.raw.Kind() != '{':
+		return invalidType(path, "an object", item.raw)
 	case item.Type != "":
 	case item.Role != "":
 		item.Type = itemMessage
@@ -203,13 +168,13 @@ func storedInput(items []inputItem) ([]responsestore.Item, error) {
 			}
 			item.ID = newID(prefix)
 		}
-		members := make(map[string]jsontext.Value)
+		members := make(map[string]jsonwire.Value)
 		if err := item.decode(&members); err != nil {
 			return nil, err
 		}
-		members["id"], members["type"] = appendString(nil, item.ID), appendString(nil, item.Type)
-		if idPrefixes[item.Type] != "" && isNull(members["status"]) {
-			members["status"] = jsontext.Value(`"` + statusCompleted + `"`)
+		members["id"], members["type"] = textValue(item.ID), textValue(item.Type)
+		if idPrefixes[item.Type] != "" && members["status"].IsNull() {
+			members["status"] = jsonwire.Value(`"` + statusCompleted + `"`)
 		}
 		if content := members["content"]; item.Type == itemMessage && content.Kind() == '"' {
 			members["content"] = textContent(item.Role, content)
@@ -223,10 +188,13 @@ func storedInput(items []inputItem) ([]responsestore.Item, error) {
 	return stored, nil
 }
 
+// textValue returns s as a JSON string.
+func textValue(s string) jsonwire.Value { return jsonwire.Value(appendString(nil, s)) }
+
 // textContent returns a list of parts with one text, which is a JSON string.
-func textContent(role string, text jsontext.Value) jsontext.Value {
+func textContent(role string, text jsonwire.Value) jsonwire.Value {
 	if role == string(llmhttp.RoleAssistant) {
-		return slices.Concat(jsontext.Value(`[{"type":"output_text","text":`), text, jsontext.Value(`,"annotations":[],"logprobs":[]}]`))
+		return `[{"type":"output_text","text":` + text + `,"annotations":[],"logprobs":[]}]`
 	}
-	return slices.Concat(jsontext.Value(`[{"type":"input_text","text":`), text, jsontext.Value(`}]`))
+	return `[{"type":"input_text","text":` + text + `}]`
 }

@@ -7,11 +7,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/strictjson"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -19,12 +16,12 @@ import (
 // client_metadata and context_management, are ignored.
 type createBody struct {
 	Model        string           `json:"model"`
-	Input        jsontext.Value   `json:"input"`
+	Input        jsonwire.Value   `json:"input"`
 	Instructions *string          `json:"instructions"`
 	Stream       bool             `json:"stream"`
-	Include      rawList          `json:"include"`
-	Tools        rawList          `json:"tools"`
-	ToolChoice   jsontext.Value   `json:"tool_choice"`
+	Include      []jsonwire.Value `json:"include"`
+	Tools        []jsonwire.Value `json:"tools"`
+	ToolChoice   jsonwire.Value   `json:"tool_choice"`
 	Text         *textParams      `json:"text"`
 	Reasoning    *reasoningParams `json:"reasoning"`
 	samplingParams
@@ -34,20 +31,20 @@ type createBody struct {
 
 // samplingParams has the parameters of the model's output.
 type samplingParams struct {
-	Temperature       *float64            `json:"temperature"`
-	TopP              *float64            `json:"top_p"`
-	PresencePenalty   *float64            `json:"presence_penalty"`
-	FrequencyPenalty  *float64            `json:"frequency_penalty"`
-	TopLogprobs       *strictjson.Integer `json:"top_logprobs"`
-	MaxOutputTokens   *strictjson.Integer `json:"max_output_tokens"`
-	MaxToolCalls      *strictjson.Integer `json:"max_tool_calls"`
-	ParallelToolCalls *bool               `json:"parallel_tool_calls"`
-	Truncation        *string             `json:"truncation"`
+	Temperature       *float64 `json:"temperature"`
+	TopP              *float64 `json:"top_p"`
+	PresencePenalty   *float64 `json:"presence_penalty"`
+	FrequencyPenalty  *float64 `json:"frequency_penalty"`
+	TopLogprobs       *int     `json:"top_logprobs"`
+	MaxOutputTokens   *int     `json:"max_output_tokens"`
+	MaxToolCalls      *int     `json:"max_tool_calls"`
+	ParallelToolCalls *bool    `json:"parallel_tool_calls"`
+	Truncation        *string  `json:"truncation"`
 }
 
 // passedParams has the parameters that are passed on under the same names.
 type passedParams struct {
-	Metadata    jsontext.Value `json:"metadata"`
+	Metadata    jsonwire.Value `json:"metadata"`
 	ServiceTier *string        `json:"service_tier"`
 	identifiers
 }
@@ -65,8 +62,8 @@ type stateParams struct {
 	Store              *bool          `json:"store"`
 	PreviousResponseID *string        `json:"previous_response_id"`
 	Background         *bool          `json:"background"`
-	Conversation       jsontext.Value `json:"conversation"`
-	Prompt             jsontext.Value `json:"prompt"`
+	Conversation       jsonwire.Value `json:"conversation"`
+	Prompt             jsonwire.Value `json:"prompt"`
 }
 
 type textParams struct {
@@ -84,7 +81,7 @@ type textFormat struct {
 type jsonSchema struct {
 	Name        string         `json:"name,omitzero"`
 	Description *string        `json:"description,omitzero"`
-	Schema      jsontext.Value `json:"schema,omitzero"`
+	Schema      jsonwire.Value `json:"schema,omitzero"`
 	Strict      *bool          `json:"strict,omitzero"`
 }
 
@@ -144,7 +141,7 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*
 	if p.stores(r) {
 		r.stored, err = storedInput(r.items)
 	}
-	r.history, r.items, r.body.Input = nil, nil, nil // so that they are not in memory until the reply has ended
+	r.history, r.items, r.body.Input = nil, nil, "" // so that they are not in memory until the reply has ended
 	return r, err
 }
 
@@ -179,21 +176,14 @@ func accountOf(ctx context.Context) string {
 // decodeBody decodes the body of a request. It refuses members that
 // Options.UnknownMembers of the Handler refuses.
 func decodeBody(ctx context.Context, raw []byte) (*createBody, error) {
-	if err := decodeError("", strictjson.CheckBounds(raw)); err != nil {
+	var body createBody
+	if err := llmhttp.DecodeJSON(ctx, raw, &body); err != nil {
 		return nil, err
-	}
-	var body *createBody
-	allows := func(name string) bool { return llmhttp.AllowsUnknownMember(ctx, name) }
-	if err := decodeError("", strictjson.UnmarshalAllowed(raw, &body, allows)); err != nil {
-		return nil, err
-	}
-	if body == nil { // raw is null
-		return nil, decodeError("", &strictjson.Error{Kind: strictjson.WrongType, Want: "an object"})
 	}
 	if id := body.PreviousResponseID; id != nil && *id == "" {
 		body.PreviousResponseID = nil // as sent by clients that do not omit empty members
 	}
-	return body, nil
+	return &body, nil
 }
 
 // checkState refuses the parameters of features that are not supported. stored tells
@@ -203,9 +193,9 @@ func (r *request) checkState(stored bool) error {
 	switch {
 	case b.Background != nil && *b.Background:
 		return unsupportedParam("background", "Responses in the background are not supported. Use 'background': false.")
-	case !isNull(b.Conversation):
+	case !b.Conversation.IsNull():
 		return unsupportedParam("conversation", "Conversations are not supported. Send the whole conversation as 'input'.")
-	case !isNull(b.Prompt):
+	case !b.Prompt.IsNull():
 		return unsupportedParam("prompt", "Stored prompts are not supported. Use 'instructions' and 'input'.")
 	case b.PreviousResponseID != nil && !stored:
 		return badRequest("previous_response_not_found", "previous_response_id",
@@ -239,8 +229,8 @@ func (r *request) setParams() error {
 	if err := b.samplingParams.check(); err != nil {
 		return err
 	}
-	if !isNull(b.Metadata) && b.Metadata.Kind() != '{' {
-		return invalidType("metadata", "an object")
+	if !b.Metadata.IsNull() && b.Metadata.Kind() != '{' {
+		return invalidType("metadata", "an object", b.Metadata)
 	}
 	c.Temperature, c.TopP = b.Temperature, b.TopP
 	c.PresencePenalty, c.FrequencyPenalty = b.PresencePenalty, b.FrequencyPenalty
@@ -254,7 +244,7 @@ func (r *request) setParams() error {
 		}
 	}
 	c.Extra = make(llmhttp.Extra)
-	if !isNull(b.Metadata) {
+	if !b.Metadata.IsNull() {
 		c.Extra["metadata"] = json.RawMessage(b.Metadata)
 	}
 	setExtra(c.Extra, "service_tier", b.ServiceTier)
@@ -325,7 +315,7 @@ func (f *jsonSchema) check() error {
 	switch {
 	case f.Name == "":
 		return missingParam("text.format.name")
-	case isNull(f.Schema):
+	case f.Schema.IsNull():
 		return missingParam("text.format.schema")
 	}
 	return nil
@@ -367,7 +357,7 @@ func (s *samplingParams) check() error {
 }
 
 // checkInteger returns an error if *n is out of its bounds. A nil n is not checked.
-func checkInteger(param string, n *strictjson.Integer, least, most strictjson.Integer) error {
+func checkInteger(param string, n *int, least, most int) error {
 	if n == nil || *n >= least && *n <= most {
 		return nil
 	}
@@ -375,5 +365,5 @@ func checkInteger(param string, n *strictjson.Integer, least, most strictjson.In
 	if e.Above {
 		e.Limit = float64(most)
 	}
-	return outOfRange(e)
+	return decodeError("", e)
 }

@@ -244,7 +244,7 @@ func TestCreate_Refused(t *testing.T) {
 		{"metadata", `{"model":"m","input":"Hi","metadata":[]}`, "metadata", "invalid_type", ""},
 		{"include", `{"model":"m","input":"Hi","include":[1]}`, "include[0]", "invalid_type", ""},
 		{"deep", `{"model":"m","input":"Hi","metadata":` + strings.Repeat(`{"a":`, 600) + "1" + strings.Repeat("}", 601), "", "", "nests deeper than 512 levels"},
-		{"many values", `{"model":"m","input":[{"role":"user","content":[` + strings.Repeat(`{},`, 100_000) + `{}]}]}`, "", "", "more than 131072 values"},
+		{"many values", `{"model":"m","input":"Hi","x":[` + strings.Repeat(`{"y":[1]},`, 50_000) + `{}]}`, "", "", "too many elements"},
 		{"too many items", `{"model":"m","input":[` + strings.Repeat("1,", 20000) + `1]}`, "input", "array_above_max_length", "maximum length 16384, but got an array with length 20001 instead."},
 		{"empty input", `{"model":"m","input":[]}`, "input", "empty_array", "Invalid 'input': empty array."},
 		{"many parts", `{"model":"m","input":[{"role":"user","content":[` + strings.Repeat(`{"type":"input_text","text":"a"},`, 16384) + `{}]}]}`, "input[0].content", "array_above_max_length", "maximum length 16384, but got an array with length 16385 instead."},

@@ -11,9 +11,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -94,7 +93,7 @@ func withoutEncrypted(body []byte) ([]byte, error) {
 	if !bytes.Contains(body, []byte(sealedPrefix)) {
 		return body, nil
 	}
-	members := make(map[string]jsontext.Value)
+	members := make(map[string]jsonwire.Value)
 	if err := decode(body, "", &members); err != nil {
 		return nil, err
 	}

@@ -4,15 +4,16 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // A toolChoice is a tool_choice that is an object.
 type toolChoice struct {
-	Type      string  `json:"type"`
-	Name      string  `json:"name"`
-	Namespace string  `json:"namespace"`
-	Mode      string  `json:"mode"`
-	Tools     rawList `json:"tools"`
+	Type      string           `json:"type"`
+	Name      string           `json:"name"`
+	Namespace string           `json:"namespace"`
+	Mode      string           `json:"mode"`
+	Tools     []jsonwire.Value `json:"tools"`
 }
 
 // setTools sets the tools of the chat request and the choice among them.
@@ -30,7 +31,7 @@ func (r *request) setTools() error {
 // convertToolChoice returns the tool_choice of chat completions. It may drop tools.
 func (r *request) convertToolChoice() (*llmhttp.ToolChoice, error) {
 	raw := r.body.ToolChoice
-	if isNull(raw) {
+	if raw.IsNull() {
 		return nil, nil
 	}
 	if raw.Kind() == '"' {

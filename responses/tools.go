@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // The types of tools that are passed to the Backend. All others are hosted tools, which
@@ -37,13 +35,13 @@ func newToolset() *toolset {
 
 // A tool is an element of tools. A namespace contains other tools.
 type tool struct {
-	Type        string         `json:"type"`
-	Name        string         `json:"name"`
-	Description *string        `json:"description"`
-	Parameters  jsontext.Value `json:"parameters"`
-	Strict      *bool          `json:"strict"`
-	Format      *toolFormat    `json:"format"`
-	Tools       rawList        `json:"tools"`
+	Type        string           `json:"type"`
+	Name        string           `json:"name"`
+	Description *string          `json:"description"`
+	Parameters  jsonwire.Value   `json:"parameters"`
+	Strict      *bool            `json:"strict"`
+	Format      *toolFormat      `json:"format"`
+	Tools       []jsonwire.Value `json:"tools"`
 }
 
 // A toolFormat is the format of the input of a custom tool.
@@ -54,7 +52,7 @@ type toolFormat struct {
 }
 
 // addAll adds the tools of a list.
-func (s *toolset) addAll(tools rawList, path, namespace string) error {
+func (s *toolset) addAll(tools []jsonwire.Value, path, namespace string) error {
 	for i, raw := range tools {
 		if err := s.addTool(raw, elementPath(path, i), namespace); err != nil {
 			return err
@@ -63,7 +61,7 @@ func (s *toolset) addAll(tools rawList, path, namespace string) error {
 	return nil
 }
 
-func (s *toolset) addTool(raw jsontext.Value, path, namespace string) error {
+func (s *toolset) addTool(raw jsonwire.Value, path, namespace string) error {
 	var head struct {
 		Type *string `json:"type"`
 	}
@@ -85,8 +83,8 @@ func (s *toolset) addTool(raw jsontext.Value, path, namespace string) error {
 		return missingParam(memberPath(path, "name"))
 	case t.Type == toolNamespace:
 		return s.addAll(t.Tools, memberPath(path, "tools"), t.Name)
-	case !isNull(t.Parameters) && t.Parameters.Kind() != '{':
-		return invalidType(memberPath(path, "parameters"), "an object")
+	case !t.Parameters.IsNull() && t.Parameters.Kind() != '{':
+		return invalidType(memberPath(path, "parameters"), "an object", t.Parameters)
 	}
 	return s.addFunction(&t, namespace)
 }
@@ -106,7 +104,7 @@ func (s *toolset) addFunction(t *tool, namespace string) error {
 	if t.Description != nil {
 		f.Description = *t.Description
 	}
-	if !isNull(t.Parameters) {
+	if !t.Parameters.IsNull() {
 		f.Parameters = json.RawMessage(t.Parameters)
 	}
 	if t.Type == toolCustom {
@@ -168,7 +166,7 @@ func wrapInput(input string) string {
 // not match the schema of toolFormat.parameters, it returns them unchanged.
 func unwrapInput(arguments string) string {
 	var in customInput
-	if jsonv2.Unmarshal([]byte(arguments), &in) != nil || in.Input == nil {
+	if jsonwire.UnmarshalTags(arguments, &in, nil) != nil || in.Input == nil {
 		return arguments
 	}
 	return *in.Input

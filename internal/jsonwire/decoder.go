@@ -31,7 +31,8 @@ const (
 // after it, all methods return zero values.
 type Decoder struct {
 	parser
-	values int // how many of MaxValues are left
+	values int                    // how many of MaxValues are left
+	allows func(name string) bool // see UnmarshalTags
 }
 
 var decoders = sync.Pool{New: func() any { return new(Decoder) }}
@@ -60,6 +61,11 @@ func unmarshal[V any](doc string, lenient bool, t Type[V], v *V) *Error {
 	d := decoders.Get().(*Decoder)
 	d.doc, d.lenient, d.values = doc, lenient, MaxValues
 	t.Decode(d, v)
+	return d.finish()
+}
+
+// finish ends the document, returns the first error, and gives d back for another document.
+func (d *Decoder) finish() *Error {
 	err := d.end()
 	if cap(d.path) <= 64 && cap(d.names) <= 1024 {
 		clear(d.path[:cap(d.path)])

@@ -18,6 +18,7 @@ const (
 	OutOfRange                      // a number is out of its bounds
 	Duplicate                       // an object has two members with the same name
 	WrongCase                       // the name of a member differs from a known one only in case
+	Unknown                         // a member without a field is not allowed
 	Missing                         // a required member is missing
 	TooDeep                         // arrays and objects are nested too deep
 	TooLong                         // an array has too many elements
@@ -56,6 +57,8 @@ func (e *Error) Error() string {
 		return "duplicate member" + at
 	case WrongCase:
 		return "unknown member" + at + ", which is not " + strconv.Quote(e.Want)
+	case Unknown:
+		return "unknown member" + at
 	case Missing:
 		return "missing member" + at
 	case TooDeep:
@@ -74,9 +77,47 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// RangeText returns the code and the message with which OpenAI's API was recorded to refuse a
-// number that is OutOfRange.
-func (e *Error) RangeText() (code, message string) {
+// APIText returns the code and the message with which OpenAI's API was recorded to refuse what e
+// is about, or one in its style.
+func (e *Error) APIText() (code, message string) {
+	switch e.Kind {
+	case WrongType:
+		what := "'" + e.Path + "'"
+		if e.Path == "" {
+			what = "the request body"
+		}
+		return "invalid_type", fmt.Sprintf("Invalid type for %s: expected %s, but got %s instead.", what, e.Want, e.Got)
+	case OutOfRange:
+		return e.rangeText()
+	case Duplicate:
+		return "duplicate_parameter", "Duplicate parameter: '" + e.Path + "'."
+	case WrongCase:
+		return "unknown_parameter", "Unknown parameter: '" + e.Path + "'. Did you mean '" + e.Want + "'?"
+	case Unknown:
+		return "unknown_parameter", "Unknown parameter: '" + e.Path + "'."
+	case Missing:
+		return "missing_required_parameter", "Missing required parameter: '" + e.Path + "'."
+	case TooDeep:
+		return "", fmt.Sprintf("The JSON body of your request nests deeper than %d levels.", MaxDepth)
+	case TooLong:
+		return "array_above_max_length", fmt.Sprintf(
+			"Invalid '%s': array too long. Expected an array with maximum length %.0f, but got an array with length %d instead.", e.Path, e.Limit, e.Length)
+	case TooManyMembers:
+		what := "'" + e.Path + "'"
+		if e.Path == "" {
+			what = "request body"
+		}
+		return "object_above_max_properties", fmt.Sprintf("Invalid %s: too many properties. Expected an object with at most %d properties.", what, MaxMembers)
+	case TooManyValues:
+		return "", "The JSON body of your request has too many elements."
+	case Other:
+		return "invalid_value", "Invalid value for '" + e.Path + "'."
+	}
+	return "", "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)"
+}
+
+// rangeText is APIText of an OutOfRange.
+func (e *Error) rangeText() (code, message string) {
 	noun, relation, side, sign := "decimal", "below_min", "below minimum", ">="
 	if e.Integer {
 		noun = "integer"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/llmhttp/llmhttp/internal/jsontest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -254,7 +254,7 @@ func FuzzStrings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		quoted := jsonwire.AppendString(nil, s)
-		require.True(t, jsontext.Value(quoted).IsValid(), "%q", quoted)
+		require.True(t, jsontest.IsStrict(quoted), "%q", quoted)
 		require.False(t, bytes.ContainsAny(quoted, "\u0085\u2028\u2029\n\r"), "%q", quoted)
 		var back string
 		require.NoError(t, json.Unmarshal(quoted, &back))
@@ -267,7 +267,7 @@ func FuzzStrings(f *testing.F) {
 		doc := []byte(`{"name":"` + s + `"}`)
 		var got, want named
 		strict := jsonwire.Unmarshal(doc, nameJSON, &got)
-		require.Equal(t, jsontext.Value(doc).IsValid(), strict == nil, "%q: %v", doc, strict)
+		require.Equal(t, jsontest.IsStrict(doc), strict == nil, "%q: %v", doc, strict)
 		if strict == nil {
 			require.NoError(t, json.Unmarshal(doc, &want))
 			require.Equal(t, want, got)
@@ -290,18 +290,18 @@ func FuzzRaw(f *testing.F) {
 		doc := append(append([]byte(`{"a":`), value...), '}')
 		var h holder
 		if err := jsonwire.Unmarshal(doc, o, &h); err == nil {
-			require.True(t, jsontext.Value(doc).IsValid(), "%q", doc)
+			require.True(t, jsontest.IsStrict(doc), "%q", doc)
 			if h.raw != nil {
 				compact, err := jsonwire.AppendRaw(nil, h.raw)
 				require.NoError(t, err)
 				require.JSONEq(t, string(h.raw), string(compact))
 			}
-		} else if jsontext.Value(doc).IsValid() {
+		} else if jsontest.IsStrict(doc) {
 			require.NotEqual(t, jsonwire.Syntax, err.Kind, "%q", doc)
 		}
 		h = holder{}
 		if jsonwire.UnmarshalLenient(doc, o, &h) == nil && h.raw != nil {
-			require.True(t, jsontext.Value(h.raw).IsValid(), "%q became %q", doc, h.raw)
+			require.True(t, jsontest.IsStrict(h.raw), "%q became %q", doc, h.raw)
 		}
 	})
 }

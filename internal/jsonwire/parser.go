@@ -9,6 +9,8 @@ type parser struct {
 	path    []step
 	names   []string // member names of the objects that are being skipped, innermost last
 	members int      // number of members, so far, of the objects that are being read
+	most    int      // the maximum of read; 0 is no bound
+	read    int      // number of members and elements that were read, unless most is 0
 }
 
 // end returns the first error, which may be that something follows the value.
@@ -63,12 +65,21 @@ func (p *parser) next(n int, bracket byte) bool {
 		p.path = p.path[:len(p.path)-1]
 		return false
 	case n == 0:
-		return true
 	case c != ',':
 		p.failSyntax()
 		return false
+	default:
+		p.pos++
 	}
-	p.pos++
+	return p.most == 0 || p.countRead()
+}
+
+// countRead counts a member or an element. It reports false if the document has too many.
+func (p *parser) countRead() bool {
+	if p.read++; p.read > p.most {
+		p.fail(&Error{Kind: TooManyValues})
+		return false
+	}
 	return true
 }
 
@@ -167,33 +178,49 @@ func (p *parser) skipArray() {
 // manyNames is the number of names up to which names are compared one by one.
 const manyNames = 32
 
+// An objectNames has the names of the members of an object.
+type objectNames struct {
+	first int             // where they begin in parser.names
+	set   map[string]bool // all of them, if there are many
+}
+
+// beginNames is called at the beginning of an object whose names must differ.
+func (p *parser) beginNames() objectNames { return objectNames{first: len(p.names)} }
+
+// endNames is called at the end of the object.
+func (p *parser) endNames(o *objectNames) { p.names = p.names[:o.first] }
+
+// checkName adds the name of member n, and fails if another member has it.
+func (p *parser) checkName(o *objectNames, n int, name string) {
+	if n == manyNames {
+		o.set = make(map[string]bool, 2*manyNames)
+		for _, other := range p.names[o.first:] {
+			o.set[other] = true
+		}
+	}
+	if o.set[name] || o.set == nil && slices.Contains(p.names[o.first:], name) {
+		p.foundDuplicate()
+	}
+	if o.set == nil {
+		p.names = append(p.names, name)
+	} else {
+		o.set[name] = true
+	}
+}
+
 // skipObject reads an object, whose names must differ.
 func (p *parser) skipObject() {
 	if !p.open() {
 		return
 	}
-	first := len(p.names)
-	var set map[string]bool // of all names if there are many
+	names := p.beginNames()
 	for n := 0; ; n++ {
 		name, ok := p.member(n)
 		if !ok {
 			break
 		}
-		if n == manyNames {
-			set = make(map[string]bool, 2*manyNames)
-			for _, other := range p.names[first:] {
-				set[other] = true
-			}
-		}
-		if set[name] || set == nil && slices.Contains(p.names[first:], name) {
-			p.foundDuplicate()
-		}
-		if set == nil {
-			p.names = append(p.names, name)
-		} else {
-			set[name] = true
-		}
+		p.checkName(&names, n, name)
 		p.Skip()
 	}
-	p.names = p.names[:first]
+	p.endNames(&names)
 }
