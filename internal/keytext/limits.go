@@ -137,9 +137,9 @@ func ParseQuota(s string) (q llmhttp.Quota, err error) {
 		return q, fmt.Errorf("%q has no period, unlike 1M/month", s)
 	}
 	for amount := range strings.SplitSeq(amounts, ",") {
-		if dollars, ok := strings.CutSuffix(amount, "usd"); ok && q.Cost == 0 {
-			if err = q.Cost.UnmarshalText([]byte(dollars)); err != nil || q.Cost == 0 {
-				return q, fmt.Errorf("%q is not an amount other than 0", amount)
+		if strings.HasSuffix(amount, "usd") && q.Cost == 0 {
+			if q.Cost, err = ParseMoney(amount); err != nil {
+				return q, err
 			}
 		} else if q.Tokens != 0 {
 			return q, fmt.Errorf("%q is more than a number of tokens and an amount in usd", amounts)
@@ -159,6 +159,15 @@ func ParseQuota(s string) (q llmhttp.Quota, err error) {
 		}
 	}
 	return q, err
+}
+
+// ParseMoney parses an amount such as 20usd or -0.5usd. Zero is an error.
+func ParseMoney(s string) (m llmhttp.Money, err error) {
+	dollars, ok := strings.CutSuffix(s, "usd")
+	if !ok || m.UnmarshalText([]byte(dollars)) != nil || m == 0 {
+		return 0, fmt.Errorf("%q is not an amount other than 0, unlike 20usd", s)
+	}
+	return m, nil
 }
 
 // FormatQuota is the inverse of ParseQuota, except that it returns "" for no limit.

@@ -14,55 +14,31 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-// keySettings are the settings of a key that flags name. Each function sets one.
-type keySettings []func(p *manage.KeyParams) error
-
-// addFlags adds a flag for each setting of a key to f.
-func (k *keySettings) addFlags(f *flag.FlagSet) {
-	add := func(name, usage string, set func(p *manage.KeyParams, s string) error) {
-		f.Func(name, usage, func(s string) error {
-			*k = append(*k, func(p *manage.KeyParams) error { return set(p, s) })
-			return set(new(manage.KeyParams), s)
-		})
-	}
-	add("account", "the `account` that pays; the default is the ID of the key", func(p *manage.KeyParams, s string) error {
+// keyFlags adds a flag for each setting of a key to f, and returns those that are named.
+func keyFlags(f *flag.FlagSet) *settings[manage.KeyParams] {
+	k := new(settings[manage.KeyParams])
+	k.add(f, "account", "the `account` that pays; the default is the ID of the key", func(p *manage.KeyParams, s string) error {
 		p.Account = s
 		return nil
 	})
-	add("name", "a `name` for display", func(p *manage.KeyParams, s string) error {
+	k.add(f, "name", "a `name` for display", func(p *manage.KeyParams, s string) error {
 		p.Name = s
 		return nil
 	})
-	add("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *manage.KeyParams, s string) (err error) {
+	k.add(f, "scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *manage.KeyParams, s string) (err error) {
 		p.Scopes, err = keytext.ParseList(s, llmhttp.Scopes()...)
 		return err
 	})
-	add("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *manage.KeyParams, s string) (err error) {
+	k.add(f, "models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *manage.KeyParams, s string) (err error) {
 		p.Models, err = keytext.ParseList[string](s)
 		return err
 	})
-	add("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(p *manage.KeyParams, s string) (err error) {
+	k.add(f, "expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(p *manage.KeyParams, s string) (err error) {
 		p.Expires, err = keytext.ParseExpiry(s, time.Now())
 		return err
 	})
-	limit := func(name, usage string) {
-		add(name, usage, func(p *manage.KeyParams, s string) error { return keytext.SetLimit(&p.Limits, name, s) })
-	}
-	limit("requests", "the `limit` of requests, such as 60/min, 60/min,burst=10 or 1000/7d, or none")
-	limit("tokens", "the `limit` of tokens, such as 20k/min, or none")
-	limit("quota", "the `limit` of what is used in a long period: tokens, dollars or both, such as 1M/month (a calendar month in UTC), 1M/30d (the last 30 days), 1M/all (prepaid), 20usd/month or 1M,20usd/month, or none")
-	limit("max-completion-tokens", "the maximum `number` of tokens of a completion, or none; a negative number permits no completions")
-	limit("concurrent", "the maximum `number` of concurrent requests, or none; a negative number permits no requests")
-}
-
-// apply sets the settings in p. Other settings stay.
-func (k keySettings) apply(p *manage.KeyParams) error {
-	for _, set := range k {
-		if err := set(p); err != nil {
-			return err
-		}
-	}
-	return nil
+	k.addLimits(f, "", "", func(p *manage.KeyParams) *llmhttp.Limits { return &p.Limits })
+	return k
 }
 
 // endpointNames returns the names of all endpoints, as in "chat, images and usage".
@@ -77,8 +53,7 @@ func endpointNames() string {
 
 func (c *command) createKey(ctx context.Context, args []string) error {
 	f := c.newFlags()
-	var settings keySettings
-	settings.addFlags(f)
+	settings := keyFlags(f)
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
@@ -97,13 +72,12 @@ func (c *command) createKey(ctx context.Context, args []string) error {
 
 func (c *command) updateKey(ctx context.Context, args []string) error {
 	f := c.newFlags()
-	var settings keySettings
-	settings.addFlags(f)
+	settings := keyFlags(f)
 	id, err := c.parseID(f, args)
 	if err != nil {
 		return err
 	}
-	if len(settings) == 0 {
+	if len(*settings) == 0 {
 		return usageErrorf("no flag names a setting to change")
 	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
@@ -135,11 +109,11 @@ func (c *command) rotateKey(ctx context.Context, args []string) error {
 	})
 }
 
-// A keyChange changes the key with the given ID.
-type keyChange func(ctx context.Context, s *sqlstore.Store, id string) error
+// A change changes the key or the account with the given ID.
+type change func(ctx context.Context, s *sqlstore.Store, id string) error
 
 // setSuspended returns the change that suspends or resumes a key.
-func setSuspended(suspended bool) keyChange {
+func setSuspended(suspended bool) change {
 	return func(ctx context.Context, s *sqlstore.Store, id string) error {
 		_, err := s.UpdateKey(ctx, id, func(p *manage.KeyParams) error { p.Suspended = suspended; return nil })
 		return err
@@ -150,43 +124,44 @@ func revokeKey(ctx context.Context, s *sqlstore.Store, id string) error { return
 
 // changeKeys returns a command that changes each key that its arguments name, and
 // reports that it has the new state.
-func (c *command) changeKeys(state string, change keyChange) func(context.Context, []string) error {
+func (c *command) changeKeys(state string, change change) func(context.Context, []string) error {
+	return c.changeEach("a key", checkID, state, change, c.showOneKey)
+}
+
+// changeEach returns a command that changes each key or account, which kind says, that its
+// arguments name. check returns an error if an ID cannot be one. Afterwards the command
+// reports the new state or, with --json, calls show.
+func (c *command) changeEach(kind string, check func(id string) error, state string, change, show change) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		ids, err := c.parse(c.newFlags(), "ID...", args)
 		if err != nil {
 			return err
 		}
 		if len(ids) == 0 {
-			return usageErrorf("expected the ID of a key")
+			return usageErrorf("expected the ID of %s", kind)
 		}
 		for _, id := range ids {
-			if err := checkID(id); err != nil {
+			if err := check(id); err != nil {
 				return err
 			}
 		}
 		return c.withStore(ctx, func(s *sqlstore.Store) error {
 			var errs []error
 			for _, id := range ids {
-				errs = append(errs, c.changeKey(ctx, s, id, state, change))
+				err := change(ctx, s, id)
+				switch {
+				case err != nil:
+					err = fmt.Errorf("%s: %w", printable(id), err)
+				case c.out.json:
+					err = show(ctx, s, id)
+				default:
+					_, err = fmt.Fprintf(c.out.stdout, "%s is %s\n", printable(id), state)
+				}
+				errs = append(errs, err)
 			}
 			return errors.Join(errs...)
 		})
 	}
-}
-
-func (c *command) changeKey(ctx context.Context, s *sqlstore.Store, id, state string, change keyChange) error {
-	if err := change(ctx, s, id); err != nil {
-		return fmt.Errorf("%s: %w", printable(id), err)
-	}
-	if !c.out.json {
-		_, err := fmt.Fprintf(c.out.stdout, "%s is %s\n", id, state)
-		return err
-	}
-	info, err := s.Key(ctx, id)
-	if err != nil {
-		return err
-	}
-	return c.out.printKey(info, "")
 }
 
 func (c *command) showKey(ctx context.Context, args []string) error {
@@ -194,13 +169,16 @@ func (c *command) showKey(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		info, err := s.Key(ctx, id)
-		if err != nil {
-			return err
-		}
-		return c.out.printKey(info, "")
-	})
+	return c.withStore(ctx, func(s *sqlstore.Store) error { return c.showOneKey(ctx, s, id) })
+}
+
+// showOneKey prints the key with the given ID.
+func (c *command) showOneKey(ctx context.Context, s *sqlstore.Store, id string) error {
+	info, err := s.Key(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.out.printKey(info, "")
 }
 
 // parseID is parse for a command with the ID of a key as its only operand.
@@ -224,7 +202,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// listPage is the number of keys that one call of ListKeys returns.
+// listPage is the number of keys, accounts or entries in a page.
 const listPage = 500
 
 func (c *command) listKeys(ctx context.Context, args []string) error {
@@ -238,10 +216,16 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 		return err
 	}
 	if *limit < 0 {
-		return usageErrorf("the limit is negative")
+		return errNegativeLimit
 	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		keys, more, err := readKeys(ctx, s, q, *limit)
+		keys, more, err := readPages(*limit, func(limit int, last *manage.KeyInfo) ([]manage.KeyInfo, error) {
+			if last != nil {
+				q.After = last.ID
+			}
+			q.Limit = limit
+			return s.ListKeys(ctx, q)
+		})
 		if err == nil && len(keys) == 0 && q.Account != "" {
 			err = checkAccount(ctx, s, q.Account)
 		}
@@ -258,25 +242,29 @@ func (c *command) listKeys(ctx context.Context, args []string) error {
 	})
 }
 
-// readKeys reads up to limit keys, or all keys if limit is 0. It reports
-// whether there may be more.
-func readKeys(ctx context.Context, s *sqlstore.Store, q manage.KeyQuery, limit int) (keys []manage.KeyInfo, more bool, err error) {
+var errNegativeLimit = usageErrorf("the limit is negative")
+
+// readPages calls read for one page after the other until it has up to limit keys, or all if limit
+// is 0. read gets the size of the page and the last key of the previous page. readPages reports
+// whether there may be more. What it says of keys holds for accounts and credit entries.
+func readPages[T any](limit int, read func(limit int, last *T) ([]T, error)) (list []T, more bool, err error) {
+	var last *T
 	for {
-		q.Limit = listPage
+		size := listPage
 		if limit > 0 {
-			q.Limit = min(limit-len(keys), listPage)
+			size = min(limit-len(list), listPage)
 		}
-		page, err := s.ListKeys(ctx, q)
+		page, err := read(size, last)
 		if err != nil {
 			return nil, false, err
 		}
-		keys = append(keys, page...)
-		if len(page) < q.Limit {
-			return keys, false, nil
+		list = append(list, page...)
+		if len(page) < size {
+			return list, false, nil
 		}
-		if len(keys) == limit {
-			return keys, true, nil
+		if len(list) == limit {
+			return list, true, nil
 		}
-		q.After = keys[len(keys)-1].ID
+		last = &list[len(list)-1]
 	}
 }

@@ -1,5 +1,5 @@
-// Llmhttpctl manages the API keys in a database of package sqlstore and prints
-// the usage that it holds. Run it without arguments for help.
+// Llmhttpctl manages the API keys and accounts in a database of package sqlstore and
+// prints the usage that it holds. Run it without arguments for help.
 package main
 
 import (
@@ -19,31 +19,40 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-const help = `llmhttpctl manages the API keys and prints the usage in a database of llmhttp.
+const help = `llmhttpctl manages the API keys and accounts and prints the usage in a database of
+llmhttp.
 
 Usage:
 
-  llmhttpctl migrate [flags]              create or migrate the tables; makes a new SQLite file
-  llmhttpctl keys create [flags]          create a key and print its secret once
-  llmhttpctl keys list [flags]            list keys, oldest first
-  llmhttpctl keys show [flags] ID         print the settings of a key
-  llmhttpctl keys update [flags] ID       change the settings that the flags name
-  llmhttpctl keys rotate [flags] ID       give a key a new secret and print it once
-  llmhttpctl keys suspend [flags] ID...   disable keys until they are resumed
-  llmhttpctl keys resume [flags] ID...    enable suspended keys
-  llmhttpctl keys revoke [flags] ID...    disable keys for good
-  llmhttpctl keys quota [flags] ID        print how much of its quota a key has used, or reset that
-  llmhttpctl usage [flags]                print usage by day, model, key, account, end user or label
-  llmhttpctl hash-password                hash the password on the standard input, for the console
-  llmhttpctl --version                    print the version
+  llmhttpctl migrate [flags]                 create or migrate the tables; makes a new SQLite file
+  llmhttpctl keys create [flags]             create a key and print its secret once
+  llmhttpctl keys list [flags]               list keys, oldest first
+  llmhttpctl keys show [flags] ID            print the settings of a key
+  llmhttpctl keys update [flags] ID          change the settings that the flags name
+  llmhttpctl keys rotate [flags] ID          give a key a new secret and print it once
+  llmhttpctl keys suspend [flags] ID...      disable keys until they are resumed
+  llmhttpctl keys resume [flags] ID...       enable suspended keys
+  llmhttpctl keys revoke [flags] ID...       disable keys for good
+  llmhttpctl keys quota [flags] ID           print how much of its quota a key has used, or reset that
+  llmhttpctl accounts create [flags] ID      create an account, whose keys share limits and credit
+  llmhttpctl accounts list [flags]           list accounts, oldest first
+  llmhttpctl accounts show [flags] ID        print the settings of an account, and what is left of its credit
+  llmhttpctl accounts update [flags] ID      change the settings that the flags name
+  llmhttpctl accounts suspend [flags] ID...  disable all keys of accounts until they are resumed
+  llmhttpctl accounts resume [flags] ID...   enable suspended accounts
+  llmhttpctl credit add [flags] ID           add an amount to the credit of an account
+  llmhttpctl credit list [flags] ID          list what was added to the credit of an account, oldest first
+  llmhttpctl usage [flags]                   print usage by day, model, key, account, end user or label
+  llmhttpctl hash-password                   hash the password on the standard input, for the console
+  llmhttpctl --version                       print the version
 
 The flag --dsn or the environment variable LLMHTTP_DSN names the database:
 postgres://user:password@host/database, or the path of a SQLite file. Other users
 of the machine can see the flags of a process, so do not put a password there.
 
-With --json, each key or sum is a line of JSON. The exit status is 1 if the
-command failed and 2 if its arguments are wrong. Add --help to a command for its
-flags.
+With --json, each key, account, entry or sum is a line of JSON. The exit status is
+1 if the command failed and 2 if its arguments are wrong. Add --help to a command
+for its flags.
 `
 
 func main() {
@@ -97,9 +106,9 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 	}
 	name, rest := args[0], args[1:]
 	word := name
-	if name == "keys" {
+	if name == "keys" || name == "accounts" || name == "credit" {
 		if len(rest) == 0 {
-			return usageErrorf("a command is missing after keys")
+			return usageErrorf("a command is missing after %s", name)
 		}
 		word, rest = rest[0], rest[1:]
 		name += " " + word
@@ -125,18 +134,26 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 // commands returns the functions of the commands by their names.
 func (c *command) commands() map[string]func(context.Context, []string) error {
 	return map[string]func(context.Context, []string) error{
-		"migrate":       c.migrate,
-		"keys create":   c.createKey,
-		"keys list":     c.listKeys,
-		"keys show":     c.showKey,
-		"keys update":   c.updateKey,
-		"keys rotate":   c.rotateKey,
-		"keys suspend":  c.changeKeys("suspended", setSuspended(true)),
-		"keys resume":   c.changeKeys("active", setSuspended(false)),
-		"keys revoke":   c.changeKeys("revoked", revokeKey),
-		"keys quota":    c.showQuota,
-		"usage":         c.usage,
-		"hash-password": c.hashPassword,
+		"migrate":          c.migrate,
+		"keys create":      c.createKey,
+		"keys list":        c.listKeys,
+		"keys show":        c.showKey,
+		"keys update":      c.updateKey,
+		"keys rotate":      c.rotateKey,
+		"keys suspend":     c.changeKeys("suspended", setSuspended(true)),
+		"keys resume":      c.changeKeys("active", setSuspended(false)),
+		"keys revoke":      c.changeKeys("revoked", revokeKey),
+		"keys quota":       c.showQuota,
+		"accounts create":  c.createAccount,
+		"accounts list":    c.listAccounts,
+		"accounts show":    c.showAccount,
+		"accounts update":  c.updateAccount,
+		"accounts suspend": c.changeAccounts("suspended", true),
+		"accounts resume":  c.changeAccounts("active", false),
+		"credit add":       c.addCredit,
+		"credit list":      c.listCredit,
+		"usage":            c.usage,
+		"hash-password":    c.hashPassword,
 	}
 }
 
@@ -146,7 +163,7 @@ func (c *command) newFlags() *flag.FlagSet {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {} // FlagSet would also call it after an error
 	f.StringVar(&c.dsn, "dsn", c.dsn, "the `database`; the default is LLMHTTP_DSN")
-	f.BoolVar(&c.out.json, "json", false, "write a line of JSON for each key or sum")
+	f.BoolVar(&c.out.json, "json", false, "write a line of JSON for each key, account, entry or sum")
 	return f
 }
 

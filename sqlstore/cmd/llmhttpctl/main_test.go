@@ -176,6 +176,8 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "keys", "update", "#4", "--quota", "none")
 			x.run(t, "keys", "quota", "#4", "--reset")
 
+			testAccounts(t, x)
+
 			if *update {
 				require.NoError(t, os.WriteFile("testdata/transcript.txt", []byte(x.text.String()), 0o666))
 			}
@@ -183,6 +185,51 @@ func TestTranscript(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, string(golden), x.text.String())
 		})
+	}
+}
+
+// testAccounts runs the commands of accounts and credit.
+func testAccounts(t *testing.T, x *transcript) {
+	for _, line := range []string{
+		"accounts create shop --name Shop --prepaid --requests 60/min --user-tokens 5k/min --label team=red --label plan=small",
+		"accounts create agency --quota 20usd/month --user-quota -1/all --json",
+		"accounts create shop",
+		"accounts create new --prepaid --quota 5usd/month",
+		"accounts list",
+		"accounts list --limit 1 --json",
+		"accounts list --search SHO --after shop",
+		"credit add shop --amount 20usd --id pay_1 --note invoice",
+		"credit add shop --amount 20usd --id pay_1 --note invoice",
+		"credit add shop --amount 30usd --id pay_1",
+		"credit add shop --amount -2.5usd --id fix_1 --json",
+		"credit add agency --amount 1usd --id pay_2",
+		"credit list shop",
+		"credit list shop --newest --limit 1",
+		"credit list shop --after pay_1 --json",
+		"credit list shop --after pay_2",
+		"credit list nobody",
+	} {
+		x.run(t, strings.Fields(line)...)
+	}
+	s, err := sqlstore.Open(t.Context(), x.dsn, nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: "shop", Account: "shop", KeyID: "key_s", Time: time.Now(), Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit * 3 / 4}}))
+	require.NoError(t, s.Close())
+	for _, line := range []string{
+		"accounts show shop",
+		"accounts show shop --json",
+		"accounts show agency",
+		"accounts show nobody",
+		"accounts update shop --no-label plan --label team=blue --user-tokens none --concurrent 4",
+		"accounts update agency --prepaid",
+		"accounts update agency --prepaid --quota none",
+		"accounts update shop --prepaid=false",
+		"accounts suspend shop nobody",
+		"accounts list --search shop",
+		"accounts resume shop --json",
+		"usage --account agency --from 2026-03-01 --to 2026-04-01",
+	} {
+		x.run(t, strings.Fields(line)...)
 	}
 }
 
@@ -223,6 +270,7 @@ func TestMigrate_IsTheOnlyCommandThatCreates(t *testing.T) {
 			for _, args := range [][]string{
 				{"keys", "list"}, {"keys", "create"}, {"keys", "update", "key_x", "--name", "x"}, {"keys", "rotate", "key_x"},
 				{"keys", "revoke", "key_x"}, {"keys", "quota", "key_x"}, {"usage", "--account", "a"},
+				{"accounts", "create", "a"}, {"accounts", "list"}, {"credit", "add", "a", "--amount", "1usd"},
 			} {
 				_, stderr, status := runProcess(t, dsn, args...)
 				assert.Equal(t, 1, status, args)
@@ -237,6 +285,16 @@ func TestUsageErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		`a command is missing`:                                                 {},
 		`a command is missing after keys`:                                      {"keys"},
+		`a command is missing after accounts`:                                  {"accounts"},
+		`unknown command "credit drop"`:                                        {"credit", "drop"},
+		`expected the ID of one account`:                                       {"accounts", "show"},
+		`expected the ID of an account`:                                        {"accounts", "suspend"},
+		"llmhttpctl accounts update --help":                                    {"accounts", "update", "a"},
+		`user-tokens: the number must not be 0`:                                {"accounts", "create", "a", "--user-tokens", "0/m"},
+		`"team" is not a label`:                                                {"accounts", "create", "a", "--label", "team"},
+		`invalid boolean value "maybe" for -prepaid`:                           {"accounts", "create", "a", "--prepaid=maybe"},
+		`--amount is missing`:                                                  {"credit", "add", "a"},
+		`"20" is not an amount other than 0, unlike 20usd`:                     {"credit", "add", "a", "--amount", "20"},
 		`unknown command "keys drop"`:                                          {"keys", "drop"},
 		`unknown command "nonsense"`:                                           {"nonsense", "--json"},
 		`flag provided but not defined: -nonsense`:                             {"usage", "--nonsense"},
@@ -292,7 +350,7 @@ func TestHelp(t *testing.T) {
 		assert.Empty(t, stderr)
 		assert.Zero(t, status)
 	}
-	for _, match := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:keys )?\w+) \[flags\]`).FindAllStringSubmatch(help, -1) {
+	for _, match := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:(?:keys|accounts|credit) )?\w+) \[flags\]`).FindAllStringSubmatch(help, -1) {
 		name := match[1]
 		stdout, stderr, status := runProcess(t, "", append(strings.Fields(name), "--help")...)
 		assert.Contains(t, stdout, "Usage: llmhttpctl "+name+" [flags]")

@@ -88,23 +88,24 @@ type limitsJSON struct {
 	Concurrent int    `json:"concurrent,omitempty"`
 }
 
+func newLimitsJSON(l *llmhttp.Limits) limitsJSON {
+	return limitsJSON{
+		Requests: keytext.FormatRate(l.Requests), Tokens: keytext.FormatRate(l.Tokens), Quota: keytext.FormatQuota(l.Quota),
+		Completion: l.MaxCompletionTokens, Concurrent: l.Concurrent,
+	}
+}
+
 // newKeyJSON returns the JSON form of k. The secret is empty unless it is new.
 func newKeyJSON(k manage.KeyInfo, secret string) keyJSON {
 	return keyJSON{
-		ID:      k.ID,
-		Account: k.Account,
-		Name:    k.Name,
-		Prefix:  k.Prefix,
-		Status:  string(k.Status(time.Now())),
-		Scopes:  k.Scopes,
-		Models:  k.Models,
-		Limits: limitsJSON{
-			Requests:   keytext.FormatRate(k.Limits.Requests),
-			Tokens:     keytext.FormatRate(k.Limits.Tokens),
-			Quota:      keytext.FormatQuota(k.Limits.Quota),
-			Completion: k.Limits.MaxCompletionTokens,
-			Concurrent: k.Limits.Concurrent,
-		},
+		ID:        k.ID,
+		Account:   k.Account,
+		Name:      k.Name,
+		Prefix:    k.Prefix,
+		Status:    string(k.Status(time.Now())),
+		Scopes:    k.Scopes,
+		Models:    k.Models,
+		Limits:    newLimitsJSON(&k.Limits),
 		CreatedAt: keytext.FormatTime(k.Created),
 		UsedAt:    keytext.FormatTime(k.LastUsed),
 		ExpiresAt: keytext.FormatTime(k.Expires),
@@ -152,11 +153,7 @@ func (p *printer) printKey(info manage.KeyInfo, secret string) error {
 		{"id", k.ID}, {"account", k.Account}, {"name", k.Name}, {"prefix", k.Prefix}, {"status", k.Status},
 		{"scopes", keytext.FormatList(k.Scopes)}, {"models", keytext.FormatList(k.Models)},
 	}
-	for _, name := range keytext.LimitNames {
-		if text := keytext.FormatLimit(&info.Limits, name); text != "" {
-			rows = append(rows, []string{name, text})
-		}
-	}
+	rows = append(rows, limitRows("", &info.Limits)...)
 	for _, row := range [][]string{
 		{"created", k.CreatedAt}, {"used", k.UsedAt}, {"expires", k.ExpiresAt}, {"revoked", k.RevokedAt}, {"secret", k.Secret},
 	} {
@@ -165,6 +162,16 @@ func (p *printer) printKey(info manage.KeyInfo, secret string) error {
 		}
 	}
 	return p.writeTable(rows)
+}
+
+// limitRows returns a row for each limit that is set, with the name of its flag.
+func limitRows(prefix string, l *llmhttp.Limits) (rows [][]string) {
+	for _, name := range keytext.LimitNames {
+		if text := keytext.FormatLimit(l, name); text != "" {
+			rows = append(rows, []string{prefix + name, text})
+		}
+	}
+	return rows
 }
 
 // printSecret prints a key that has a new secret.

@@ -64,17 +64,12 @@ func readQuotaUse(ctx context.Context, s *sqlstore.Store, id string) (*quotaUseJ
 	if err != nil {
 		return nil, err
 	}
-	now, quota := time.Now(), info.Limits.Quota
-	q := llmhttp.UsageQuery{Account: info.Account, Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: id}, From: quota.Start(now), To: now.UTC().Truncate(day).Add(2 * day)}
-	sums, err := s.Query(ctx, q)
+	quota := info.Limits.Quota
+	u, err := readUse(ctx, s, info.Account, llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: id}, Limits: info.Limits})
 	if err != nil {
 		return nil, err
 	}
-	used := &quotaUseJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(q.From)}
-	for _, u := range sums {
-		used.Used += u.Units.Tokens()
-		used.UsedCost = used.UsedCost.Add(u.Cost.Total())
-	}
+	used := &quotaUseJSON{ID: id, Quota: keytext.FormatQuota(quota), Since: keytext.FormatTime(u.from), Used: u.tokens, UsedCost: u.cost}
 	if quota.Tokens != 0 {
 		left := max(int64(quota.Tokens)-used.Used, 0)
 		used.Left = &left

@@ -33,13 +33,9 @@ func (c *command) usage(ctx context.Context, args []string) error {
 	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
 	f.StringVar(&u.Model, "model", "", "only the usage of the model with this `name`, as clients write it")
 	f.StringVar(&u.User, "user", "", "only the usage of this end `user`")
-	f.Func("label", "only the usage with this label, `NAME=VALUE`", func(s string) error {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok || name == "" {
-			return fmt.Errorf("%s is not a label such as project=search", quote(s))
-		}
-		u.Label = llmhttp.Label{Name: name, Value: value}
-		return nil
+	f.Func("label", "only the usage with this label, `NAME=VALUE`", func(s string) (err error) {
+		u.Label, err = parseLabel(s)
+		return err
 	})
 	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key, account, user, or label:NAME for the values of a label; each has a line for each model")
 	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each other group")
@@ -82,6 +78,15 @@ func (c *command) usage(ctx context.Context, args []string) error {
 	})
 }
 
+// parseLabel parses NAME=VALUE.
+func parseLabel(s string) (llmhttp.Label, error) {
+	name, value, ok := strings.Cut(s, "=")
+	if !ok || name == "" {
+		return llmhttp.Label{}, fmt.Errorf("%s is not a label such as project=search", quote(s))
+	}
+	return llmhttp.Label{Name: name, Value: value}, nil
+}
+
 // check completes the query and returns an error if the flags do not make one.
 func (u *usageFlags) check() error {
 	if u.From.IsZero() {
@@ -106,7 +111,7 @@ func (u *usageFlags) check() error {
 		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
 	}
 	if u.Limit < 0 {
-		return usageErrorf("the limit is negative")
+		return errNegativeLimit
 	}
 	return nil
 }
@@ -114,6 +119,9 @@ func (u *usageFlags) check() error {
 // checkAccount returns an error if nothing in the store has the account, which is
 // probably misspelled.
 func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error {
+	if _, err := s.Account(ctx, account); !errors.Is(err, manage.ErrAccountNotFound) {
+		return err
+	}
 	keys, err := s.ListKeys(ctx, manage.KeyQuery{Account: account, Limit: 1})
 	if err != nil || len(keys) > 0 {
 		return err
