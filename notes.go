@@ -9,8 +9,21 @@ import (
 type requestNotes struct {
 	mu     sync.Mutex // guards the fields below
 	target string     // of the last StartTry
-	labels []Label    // of AddLabel
+	rare   *rareNotes // nil until it is used, which keeps a request small (TestRequest_Size)
+}
+
+// rareNotes are those that most requests do not have.
+type rareNotes struct {
+	labels []Label // of AddLabel
 	kept   []keptSwap
+}
+
+// getRare returns the rare notes. It is called with mu held.
+func (n *requestNotes) getRare() *rareNotes {
+	if n.rare == nil {
+		n.rare = new(rareNotes)
+	}
+	return n.rare
 }
 
 // A keptSwap is the Backend that a request uses of a Swap.
@@ -24,12 +37,13 @@ type keptSwap struct {
 func (n *requestNotes) keep(s *Swap, current *Forwarder) *Forwarder {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, k := range n.kept {
+	rare := n.getRare()
+	for _, k := range rare.kept {
 		if k.swap == s {
 			return k.backend
 		}
 	}
-	n.kept = append(n.kept, keptSwap{s, current})
+	rare.kept = append(rare.kept, keptSwap{s, current})
 	return current
 }
 
@@ -44,18 +58,22 @@ func (n *requestNotes) setTarget(target string) {
 func (n *requestNotes) addLabel(l Label) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	others := slices.DeleteFunc(slices.Clone(n.labels), func(other Label) bool { return other.Name == l.Name })
+	rare := n.getRare()
+	others := slices.DeleteFunc(slices.Clone(rare.labels), func(other Label) bool { return other.Name == l.Name })
 	if err := checkLabel(others, l); err != nil {
 		return err
 	}
-	n.labels = append(others, l)
+	rare.labels = append(others, l)
 	return nil
 }
 
 func (n *requestNotes) get() (target string, labels []Label) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.target, n.labels
+	if n.rare != nil {
+		labels = n.rare.labels
+	}
+	return n.target, labels
 }
 
 // A usageReport is what a Backend has reported of the usage of its request. Its methods may

@@ -19,8 +19,8 @@ type replyFormat struct {
 	// mu guards the fields below, because other goroutines than that of ServeHTTP may reply.
 	mu     sync.Mutex
 	limits limitStates
-	added  []headerField // by SetReplyHeader
-	begun  bool          // the reply has its headers
+	added  *[]headerField // by SetReplyHeader; nil if there are none
+	begun  bool           // the reply has its headers
 }
 
 // limitStates are the last known states of the rate limits of a subject, or of a request.
@@ -52,8 +52,10 @@ func (f *replyFormat) SetHeaders(h http.Header, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun = true
-	for _, field := range f.added {
-		h[field.name] = []string{field.value}
+	if f.added != nil {
+		for _, field := range *f.added {
+			h[field.name] = []string{field.value}
+		}
 	}
 	f.protocol.SetHeaders(h, ReplyInfo{
 		RequestID: f.log.requestID, Processing: now.Sub(*f.arrived),

@@ -23,8 +23,11 @@ func (f *replyFormat) add(field headerField) error {
 	if f.begun {
 		return errReplyBegun
 	}
-	f.added = slices.DeleteFunc(f.added, func(other headerField) bool { return other.name == field.name })
-	f.added = append(f.added, field)
+	if f.added == nil {
+		f.added = new([]headerField)
+	}
+	others := slices.DeleteFunc(*f.added, func(other headerField) bool { return other.name == field.name })
+	*f.added = append(others, field)
 	return nil
 }
 

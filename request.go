@@ -48,11 +48,11 @@ type request struct {
 	usage       usageReport
 	chunks      chunkGate    // used if the request is a chat
 	chat        chatPipeline // used if the request is a chat
+	userKnown   bool         // admitUser was called
 	streamed    bool         // the reply is a stream
 	contentType string       // of the reply to a chat
 	backend     backendCall
 	requested   string // the model that the client asked for; any text
-	userKnown   bool   // admitUser was called
 	notes       requestNotes
 	saveErr     error      // of a ReplySaver whose reply is sent nevertheless
 	leftIn      ErrorClass // of the call that a panic or runtime.Goexit has left; empty if none
