@@ -20,6 +20,7 @@ type chatPipeline struct {
 	cred     *credential // is removed from the errors that the client gets
 	encoder  ChatEncoder // nil when the end of the reply was encoded
 	whole    bool        // the reply is sent when it is complete
+	started  bool        // AppendStart of the encoder was called
 	order    orderer
 	defaults ReplyStart // of the identity of the reply
 	maxReply int64      // bounds size
@@ -29,7 +30,6 @@ type chatPipeline struct {
 
 	out        *exchange.Buffer // what Add appends to
 	body       exchange.Buffer  // of a whole reply: what the encoder has appended so far
-	started    bool             // AppendStart of the encoder was called
 	encoderErr error            // the encoder failed
 }
 
