@@ -175,6 +175,9 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	}
 	fail := func() error { return errCause }
 	panics := func() error { panic(errCause) }
+	speak := func(s llmhttp.SpeechStream) *stubBackend {
+		return &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return s }}
+	}
 	const twoTexts = `{"model":"m","input":["a","b"]}`
 	type testCase struct {
 		name, method, path, body string
@@ -184,6 +187,16 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	tests := []testCase{
 		{"Embed returns nil", "POST", embeddingsPath, twoTexts, embed(nil, nil), 500},
 		{"Embed returns too few vectors", "POST", embeddingsPath, twoTexts, embed(&llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil), 500},
+		{"Speak fails", "POST", speechPath, speechBody, speak(failingSpeech(errCause)), 500},
+		{"Speak returns nil", "POST", speechPath, speechBody, speak(nil), 500},
+		{"Speak yields nothing", "POST", speechPath, speechBody, speak(speech()), 500},
+		{"Speak yields no audio", "POST", speechPath, speechBody, speak(speech("", "")), 500},
+		{"Speak fails after it has yielded no audio", "POST", speechPath, speechBody, speak(func(yield func(*llmhttp.SpeechChunk, error) bool) {
+			_ = yield(nil, nil) && yield(&llmhttp.SpeechChunk{}, nil) && yield(nil, llmhttp.Errorf(409, "", "busy"))
+		}), 409},
+		{"Speak does not know the model", "POST", speechPath, speechBody, speak(failingSpeech(llmhttp.ModelNotFound("m"))), 404},
+		{"Speak panics", "POST", speechPath, speechBody, &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { panic(errCause) }}, 500},
+		{"Speak panics in the stream", "POST", speechPath, speechBody, speak(func(func(*llmhttp.SpeechChunk, error) bool) { panic(errCause) }), 500},
 		{"GenerateImages returns nil", "POST", imagesPath, imageBody, images(nil, nil), 500},
 		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{}, nil), 500},
 		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{Data: []llmhttp.Image{{}}}, nil), 500},
@@ -224,6 +237,7 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 		{"stream before the first chunk", "POST", chatPath, streamBody, false},
 		{"stream between chunks", "POST", chatPath, streamBody, false},
 		{"stream between chunks", "POST", chatPath, streamBody, true},
+		{"stream between chunks", "POST", speechPath, speechEventsBody, false},
 		{"ImageSizes", "POST", imagesPath, imageBody, false},
 		{"ListModels", "GET", modelsPath, "", false},
 	}
@@ -259,6 +273,16 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 							}
 						},
 						call: silence,
+						speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+							return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+								if tt.name == "stream between chunks" && !yield(&llmhttp.SpeechChunk{Audio: []byte("one")}, nil) {
+									return
+								}
+								if silence(ctx) == nil {
+									yield(&llmhttp.SpeechChunk{Audio: []byte("late")}, nil)
+								}
+							}
+						},
 						sizes: func(ctx context.Context, _ string) ([]string, error) {
 							if tt.name != "ImageSizes" {
 								return nil, nil

@@ -107,7 +107,6 @@ func (q *request) tokenEstimator() *tokenEstimator {
 func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
 	p, record := &q.chat, q.record
 	p.encoder, p.whole, p.order.sink = encoder, f.Whole, p
-	q.contentType = f.ContentType
 	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
 	p.order.output.keepText = q.h.opts.TextTokens != nil
 	p.defaults = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
@@ -117,11 +116,7 @@ func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
 	if n := q.ledger.maxCompletionTokens(); n > 0 {
 		p.order.maxBytes = maxCompletionBytes(n)
 	}
-	if q.streamed = !f.Whole; q.streamed {
-		q.client.BeginStream(exchange.StreamFormat{
-			ContentType: f.ContentType, KeepAlive: f.KeepAlive, StartsEarly: f.StartsEarly, EndsCleanly: f.EndsCleanly,
-		}, p)
-	}
+	q.beginFraming(f, p)
 }
 
 // chatCost returns the number of tokens to reserve for a chat: its prompt, and
@@ -190,67 +185,42 @@ func (q *request) endReply(extra Extra) error {
 	if err := q.saveReply(extra); err != nil {
 		return err
 	}
-	p, usage := &q.chat, &q.ledger.usage
-	if !q.streamed {
-		return q.replyAs(http.StatusOK, q.contentType, func(b []byte) ([]byte, error) { return p.appendEnd(b, usage, extra) })
-	}
-	return q.client.EndStream(func(out *exchange.Buffer) (err error) {
-		out.B, err = p.appendEnd(out.B, usage, extra)
-		return err
-	}, q.ledger.slots.releaser())
+	return q.sendEnd(&q.chat, extra)
 }
 
 // callChat calls the Backend, which yields the chunks of the reply.
 func (q *request) callChat(req *ChatRequest) error {
-	began, err := q.beginCall(ClassBackend)
-	if err != nil {
+	if err := q.beginChunks(req); err != nil {
 		return err
 	}
-	q.notifyStarted(req, began)
+	defer q.endChunks() // also if the Backend panics
 	q.observer.startTranscript(q.backendCtx, req, &q.chat.order)
-	defer q.callReturned() // also if the Backend panics
-	defer q.chunks.close()
 	stream := q.h.backend.Chat(q.backendCtx, req)
 	if stream == nil {
 		stream = Fail(errNilStream)
 	}
 	stream(q.yield)
-	err = q.chunks.close()
-	if err == nil && q.chat.stats.count == 0 {
-		err = errNoChunk
-	}
-	q.backend.notSent = errors.Is(err, ErrNotSent)
-	// A Backend may return without an error when its context is done. That is
-	// not the end of a reply.
-	return q.client.CauseOr(err)
+	return q.closeChunks()
 }
 
-// yield is the yield function of the Backend's stream. When it returns, the chunk was
-// written, or is queued for a write with the next chunks or for the whole reply.
+// yield is the yield function of the Backend's stream.
 func (q *request) yield(chunk *ChatChunk, err error) bool {
-	g := &q.chunks
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.err == errStreamOver {
-		q.log.warn(misuseYieldAfterReturn)
-		return false
+	var usage *Usage
+	if chunk != nil {
+		usage = chunk.Usage
 	}
-	if err == nil && chunk != nil {
-		q.usage.set(chunk.Usage) // also if nobody reads the reply any more
-	}
-	if g.err != nil {
-		return false
-	}
-	if g.err = err; err == nil {
-		g.err = q.receive(chunk)
-	}
-	return g.err == nil
+	return q.admitChunk(usage, err, func() error { return q.receive(chunk) })
 }
 
 // receive adds a chunk to the reply. If it returns an error, the Backend must stop.
 func (q *request) receive(chunk *ChatChunk) error {
-	p, arrived := &q.chat, q.arrived
-	err := q.client.Receive(func(now time.Time, out *exchange.Buffer) error { return p.receive(chunk, now.Sub(arrived), out) })
+	p, stats, arrived := &q.chat, &q.chunks.stats, q.arrived
+	err := q.client.Receive(func(now time.Time, out *exchange.Buffer) error {
+		if chunk != nil {
+			stats.add(chunk.hasToken(), now.Sub(arrived))
+		}
+		return p.receive(chunk, out)
+	})
 	q.log.warn(p.order.misuses)
 	if err == nil && p.order.isTruncated() {
 		err = errReplyComplete

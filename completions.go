@@ -29,6 +29,7 @@ func (chatCompletions) Routes() []Route {
 		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
 		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
+		{Pattern: "POST /v1/audio/speech", Bind: BindSpeech(decodeSpeech)},
 		{Pattern: "GET /v1/models", Bind: BindModels(decodeListModels)},
 		{Pattern: "GET /v1/models/{id...}", Bind: BindModels(decodeGetModel)},
 		{Pattern: "GET /v1/dashboard/billing/usage", Bind: usage},

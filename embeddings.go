@@ -281,11 +281,13 @@ func (r *EmbeddingResponse) decodeVectors(d *jsonwire.Decoder) {
 func (r *EmbeddingRequest) EndUser() string { return namedUser(r.Extra) }
 
 var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
-	operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
-	model:     func(r *EmbeddingRequest) string { return r.Model },
-	describer: func(r *EmbeddingRequest) describer { return r },
-	user:      (*EmbeddingRequest).EndUser,
-	prompt:    func(c *tokenEstimator, _ bool, r *EmbeddingRequest) int { return c.input(r) },
+	modelCall: modelCall[EmbeddingRequest]{
+		operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
+		model:     func(r *EmbeddingRequest) string { return r.Model },
+		describer: func(r *EmbeddingRequest) describer { return r },
+		user:      (*EmbeddingRequest).EndUser,
+		prompt:    func(c *tokenEstimator, _ bool, r *EmbeddingRequest) int { return c.input(r) },
+	},
 	call: func(ctx context.Context, b Forwarder, r *EmbeddingRequest) (*EmbeddingResponse, error) {
 		return b.Embed(ctx, r)
 	},

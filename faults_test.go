@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -15,16 +16,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/messages"
-	"github.com/llmhttp/llmhttp/responses"
 )
 
-// A wireFormat describes a protocol to these tests. The Handler treats faults alike for
-// every protocol, so each fault is tested with all of them.
+// A wireFormat describes a protocol, or another format of a reply that comes in chunks, to these
+// tests. The Handler treats faults alike for all of them, so each fault is tested with every one.
 type wireFormat struct {
-	name string // as in a RequestSummary
-	path string
-	body string // without its last brace
+	name  string // as in a RequestSummary
+	scope llmhttp.Scope
+	path  string
+	body  string // without its last brace
 
 	start   string // begins a stream that may start before the first chunk
 	end     string // is in every complete stream and in no other
@@ -33,28 +33,57 @@ type wireFormat struct {
 	overloaded int // the status of a server that is shutting down
 
 	failsCleanly bool // a stream that failed ends cleanly; else it is cut
+	isBase64     bool // of the pieces of the reply
 }
 
 var wireFormats = []wireFormat{
-	{"chat", chatPath, strings.TrimSuffix(chatBody, "}"), "", "data: [DONE]", `data: {"error":{"message":`, 503, false},
-	{"messages", "/v1/messages", `{"model":"demo-chat","max_tokens":100,"messages":[{"role":"user","content":"Hi"}]`,
-		"event: message_start\n", "event: message_stop", "event: error\ndata: {\"type\":\"error\",\"error\":{", 529, true},
-	{"responses", "/v1/responses", `{"model":"demo-chat","input":"Hi"`,
-		"event: response.created\n", "event: response.completed", "event: response.failed\ndata: {", 503, true},
+	{"chat", llmhttp.ScopeChat, chatPath, strings.TrimSuffix(chatBody, "}"), "", "data: [DONE]", `data: {"error":{"message":`, 503, false, false},
+	{"messages", llmhttp.ScopeChat, "/v1/messages", `{"model":"demo-chat","max_tokens":100,"messages":[{"role":"user","content":"Hi"}]`,
+		"event: message_start\n", "event: message_stop", "event: error\ndata: {\"type\":\"error\",\"error\":{", 529, true, false},
+	{"responses", llmhttp.ScopeChat, "/v1/responses", `{"model":"demo-chat","input":"Hi"`,
+		"event: response.created\n", "event: response.completed", "event: response.failed\ndata: {", 503, true, false},
+	{"chat", llmhttp.ScopeSpeech, speechPath, speechOf("wav"), "", "", "", 503, false, false},
+	{"chat", llmhttp.ScopeSpeech, speechPath, speechOf("wav") + `,"stream_format":"sse"`, "", `data: {"type":"speech.audio.done"`, `data: {"error":{"message":`, 503, false, true},
+}
+
+// speechOf returns the body of a request for speech without its last brace.
+func speechOf(format string) string {
+	return `{"model":"demo-chat","input":"Hi","voice":"alloy","response_format":"` + format + `"`
+}
+
+// A speakingBackend speaks what its Backend says.
+type speakingBackend struct{ llmhttp.Backend }
+
+func (b speakingBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		b.Chat(ctx, &llmhttp.ChatRequest{Model: r.Model})(func(c *llmhttp.ChatChunk, err error) bool {
+			if c == nil {
+				return yield(nil, err)
+			}
+			return yield(&llmhttp.SpeechChunk{Audio: []byte(c.Choices[0].Delta.Content)}, err)
+		})
+	}
 }
 
 func (f wireFormat) whole() string  { return f.body + "}" }
 func (f wireFormat) stream() string { return f.body + `,"stream":true}` }
 
+// String returns a name for tests.
+func (f wireFormat) String() string { return f.name + " " + string(f.scope) + " " + f.failure }
+
+// piece returns what a piece of the reply is in a stream.
+func (f wireFormat) piece(s string) string {
+	if f.isBase64 {
+		return base64.StdEncoding.EncodeToString([]byte(s))
+	}
+	return s
+}
+
 // eachFormat runs a test with a server of each protocol, on the clock of synctest.
 func eachFormat(t *testing.T, c func() config, test func(t *testing.T, f wireFormat, s *testServer)) {
 	for _, f := range wireFormats {
-		t.Run(f.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := c()
-				c.opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
-				test(t, f, startPipeServer(t, c))
-			})
+		t.Run(f.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, f, startPipeServer(t, withProtocols(c()))) })
 		})
 	}
 }
@@ -69,12 +98,16 @@ func (f wireFormat) checkFailed(t *testing.T, r reply, message string) {
 	} else {
 		require.Error(t, r.err, "the connection must be cut")
 	}
+	assert.NotContains(t, r.body, "secret")
+	if f.failure == "" {
+		assert.NotContains(t, r.body, "error")
+		return
+	}
 	assert.Equal(t, 1, strings.Count(r.body, f.failure), r.body)
 	last := r.body[strings.LastIndex(r.body, f.failure):]
 	assert.Contains(t, last, message)
 	assert.Equal(t, len(last)-2, strings.Index(last, "\n\n"), "the event is complete, and the last: %q", last)
 	assert.NotContains(t, r.body, f.end)
-	assert.NotContains(t, r.body, "secret")
 }
 
 // checkSummary checks the RequestSummary of the only request, and returns it.
@@ -83,7 +116,7 @@ func (f wireFormat) checkSummary(t *testing.T, s *testServer, status int) *llmht
 	end := s.summary()
 	assert.Equal(t, f.name, end.Record.Protocol)
 	assert.Equal(t, status, end.Status)
-	assert.Equal(t, llmhttp.ScopeChat, end.Scope)
+	assert.Equal(t, f.scope, end.Scope)
 	assert.Equal(t, "demo-chat", end.Record.Model)
 	assert.Equal(t, "acme", end.Record.Account)
 	return end
@@ -143,7 +176,7 @@ func TestFaults_InMidStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachFormat(t, func() config { return config{backend: test.backend} }, func(t *testing.T, f wireFormat, s *testServer) {
 				r := s.do("POST", f.path, f.stream())
-				assert.Contains(t, r.body, "Hel")
+				assert.Contains(t, r.body, f.piece("Hel"))
 				f.checkFailed(t, r, test.message)
 				end := f.checkSummary(t, s, 200)
 				assert.Error(t, end.Err)
@@ -216,8 +249,12 @@ func TestFaults_KeepAlive(t *testing.T) {
 	eachFormat(t, func() config { return config{backend: backend} }, func(t *testing.T, f wireFormat, s *testServer) {
 		r := s.do("POST", f.path, f.stream())
 		require.NoError(t, r.err)
-		assert.Equal(t, 4, strings.Count(r.body, ": keep-alive\n"))
-		assert.Contains(t, strings.ReplaceAll(r.body, ": keep-alive\n", ""), "Hel")
+		keepAlives := 4
+		if f.failure == "" { // nothing can be written between the bytes of audio
+			keepAlives = 0
+		}
+		assert.Equal(t, keepAlives, strings.Count(r.body, ": keep-alive\n"))
+		assert.Contains(t, strings.ReplaceAll(r.body, ": keep-alive\n", ""), f.piece("Hel"))
 		assert.Contains(t, r.body, f.end)
 		f.checkSummary(t, s, 200)
 	})
@@ -244,8 +281,9 @@ func TestFaults_ClientLeaves(t *testing.T) {
 		assert.Equal(t, f.name, gone.Record.Protocol)
 		assert.ErrorIs(t, gone.Err, context.Canceled)
 		require.Len(t, s.usage.records(), 1, "what was generated is recorded")
-		assert.True(t, s.usage.records()[0].Estimated)
-		assert.Positive(t, s.usage.records()[0].Units.CompletionTokens)
+		assert.Equal(t, f.scope == llmhttp.ScopeChat, s.usage.records()[0].Estimated)
+		assert.Equal(t, f.scope == llmhttp.ScopeChat, s.usage.records()[0].Units.CompletionTokens > 0)
+		assert.Equal(t, f.scope == llmhttp.ScopeSpeech, s.usage.records()[0].Units.Characters == 2)
 	})
 }
 

@@ -24,6 +24,9 @@ import (
 
 func withProtocols(c config) config {
 	c.opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
+	if b, ok := c.backend.(llmhttp.BackendFunc); ok {
+		c.backend = speakingBackend{b}
+	}
 	return c
 }
 
@@ -47,7 +50,7 @@ func TestFraming_Failure(t *testing.T) {
 	for _, test := range tests {
 		for _, f := range wireFormats {
 			for _, http2 := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%s/http2=%t", test.name, f.name, http2), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s/http2=%t", test.name, f, http2), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						s := startPipeServer(t, withProtocols(config{
 							http2: http2, opts: llmhttp.Options{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: time.Second, MaxReply: 1000},

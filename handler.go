@@ -148,8 +148,12 @@ type Options struct {
 	// negative means no limit, which is not for clients that are not trusted.
 	MaxBody int64
 
+	// MaxSpeechInput is how many characters, which are Unicode code points, the text to speak may
+	// have, and the instructions for it. Zero means 4096; negative means no limit but MaxBody.
+	MaxSpeechInput int
+
 	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
-	// of a chat, of images or of vectors, all together. A larger one fails with a
+	// of a chat, of images, of vectors or of audio, all together. A larger one fails with a
 	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
 	MaxReply int64
 
@@ -205,6 +209,7 @@ const (
 	defaultWriteTimeout = 30 * time.Second
 
 	defaultReserveCompletion = 512
+	defaultMaxSpeechInput    = 4096
 )
 
 // maxDuration can be added to any time without overflow.
@@ -225,6 +230,7 @@ func (o *Options) withDefaults() Options {
 	}
 	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
 	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
+	n.MaxSpeechInput = option.Bound(n.MaxSpeechInput, defaultMaxSpeechInput)
 	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
 	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)
 	n.KeepAlive = min(cmp.Or(n.KeepAlive, defaultKeepAlive), maxDuration)

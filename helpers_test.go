@@ -34,6 +34,7 @@ const (
 	chatPath       = "/v1/chat/completions"
 	imagesPath     = "/v1/images/generations"
 	embeddingsPath = "/v1/embeddings"
+	speechPath     = "/v1/audio/speech"
 	modelsPath     = "/v1/models"
 	usagePath      = "/v1/dashboard/billing/usage"
 )
@@ -44,6 +45,9 @@ const (
 	streamBody    = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}],"stream":true}`
 	imageBody     = `{"model":"demo-image","prompt":"a cat"}`
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
+	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`
+
+	speechEventsBody = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy","stream_format":"sse"}`
 )
 
 // A testOperation is an operation that calls a model, for tests that go through all of them.
@@ -63,6 +67,8 @@ var testOperations = []testOperation{
 		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
 	{llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, embeddingsPath, embeddingBody, "Hello, how are you?",
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
+	{llmhttp.OperationSpeech, llmhttp.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
+		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
 }
 
 // with returns the body with more members.
@@ -139,6 +145,7 @@ type stubBackend struct {
 	images func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
 	sizes  func(context.Context, string) ([]string, error)
 	embed  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	speak  func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
 }
 
 func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -198,6 +205,35 @@ func (b *stubBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*
 	}
 	vectors := slices.Repeat([][]float32{{0.25, -1, 3.5e-7}}, r.Input.Len())
 	return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: cmp.Or(b.usage, &llmhttp.Usage{PromptTokens: 8})}, b.called(ctx)
+}
+
+func (b *stubBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	if b.speak != nil {
+		return b.speak(ctx, r)
+	}
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		if err := b.called(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
+		_ = yield(&llmhttp.SpeechChunk{Audio: []byte("One, ")}, nil) && yield(&llmhttp.SpeechChunk{Audio: []byte("two."), Usage: b.usage}, nil)
+	}
+}
+
+// speech returns a stream with a chunk for each piece of audio.
+func speech(pieces ...string) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		for _, p := range pieces {
+			if !yield(&llmhttp.SpeechChunk{Audio: []byte(p)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// failingSpeech returns a stream that fails with err.
+func failingSpeech(err error) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) { yield(nil, err) }
 }
 
 // streamBackend returns a Backend that calls f for each stream.

@@ -119,12 +119,12 @@ type ImageResponse struct {
 var imageResponseJSON = jsonwire.NewObject(
 	jsonwire.Int("created", func(r *ImageResponse) *int64 { return &r.Created }).Always(),
 	jsonwire.List("data", func(r *ImageResponse) *[]Image { return &r.Data }, imageJSON, 0).Always(),
-	jsonwire.Pointer("usage", func(r *ImageResponse) **Usage { return &r.Usage }, imageUsageJSON),
+	jsonwire.Pointer("usage", func(r *ImageResponse) **Usage { return &r.Usage }, mediaUsageJSON),
 	jsonwire.Extra(func(r *ImageResponse) *Extra { return &r.Extra }),
 ).AfterDecode(func(r *ImageResponse) { r.Usage = nilIfZero(r.Usage) })
 
-// imageUsageJSON is the JSON of the Usage of images.
-var imageUsageJSON = jsonwire.NewObject(
+// mediaUsageJSON is the JSON of the Usage of images and speech.
+var mediaUsageJSON = jsonwire.NewObject(
 	jsonwire.Int("input_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
 	jsonwire.Int("output_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
 	totalTokensField,
@@ -199,23 +199,27 @@ var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 func (r *ImageRequest) EndUser() string { return namedUser(r.Extra) }
 
 var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
-	operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
-	model:     func(r *ImageRequest) string { return r.Model },
-	describer: func(r *ImageRequest) describer { return r },
-	user:      (*ImageRequest).EndUser,
-	prompt:    countImagePrompt,
-	units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
-	prepare:   checkImageSize,
+	modelCall: modelCall[ImageRequest]{
+		operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
+		model:     func(r *ImageRequest) string { return r.Model },
+		describer: func(r *ImageRequest) describer { return r },
+		user:      (*ImageRequest).EndUser,
+		prompt:    countImagePrompt,
+		units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
+		setRecord: func(r *ImageRequest, record *UsageRecord) {
+			record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
+		},
+	},
+	prepare: checkImageSize,
 	call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
 		return b.GenerateImages(ctx, r)
 	},
-	facts:        func(r *ImageResponse) replyFacts { return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))} },
+	facts: func(r *ImageResponse) replyFacts {
+		return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))}
+	},
 	check:        checkImages,
 	size:         (*ImageResponse).size,
 	convertReply: convertImages,
-	setRecord: func(r *ImageRequest, record *UsageRecord) {
-		record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
-	},
 	completeReply: func(r *ImageResponse, record *UsageRecord, _ *Usage) {
 		r.Created = cmp.Or(r.Created, record.Time.Unix())
 	},

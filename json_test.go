@@ -498,6 +498,10 @@ func makeConsistent(v any) {
 	case *llmhttp.ToolChoice:
 		v.Mode, v.Type, v.Function, v.Custom = "", "allowed_tools", nil, nil
 		makeConsistent(v.AllowedTools)
+	case *llmhttp.SpeechRequest:
+		makeConsistent(&v.Voice)
+	case *llmhttp.SpeechVoice:
+		v.Name = ""
 	case *llmhttp.AllowedTools:
 		for i := range v.Tools {
 			makeConsistent(&v.Tools[i])

@@ -547,6 +547,7 @@ func TestLimits_Draws(t *testing.T) {
 		{"Backend fails", failingBackend(errCause), "POST", chatPath, chatWith(`"max_tokens":100`), reserve(104), settle(-104)},
 		{"embeddings", nil, "POST", embeddingsPath, `{"model":"m","input":["one two three","four"]}`, reserve(4), settle(4)},
 		{"images", nil, "POST", imagesPath, `{"model":"m","prompt":"one two three"}`, reserve(3), settle(-3)},
+		{"speech", nil, "POST", speechPath, `{"model":"m","input":"one two three","instructions":"slow","voice":"alloy"}`, reserve(4), settle(-4)},
 		{"models", nil, "GET", modelsPath, "", onlyRequest, nil},
 		{"usage", nil, "GET", usagePath, "", onlyRequest, nil},
 		{"bad request", nil, "POST", chatPath, chatWith(`"n":0`), onlyRequest, returnDraw},

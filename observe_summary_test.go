@@ -125,6 +125,9 @@ func TestObservation_Started(t *testing.T) {
 		{"embeddings", embeddingsPath, `{"model":"m","input":["p","q"],"dimensions":5,"encoding_format":"base64"}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationEmbeddings, Model: "m",
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 2, Dimensions: 5, EncodingFormat: "base64"}}},
+		{"speech", speechPath, `{"model":"m","input":"p","voice":"alloy","response_format":"wav"}`,
+			llmhttp.RequestInfo{Operation: llmhttp.OperationSpeech, Model: "m", Stream: true,
+				Params: llmhttp.RequestParams{Choices: 1, Messages: 1, ResponseFormatType: "wav"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []*llmhttp.RequestInfo
@@ -145,6 +148,10 @@ func TestObservation_Started(t *testing.T) {
 			b.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 				see(ctx)
 				return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len()), Model: "m-1"}, nil
+			}
+			b.speak = func(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+				see(ctx)
+				return speech("a")
 			}
 			usage := &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }}
 			s := startServer(t, config{backend: b, usage: usage, opts: llmhttp.Options{Observe: started(&got)}})

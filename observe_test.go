@@ -53,6 +53,7 @@ func TestObserver_SeesEachRequestOnce(t *testing.T) {
 		{"usage", "GET", usagePath, "", nil, nil, summary{200, false, false, 0, "usage", "key_1", ""}},
 		{"images", "POST", imagesPath, `{"model":"m","prompt":"p","n":2}`, nil, nil, summary{200, false, false, 0, "images", "key_1", "m"}},
 		{"embeddings", "POST", embeddingsPath, `{"model":"m","input":"p"}`, nil, nil, summary{200, false, false, 0, "embeddings", "key_1", "m"}},
+		{"speech", "POST", speechPath, `{"model":"m","input":"p","voice":"v"}`, nil, nil, summary{200, false, true, 2, "speech", "key_1", "m"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -23,6 +23,7 @@ const (
 	outputText      outputKind = iota // they are estimated
 	outputNone                        // there are none
 	outputUncounted                   // they cannot be estimated
+	outputAudio                       // they are of audio, and cannot be estimated
 )
 
 func (op *operation) isSupported(b Backend) bool { return op.supportedBy == nil || op.supportedBy(b) }
@@ -39,7 +40,7 @@ var queryOperation operation
 // operations returns the descriptors of all operations with a scope of their own.
 func operations() []*operation {
 	return []*operation{
-		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &modelsOperation, &usageOperation,
+		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &speechOperation.operation, &modelsOperation, &usageOperation,
 	}
 }
 
@@ -72,10 +73,9 @@ func (op Operation) SupportedBy(b Backend) bool {
 	return slices.ContainsFunc(operations(), func(o *operation) bool { return o.name == op && op != "" && o.isSupported(b) })
 }
 
-// A oneShot is an operation that calls a model, which replies at once. Req and Resp are
-// structs. The functions that get asked get a copy of the request as it was before the call,
-// because the Backend may change the request.
-type oneShot[Req, Resp any] struct {
+// A modelCall is what an operation that calls a model does with its request, before the Backend
+// is called. Req is a struct.
+type modelCall[Req any] struct {
 	operation
 
 	model     func(req *Req) string
@@ -84,6 +84,32 @@ type oneShot[Req, Resp any] struct {
 	prompt    func(c *tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
 	units     func(req *Req) *Units                                        // what the client asks for besides tokens, such as images; nil if nothing
 	setRecord func(req *Req, record *UsageRecord)                          // sets what the record has of the request, besides its model; nil if nothing
+}
+
+// reserve checks the model, and reserves the tokens of the prompt, and what else the client asks for.
+func (op *modelCall[Req]) reserve(q *request, req *Req) error {
+	if err := q.authorizeModel(op.model(req)); err != nil {
+		return err
+	}
+	if err := q.admitUser(op.user(req)); err != nil {
+		return err
+	}
+	prompt := op.prompt(q.tokenEstimator(), q.ledger.limitsTokens(), req)
+	e := estimate{prompt: prompt, tokens: max(prompt, 1), minTokens: max(prompt, 1)}
+	if op.units != nil {
+		e.units = op.units(req)
+	}
+	if op.setRecord != nil {
+		op.setRecord(req, q.record)
+	}
+	return q.reserve(e)
+}
+
+// A oneShot is an operation that calls a model, which replies at once. Req and Resp are
+// structs. The functions that get asked get a copy of the request as it was before the call,
+// because the Backend may change the request.
+type oneShot[Req, Resp any] struct {
+	modelCall[Req]
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
 	prepare func(ctx context.Context, b Forwarder, req *Req) error
@@ -166,25 +192,6 @@ func (op *oneShot[Req, Resp]) serveAdmitted(q *request, req *Req, encode func(b 
 	q.settle()
 	op.completeReply(&reply, q.record, &q.ledger.usage)
 	return q.reply(func(b []byte) ([]byte, error) { return encode(b, &reply) })
-}
-
-// reserve checks the model, and reserves the tokens of the prompt, and what else the client asks for.
-func (op *oneShot[Req, Resp]) reserve(q *request, req *Req) error {
-	if err := q.authorizeModel(op.model(req)); err != nil {
-		return err
-	}
-	if err := q.admitUser(op.user(req)); err != nil {
-		return err
-	}
-	prompt := op.prompt(q.tokenEstimator(), q.ledger.limitsTokens(), req)
-	e := estimate{prompt: prompt, tokens: max(prompt, 1), minTokens: max(prompt, 1)}
-	if op.units != nil {
-		e.units = op.units(req)
-	}
-	if op.setRecord != nil {
-		op.setRecord(req, q.record)
-	}
-	return q.reserve(e)
 }
 
 func (op *oneShot[Req, Resp]) callBackend(q *request, req *Req) (*Resp, error) {

@@ -59,7 +59,7 @@ func checkParams(t *testing.T, s *testServer, path string, tests []paramTest) {
 }
 
 // goWords matches terms of Go, which clients should not see.
-var goWords = regexp.MustCompile(`json:|Unmarshal|strconv|EOF|invalid character|unexpected end|cannot|float64|\bint\b|struct|Go |nil|panic|runtime|llmhttp|jsonwire|unexpected|parsing|0x[0-9a-f]{6}|<nil>|%!|RawMessage|\*`)
+var goWords = regexp.MustCompile(`json:|Unmarshal|strconv|EOF|invalid character|unexpected end|cannot|float64|\bint\b|\bstruct\b|Go |nil|panic|runtime|llmhttp|jsonwire|unexpected|parsing|0x[0-9a-f]{6}|<nil>|%!|RawMessage|\*`)
 
 // checkWords checks that an error is short and has no terms of Go.
 func checkWords(t testing.TB, e apiError) {

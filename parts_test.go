@@ -27,7 +27,7 @@ import (
 // descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
-	"request.go", "chatcall.go", "auth.go", "origin.go",
+	"request.go", "chatcall.go", "streaming.go", "auth.go", "origin.go",
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }
@@ -164,7 +164,7 @@ func (p *rootPackage) knowsRequest(name string) bool {
 	return slices.Contains(requestFiles, name) || slices.ContainsFunc(p.files[name].Decls, p.isDescriptor)
 }
 
-// isDescriptor reports whether d declares an operation or a oneShot.
+// isDescriptor reports whether d declares an operation, a oneShot or a streaming.
 func (p *rootPackage) isDescriptor(d ast.Decl) bool {
 	decl, ok := d.(*ast.GenDecl)
 	return ok && decl.Tok == token.VAR && slices.ContainsFunc(decl.Specs, func(spec ast.Spec) bool {
@@ -173,7 +173,7 @@ func (p *rootPackage) isDescriptor(d ast.Decl) bool {
 			typ = pointer.Elem()
 		}
 		named, ok := typ.(*types.Named)
-		return ok && slices.Contains([]string{"operation", "oneShot"}, named.Obj().Name())
+		return ok && slices.Contains([]string{"operation", "oneShot", "streaming"}, named.Obj().Name())
 	})
 }
 

@@ -22,10 +22,9 @@ type chatPipeline struct {
 	whole    bool        // the reply is sent when it is complete
 	started  bool        // AppendStart of the encoder was called
 	order    orderer
-	defaults ReplyStart // of the identity of the reply
-	maxReply int64      // bounds size
-	size     int        // approximate size of the chunks so far, in bytes
-	stats    chunkStats
+	defaults ReplyStart      // of the identity of the reply
+	maxReply int64           // bounds size
+	size     int             // approximate size of the chunks so far, in bytes
 	reasons  [1]FinishReason // the storage of what finishReasons returns
 
 	out        *exchange.Buffer // what Add appends to
@@ -40,12 +39,12 @@ type chunkStats struct {
 	first, firstToken, lastToken time.Duration
 }
 
-// add counts c, which the Backend has yielded after a duration.
-func (s *chunkStats) add(c *ChatChunk, after time.Duration) {
+// add counts a chunk, which the Backend has yielded after a duration.
+func (s *chunkStats) add(hasToken bool, after time.Duration) {
 	if s.count++; s.count == 1 {
 		s.first = after
 	}
-	if c.hasToken() {
+	if hasToken {
 		s.lastToken = after
 		if s.firstToken == 0 {
 			s.firstToken = after
@@ -53,11 +52,12 @@ func (s *chunkStats) add(c *ChatChunk, after time.Duration) {
 	}
 }
 
-// A chunkGate admits the chunks of a Backend one by one: one that wrongly calls yield on
-// several goroutines must not corrupt buffers that other requests get later.
+// A chunkGate admits the chunks of a Backend one by one, and counts them: one that wrongly calls
+// yield on several goroutines must not corrupt buffers that other requests get later.
 type chunkGate struct {
-	mu  sync.Mutex
-	err error // why the Backend must stop; errStreamOver if it has returned
+	mu    sync.Mutex // guards the fields below
+	err   error      // why the Backend must stop; errStreamOver if it has returned
+	stats chunkStats
 }
 
 var (
@@ -82,11 +82,9 @@ func (g *chunkGate) close() error {
 	return g.err
 }
 
-// receive emits what a chunk adds to the reply, which the Backend has yielded so long after the
-// arrival of the request. If the reply is a stream, it is appended to out.
-func (p *chatPipeline) receive(c *ChatChunk, after time.Duration, out *exchange.Buffer) error {
+// receive emits what a chunk adds to the reply. If the reply is a stream, it is appended to out.
+func (p *chatPipeline) receive(c *ChatChunk, out *exchange.Buffer) error {
 	if c != nil {
-		p.stats.add(c, after)
 		if p.size += c.size(); int64(p.size) > p.maxReply {
 			return errReplyTooLarge(p.maxReply)
 		}
@@ -160,8 +158,7 @@ func (p *chatPipeline) AppendFailure(b []byte, err error) []byte {
 	return p.encoder.AppendFailure(b, p.cred.clientError(err))
 }
 
-// appendEnd appends the end of a complete reply, and what comes before it unless that was
-// sent.
+// appendEnd implements [pipeline].
 func (p *chatPipeline) appendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
 	if p.encoderErr != nil {
 		return b, p.encoderErr

@@ -94,7 +94,7 @@ func TestChatPipeline(t *testing.T) {
 			var err error
 			for _, c := range test.chunks {
 				require.NoError(t, err)
-				err = step(func(out *exchange.Buffer) error { return p.receive(c, 0, out) })
+				err = step(func(out *exchange.Buffer) error { return p.receive(c, out) })
 			}
 			if test.wantErr != "" {
 				assert.ErrorContains(t, err, test.wantErr)
@@ -125,18 +125,18 @@ func TestChatPipeline_Source(t *testing.T) {
 	assert.Equal(t, "start(,asked,7,3)", string(p.AppendStart(nil)))
 	assert.True(t, p.HasStarted())
 	out := new(exchange.Buffer)
-	require.NoError(t, p.receive(TextChunk("a"), 0, out))
+	require.NoError(t, p.receive(TextChunk("a"), out))
 	assert.Equal(t, " assistant a", string(out.B))
 	assert.Equal(t, " failure(my [redacted])", string(p.AppendFailure(nil, Errorf(500, "", "my sk-secret-key-1234"))))
 }
 
 // The statistics of chunks tell the first and the last one with a token.
-func TestChatPipeline_Stats(t *testing.T) {
-	p := newPipeline(Framing{})
-	for i, c := range []*ChatChunk{new(ChatChunk), TextChunk("a"), TextChunk("b"), new(ChatChunk)} {
-		require.NoError(t, p.receive(c, time.Duration(i+1), new(exchange.Buffer)))
+func TestChunkStats(t *testing.T) {
+	var s chunkStats
+	for i, hasToken := range []bool{false, true, true, false} {
+		s.add(hasToken, time.Duration(i+1))
 	}
-	assert.Equal(t, chunkStats{count: 4, first: 1, firstToken: 2, lastToken: 3}, p.stats)
+	assert.Equal(t, chunkStats{count: 4, first: 1, firstToken: 2, lastToken: 3}, s)
 }
 
 // A gate that was closed admits nothing more, and tells why the stream ended.

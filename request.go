@@ -46,11 +46,11 @@ type request struct {
 	loaded      int // bytes: see CountLoaded
 	unsent      int // bytes: see CountUnsent
 	usage       usageReport
-	chunks      chunkGate    // used if the request is a chat
+	chunks      chunkGate    // used if the reply comes in chunks
 	chat        chatPipeline // used if the request is a chat
 	userKnown   bool         // admitUser was called
 	streamed    bool         // the reply is a stream
-	contentType string       // of the reply to a chat
+	contentType string       // of a reply that comes in chunks
 	backend     backendCall
 	requested   string // the model that the client asked for; any text
 	notes       requestNotes
@@ -504,7 +504,7 @@ func (q *request) setOutcome(o *outcome) {
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
 		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, reported: q.usage.get(),
-		chunks: q.chat.stats, output: &order.output,
+		chunks: q.chunks.stats, output: &order.output,
 	}
 }
 

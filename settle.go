@@ -202,11 +202,14 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 		if u.TotalTokens > u.PromptTokens+u.CompletionTokens {
 			l.divideTotal(r, o)
 		}
-	case failed, o.notSent, l.op.output == outputUncounted: // there is no estimate
+	case failed, o.notSent, l.op.output == outputUncounted, l.op.output == outputAudio: // there is no estimate
 	default:
 		r.Estimated = true
 		u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o)
 		u.bound()
+	}
+	if l.op.output == outputAudio {
+		u.CompletionTokensDetails.AudioTokens = u.CompletionTokens
 	}
 	u.reconcile()
 	r.Units = u.Units()
@@ -240,7 +243,7 @@ func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
 		u.CompletionTokens += rest
 	case u.CompletionTokens > 0:
 		u.PromptTokens = rest
-	case l.op.output == outputUncounted:
+	case l.op.output == outputUncounted, l.op.output == outputAudio:
 		u.PromptTokens = min(prompt, rest)
 		u.CompletionTokens = rest - u.PromptTokens
 	default:

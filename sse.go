@@ -119,7 +119,10 @@ func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, 
 	return appendDone(b), nil
 }
 
-func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte {
+func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte { return appendErrorEvent(b, e) }
+
+// appendErrorEvent appends an event with an error.
+func appendErrorEvent(b []byte, e *Error) []byte {
 	b, _ = chatCompletions{}.AppendError(appendEventStart(b), e, "")
 	return appendEventEnd(b)
 }

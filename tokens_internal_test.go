@@ -75,6 +75,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		var chat ChatRequest
 		var embedding EmbeddingRequest
 		var image ImageRequest
+		var speech SpeechRequest
 		var delta Delta
 		for kind, tt := range map[string]struct {
 			value any
@@ -83,6 +84,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			"chat":       {&chat, func() int { return c.prompt(&chat) }},
 			"embeddings": {&embedding, func() int { return c.input(&embedding) }},
 			"images":     {&image, func() int { return c.image(&image) }},
+			"speech":     {&speech, func() int { return c.speech(&speech) }},
 			"delta": {&delta, func() int {
 				out := outputCounter{keepText: count != nil}
 				out.add(&delta)

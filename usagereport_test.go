@@ -150,7 +150,8 @@ func TestReportUsage_NobodyReads(t *testing.T) {
 
 func TestReportUsage_OtherEndpoints(t *testing.T) {
 	report := func(ctx context.Context) { llmhttp.ReportUsage(ctx, usageOf(70, 30)) }
-	own := usageOf(7, 3)
+	own, spoken := usageOf(7, 3), usageOf(70, 30)
+	spoken.CompletionTokensDetails.AudioTokens = 30
 	for name, tt := range map[string]struct {
 		path, body string
 		backend    *stubBackend
@@ -172,12 +173,22 @@ func TestReportUsage_OtherEndpoints(t *testing.T) {
 			report(ctx)
 			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}, usageOf(70, 30)},
+		"speech": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+			return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+				yield(&llmhttp.SpeechChunk{Audio: []byte("a")}, nil)
+				report(ctx)
+			}
+		}}, spoken},
+		"speech that fails": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+			report(ctx)
+			return failingSpeech(errCause)
+		}}, spoken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{backend: tt.backend})
 			s.do("POST", tt.path, tt.body)
 			units := s.record().Units
-			units.Images = 0
+			units.Images, units.Characters = 0, 0
 			assert.Equal(t, tt.want.Units(), units)
 		})
 	}

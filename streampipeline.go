@@ -1,0 +1,89 @@
+package llmhttp
+
+import (
+	"errors"
+
+	"github.com/llmhttp/llmhttp/internal/exchange"
+)
+
+// A pipeline makes the reply to one request from the chunks of the Backend. That of a stream is
+// sent as it is made.
+type pipeline interface {
+	exchange.Source
+
+	// appendEnd appends the end of a complete reply, and what comes before it unless that was
+	// sent. extra has members beside the usage, or nil.
+	appendEnd(b []byte, u *Usage, extra Extra) ([]byte, error)
+}
+
+// A replyEncoder encodes the reply to one request of a streaming operation.
+type replyEncoder[Chunk any] interface {
+	Framing() Framing
+	AppendChunk(b []byte, c *Chunk) ([]byte, error)
+	AppendEnd(b []byte, u *Usage) ([]byte, error)
+	AppendFailure(b []byte, e *Error) []byte
+}
+
+// chunkFacts are what a chunk of the reply to a streaming operation tells about itself.
+type chunkFacts struct {
+	usage       *Usage // of the request so far; nil if it is not known
+	audioMillis int64  // of the reply so far; zero if it is not known
+	size        int    // in bytes, about
+	hasOutput   bool   // it has a part of what the client asked for
+}
+
+// A streamPipeline is the pipeline of a streaming operation. Its methods are called as those of a
+// chatPipeline.
+type streamPipeline[Chunk any] struct {
+	cred     *credential // is removed from the errors that the client gets
+	encoder  replyEncoder[Chunk]
+	maxReply int64  // bounds size
+	size     int    // approximate size of the chunks so far, in bytes
+	asked    *Units // what the request is expected to use besides tokens; nil if nothing
+
+	began bool            // a chunk had output
+	units *Units          // what the reply used besides tokens; nil if nothing
+	body  exchange.Buffer // of a whole reply: what the encoder has appended so far
+}
+
+var errNoOutput = errors.New("llmhttp: the stream ended without a part of the reply")
+
+// receive adds to the reply what a chunk has. If the reply is a stream, it is appended to out.
+func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Buffer) error {
+	if p.size += f.size; int64(p.size) > p.maxReply {
+		return errReplyTooLarge(p.maxReply)
+	}
+	if f.hasOutput && !p.began {
+		p.began, p.units = true, new(Units)
+		if p.asked != nil {
+			*p.units = *p.asked
+		}
+	}
+	if p.began && f.audioMillis > 0 {
+		p.units.AudioMillis = f.audioMillis
+	}
+	if out == nil { // nothing of a whole reply is sent yet
+		out = &p.body
+	}
+	b, err := p.encoder.AppendChunk(out.B, c)
+	if err == nil {
+		out.B = b
+	}
+	return err
+}
+
+// appendEnd implements [pipeline].
+func (p *streamPipeline[Chunk]) appendEnd(b []byte, u *Usage, _ Extra) ([]byte, error) {
+	return p.encoder.AppendEnd(append(b, p.body.B...), u)
+}
+
+// AppendStart implements [exchange.Source].
+func (p *streamPipeline[Chunk]) AppendStart(b []byte) []byte { return b }
+
+// HasStarted implements [exchange.Source].
+func (p *streamPipeline[Chunk]) HasStarted() bool { return true }
+
+// AppendFailure implements [exchange.Source].
+func (p *streamPipeline[Chunk]) AppendFailure(b []byte, err error) []byte {
+	return p.encoder.AppendFailure(b, p.cred.clientError(err))
+}
