@@ -126,7 +126,8 @@
 // Options.Price returns what a request costs, for example from a table of package pricing, and the
 // record keeps it. A Quota with a Cost limits what a key, or one of its Subjects such as its account, spends.
 // Key.PerUser limits the end users of a key, whom the client or Options.User names. The
-// example reseller has all three.
+// example reseller has all three. The KeyStores of packages memory and sqlstore keep such limits
+// of accounts and what was paid in advance: see the AccountManager of package manage.
 //
 // # Logs
 //

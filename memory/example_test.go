@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -70,6 +71,38 @@ func ExampleNewKeyStore() {
 	// key_46db358cf478 true
 	// guest false
 	// llmhttp: no such key
+}
+
+// The keys of a prepaid account share its credit.
+func ExampleKeyStore_AddCredit() {
+	ctx := context.Background()
+	keys := memory.NewKeyStore()
+	if _, err := keys.CreateAccount(ctx, "acme", manage.AccountParams{Prepaid: true}); err != nil {
+		panic(err)
+	}
+	payment := manage.CreditEntry{ID: "payment-4711", Account: "acme", Amount: 2 * llmhttp.MoneyUnit}
+	for range 2 { // the second call does nothing
+		if _, err := keys.AddCredit(ctx, payment); err != nil {
+			panic(err)
+		}
+	}
+	_, secret, err := keys.CreateKey(ctx, manage.KeyParams{Account: "acme"})
+	if err != nil {
+		panic(err)
+	}
+	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Other: llmhttp.MoneyUnit}, nil }
+	h := llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Price: price})
+	for range 3 {
+		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`))
+		r.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 200
+	// 429
 }
 
 // painter is a Backend that generates images of one pixel.

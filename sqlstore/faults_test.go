@@ -62,6 +62,51 @@ func TestStore_KilledPostgresLosesNoRecord(t *testing.T) {
 	assert.Zero(t, lost)
 }
 
+// Credit that was added survives that PostgreSQL is killed, and counts once although what has
+// failed is repeated.
+func TestStore_KilledPostgresKeepsCredit(t *testing.T) {
+	t.Parallel()
+	server := servertest.Postgres(t)
+	s := openStore(t, server.DSN(), nil)
+	createAccount(t, s, "acme", manage.AccountParams{Prepaid: true})
+	const workers = 4
+	var added, failed atomic.Int64
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	for w := range workers {
+		running.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				e := manage.CreditEntry{ID: fmt.Sprint(w, "-", i), Account: "acme", Amount: 3}
+				for {
+					if _, err := s.AddCredit(t.Context(), e); err == nil {
+						break
+					}
+					failed.Add(1)
+				}
+				added.Add(1)
+			}
+		})
+	}
+	await50 := func() {
+		before := added.Load()
+		eventually(t, func() bool { return added.Load() >= before+50 }, "50 more entries are added")
+	}
+	for range 2 {
+		await50()
+		server.Kill(t)
+		server.Start(t)
+		await50()
+	}
+	stop.Store(true)
+	running.Wait()
+	info, err := s.Account(t.Context(), "acme")
+	require.NoError(t, err)
+	t.Logf("added: %d; failed: %d", added.Load(), failed.Load())
+	assert.EqualValues(t, 3*added.Load(), info.Credit)
+	assert.EqualValues(t, added.Load(), queryInt(t, s, "SELECT count(*) FROM llmhttp_credit"))
+	assert.EqualValues(t, 3*added.Load(), queryInt(t, s, "SELECT sum(amount) FROM llmhttp_credit"))
+}
+
 func TestUsageBuffer_UnavailablePostgres(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t)
@@ -139,10 +184,16 @@ func TestStore_LostIdleConnections(t *testing.T) {
 	server := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
 	s := openStore(t, server.DSN()+"&pool_max_conns=8", nil)
 	admin := openStore(t, server.DSN()+"&application_name=admin", nil)
+	createAccount(t, admin, "acme", manage.AccountParams{})
 	for name, call := range map[string]func() error{
-		"Lookup":        func() error { _, err := s.Lookup(t.Context(), "sk-unknown"); return err },
-		"ListKeys":      func() error { _, err := s.ListKeys(t.Context(), manage.KeyQuery{}); return err },
-		"Key":           func() error { _, err := s.Key(t.Context(), "key_x"); return err },
+		"Lookup":   func() error { _, err := s.Lookup(t.Context(), "sk-unknown"); return err },
+		"ListKeys": func() error { _, err := s.ListKeys(t.Context(), manage.KeyQuery{}); return err },
+		"Key":      func() error { _, err := s.Key(t.Context(), "key_x"); return err },
+		"Account":  func() error { _, err := s.Account(t.Context(), "acme"); return err },
+		"AddCredit": func() error {
+			_, err := s.AddCredit(t.Context(), manage.CreditEntry{ID: "a", Account: "acme", Amount: 1})
+			return err
+		},
 		"Query of days": func() error { _, err := s.Query(t.Context(), allTime("acme")); return err },
 		"Query of an hour": func() error {
 			_, err := s.Query(t.Context(), llmhttp.UsageQuery{From: noon, To: noon.Add(time.Hour)})
