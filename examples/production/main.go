@@ -8,7 +8,8 @@
 // LLMHTTP_DRAIN_DELAY. The API key of an upstream named models is read only from
 // LLMHTTP_KEY_MODELS. The command llmhttpctl creates the keys of clients.
 //
-// SIGTERM, SIGINT and SIGHUP end the process after requests in progress.
+// SIGTERM and SIGINT end the process after requests in progress. SIGHUP makes it read
+// the files of -upstream-file and -prices again.
 package main
 
 import (
@@ -22,7 +23,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,12 +30,9 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
-	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/otelllm"
-	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
-	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // A config holds the values of the flags.
@@ -44,12 +41,13 @@ type config struct {
 
 	accountMetrics bool
 
-	upstreams []string // name=URL
-	demo      bool
-	breaker   route.Options
-	redis     redisConfig
-	protocols protocolConfig
-	proxies   networks
+	upstreams    []string // name=URL
+	upstreamFile string
+	demo         bool
+	breaker      route.Options
+	redis        redisConfig
+	protocols    protocolConfig
+	proxies      networks
 
 	keyTTL, keyGrace, usageDelay, keepUsage, drainDelay, drain time.Duration
 }
@@ -71,6 +69,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 		c.upstreams = append(c.upstreams, strings.Fields(s)...)
 		return nil
 	})
+	f.StringVar(&c.upstreamFile, "upstream-file", "", "a JSON `file` with more servers of models, such as {\"upstreams\": [{\"name\": \"spare\", \"url\": \"https://models.example.com/v1\", \"key_file\": \"/run/secrets/spare\"}]}; without key_file, the key is in the environment; the file is read again after SIGHUP")
 	f.BoolVar(&c.demo, "demo", false, "serve a model that repeats its input, instead of upstreams")
 	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
 	f.DurationVar(&c.keyGrace, "key-grace", time.Minute, "the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long")
@@ -81,7 +80,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.protocols.secretFile, "responses-secret-file", "", "a `file` with the secret that encrypts the reasoning which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, and ignores the reasoning of others")
 	f.Var(&c.proxies, "trusted-proxies", "the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link")
 	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
-	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, in the format of package pricing, such as {\"models\": {\"large\": {\"input\": 3, \"cache_read\": 0.3, \"output\": 15}, \"pictures\": {\"image\": 0.04}}, \"default\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image")
+	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, in the format of package pricing, such as {\"models\": {\"large\": {\"input\": 3, \"cache_read\": 0.3, \"output\": 15}, \"pictures\": {\"image\": 0.04}}, \"default\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; it is read again after SIGHUP")
 	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
 	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
@@ -130,18 +129,17 @@ func setFromEnvironment(flags *flag.FlagSet) (err error) {
 // orchestrators usually allow.
 const storeTimeout = 5 * time.Second
 
-// run serves until SIGINT, SIGTERM or SIGHUP. The deferred calls close what it has
+// run serves until SIGINT or SIGTERM. The deferred calls close what it has
 // opened in reverse order.
 func run(c *config) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
-	backend, err := c.newBackend()
-	if err != nil {
-		return err
-	}
-	price, err := c.newPrice()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	models, err := newModels(c)
 	if err != nil {
 		return err
 	}
@@ -174,10 +172,11 @@ func run(c *config) (err error) {
 	health.check(ctx)
 	background.Go(func() { health.run(ctx) })
 	background.Go(func() { c.prune(ctx, store) })
+	background.Go(func() { models.reloadOn(ctx, hangups) })
 	defer func() { stop(); background.Wait() }()
 
 	telemetry, err := newTelemetry(ctx, otelllm.Options{
-		UsageBuffer: usage, Targets: targets(c.upstreams), Health: health.state, Accounts: c.accountMetrics,
+		UsageBuffer: usage, Targets: targets(models.upstreams), Health: health.state, Accounts: c.accountMetrics,
 	})
 	if err != nil {
 		return err
@@ -189,64 +188,21 @@ func run(c *config) (err error) {
 	}
 	defer closeMetrics()
 	monitor := console.NewMonitor()
-	h := llmhttp.NewHandler(backend, console.NewKeyStore(store), &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Price: price, Protocols: protocols,
+	options := &llmhttp.Options{
+		Usage: usage, Limiter: limiter, Protocols: protocols,
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
-	})
-	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, backend, &console.Options{
+	}
+	if c.prices != "" {
+		options.Price = models.price
+	}
+	h := llmhttp.NewHandler(models.backend, console.NewKeyStore(store), options)
+	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, models.router, &console.Options{
 		Usage: store, Limiter: limiter, API: h, Monitor: monitor,
 	})
 	if err != nil {
 		return err
 	}
 	return c.serve(ctx, h, newMux(pages, health), usage)
-}
-
-// newPrice returns the Price of [llmhttp.Options]. It is nil without the flag -prices.
-func (c *config) newPrice() (func(*llmhttp.UsageRecord) (llmhttp.Cost, error), error) {
-	if c.prices == "" {
-		return nil, nil
-	}
-	table, err := pricing.ReadFile(c.prices, nil)
-	if err != nil {
-		return nil, fmt.Errorf("-prices: %w", err)
-	}
-	return table.Price, nil
-}
-
-var upstreamName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-
-// newBackend returns a Backend that sends a request to the upstream with the
-// fewest requests in flight. If that fails or does not know the model, it tries
-// the others.
-func (c *config) newBackend() (llmhttp.Backend, error) {
-	switch {
-	case c.demo && len(c.upstreams) > 0:
-		return nil, errors.New("-demo and -upstream exclude each other")
-	case c.demo:
-		return memory.Echo(), nil
-	case len(c.upstreams) == 0:
-		return nil, errors.New("no models to serve: set -upstream or -demo")
-	}
-	var targets []route.Target
-	for i, u := range c.upstreams {
-		name, url, _ := strings.Cut(u, "=")
-		if !upstreamName.MatchString(name) {
-			return nil, fmt.Errorf("-upstream %d: expected name=URL with lower-case letters, digits and _ in the name", i+1)
-		}
-		b, err := upstream.New(url, &upstream.Options{
-			Name: name, Key: os.Getenv("LLMHTTP_KEY_" + strings.ToUpper(name)), Transport: propagator{upstream.NewTransport(nil)},
-		})
-		if err != nil {
-			return nil, fmt.Errorf("-upstream %s: %w", name, err)
-		}
-		targets = append(targets, route.Target{Name: name, Backend: b})
-	}
-	b, err := route.New([]route.Route{{Model: "*", Strategy: route.LeastInFlight, Targets: targets}}, &c.breaker)
-	if err != nil {
-		return nil, fmt.Errorf("-upstream: %w", err)
-	}
-	return b, nil
 }
 
 // prune deletes what is older than the flags say, as the store does once an hour, for

@@ -187,7 +187,7 @@ func TestFleet_RollingRestart(t *testing.T) {
 // after each of the signals.
 func TestFleet_DrainTimeout(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(signal.String(), func(t *testing.T) { testDrainTimeout(t, signal) })
 	}
 }

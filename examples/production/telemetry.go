@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -109,14 +108,13 @@ func (t *telemetry) wrap(h http.Handler, proxies networks) http.Handler {
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()))
 }
 
-// targets returns the addresses of upstreams, which newBackend has checked, for the
-// spans of tries.
-func targets(upstreams []string) map[string]otelllm.Target {
+// targets returns the addresses of upstreams for the spans of tries. Those that SIGHUP adds later
+// have none.
+func targets(upstreams map[string]server) map[string]otelllm.Target {
 	ports := map[string]int{"http": 80, "https": 443}
 	all := make(map[string]otelllm.Target)
-	for _, s := range upstreams {
-		name, address, _ := strings.Cut(s, "=")
-		if u, err := url.Parse(address); err == nil {
+	for name, s := range upstreams {
+		if u, err := url.Parse(s.config.URL); err == nil {
 			port, _ := strconv.Atoi(u.Port()) // 0 without a port
 			all[name] = otelllm.Target{Address: u.Hostname(), Port: cmp.Or(port, ports[u.Scheme])}
 		}

@@ -415,7 +415,9 @@ func TestTelemetry_RedisAway(t *testing.T) {
 func TestTargets(t *testing.T) {
 	assert.Equal(t, map[string]otelllm.Target{
 		"a": {Address: "a.test", Port: 443}, "b": {Address: "::1", Port: 8000}, "c": {Address: "c.test", Port: 80},
-	}, targets([]string{"a=https://a.test/v1", "b=http://[::1]:8000/v1", "c=http://c.test"}))
+	}, targets(map[string]server{
+		"a": {config: upstreamConfig{URL: "https://a.test/v1"}}, "b": {config: upstreamConfig{URL: "http://[::1]:8000/v1"}}, "c": {config: upstreamConfig{URL: "http://c.test"}},
+	}))
 }
 
 // TestAlertRules checks the rules with Prometheus' own tool.
