@@ -101,7 +101,29 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 }
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r ChatRequest) MarshalJSON() ([]byte, error) { return marshal(chatRequestJSON, &r) }
+func (r ChatRequest) MarshalJSON() ([]byte, error) {
+	return appendJSON(make([]byte, 0, r.encodedSize()), chatRequestJSON, &r)
+}
+
+// encodedSize returns about how many bytes the JSON of r has, so that a buffer need not grow
+// (budget: gateway, an agent's request of 150 KB).
+func (r *ChatRequest) encodedSize() int {
+	n := 512
+	text := func(_ textKind, s *string) { n += len(*s) + len(*s)/8 } // with escapes
+	extra := func(_ textKind, e Extra) { n += e.size() }
+	for i := range r.Messages {
+		n += 128
+		r.Messages[i].walk(text, extra)
+	}
+	for i := range r.Tools {
+		n += 128
+		r.Tools[i].walk(text, extra)
+		if f := r.Tools[i].Function; f != nil {
+			n += len(f.Parameters)
+		}
+	}
+	return n + r.Extra.size()
+}
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *ChatRequest) UnmarshalJSON(data []byte) error {

@@ -24,54 +24,35 @@ func AppendFloat(b []byte, f float64, bits int) ([]byte, error) {
 // AppendRaw appends a JSON value without its space. It fails if raw is not one
 // value of strict JSON.
 func AppendRaw(b, raw []byte) ([]byte, error) {
-	p := parser{lexer: lexer{doc: string(raw)}}
+	doc := string(raw)
+	p := parser{lexer: lexer{doc: doc}}
 	p.Skip()
 	if err := p.end(); err != nil {
 		return b, fmt.Errorf("a raw value is not valid: %w", err)
 	}
-	for i := 0; i < len(raw); {
-		switch c := raw[i]; c {
-		case ' ', '\t', '\r', '\n':
-			i++
-		case '"':
-			n := stringLength(raw[i:])
-			b = appendEscapingBreaks(b, raw[i:i+n])
-			i += n
-		default:
-			b = append(b, c)
-			i++
+	start, inString := 0, false // doc[start:i] is to be appended as it is
+	for i := 0; i < len(doc); {
+		if inString {
+			if i += plainLength(doc[i:]); doc[i] >= utf8.RuneSelf {
+				r, size := utf8.DecodeRuneInString(doc[i:])
+				if isLineBreak(r) {
+					b = appendRune(append(b, doc[start:i]...), r)
+					start = i + size
+				}
+				i += size
+				continue
+			}
 		}
-	}
-	return b, nil
-}
-
-// stringLength returns the length of the valid string that raw begins with.
-func stringLength(raw []byte) int {
-	for i := 1; ; i++ {
-		switch raw[i] {
+		switch doc[i] {
+		case '"':
+			inString = !inString
 		case '\\':
 			i++
-		case '"':
-			return i + 1
+		case ' ', '\t', '\r', '\n':
+			b = append(b, doc[start:i]...)
+			start = i + 1
 		}
+		i++
 	}
-}
-
-// appendEscapingBreaks appends the text of a JSON string, in which it escapes what
-// some readers take for the end of a line.
-func appendEscapingBreaks(b, text []byte) []byte {
-	start := 0
-	for i := 0; i < len(text); {
-		if text[i] < utf8.RuneSelf {
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRune(text[i:])
-		if isLineBreak(r) {
-			b = appendRune(append(b, text[start:i]...), r)
-			start = i + size
-		}
-		i += size
-	}
-	return append(b, text[start:]...)
+	return append(b, doc[start:]...), nil
 }
