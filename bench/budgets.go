@@ -61,6 +61,7 @@ func budgets(r results) []budget {
 		{"gateway 0.5 KB: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/size=0.5KB", ours, proxy)},
 		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, added(ours).combine(added(proxy), divide).median()},
 		{"gateway 1 MB: CPU, of ReverseProxy", atMost, 3, cpu("Gateway/size=1MB", ours, proxy)},
+		{"gateway, an agent's request of 150 KB: CPU, of ReverseProxy", atMost, 7, cpu("Gateway/request=agent", ours, proxy)},
 		{"gateway stream, paced: CPU, of ReverseProxy", atMost, 1.35, cpu("Gateway/chunks=paced", ours, proxy)},
 		{"gateway stream, ready: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/chunks=ready", ours, proxy)},
 	}

@@ -44,6 +44,7 @@ func runGateways(b *bench) {
 	whole, image, stream := chatRequest(512, false), imageRequest(1<<20), chatRequest(512, true)
 	b.runLoadCase(loadCase{"Gateway/size=0.5KB", modeWhole, whole, 64, true, time.Second}, ours, proxy)
 	b.runLoadCase(loadCase{"Gateway/size=1MB", modeWhole, image, 8, true, time.Second}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/request=agent", modeWhole, agentRequest(), 8, true, time.Second}, ours, proxy)
 	b.runLoadCase(loadCase{"Gateway/chunks=paced", modePaced, stream, 64, true, time.Second}, ours, proxy)
 	b.runLoadCase(loadCase{"Gateway/chunks=ready", modeReady, stream, 64, true, time.Second}, ours, proxy)
 	b.runLoadCase(loadCase{"Gateway/connections=1", modeWhole, whole, 1, true, time.Second}, ours, proxy, bare)
