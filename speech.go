@@ -28,9 +28,8 @@ type Speaker interface {
 }
 
 // A SpeechStream is the reply to a [SpeechRequest]: its chunks in order, and then at most one
-// error. A stream without audio is an error too. The rules of a [ChatStream] hold, except for the
-// memory of chunks: a chunk and its Audio are valid until yield returns, so that a [Speaker] may
-// use them again.
+// error. A stream without audio is an error too. The rules of a [ChatStream] hold, except that
+// Audio is only valid until yield returns: a [Speaker] may use its memory again.
 //
 // Before the first audio an error becomes the HTTP status of the reply. Later the client gets an
 // error event if it asked for events, and its connection is cut in any case.
@@ -38,7 +37,7 @@ type SpeechStream = iter.Seq2[*SpeechChunk, error]
 
 // A SpeechChunk is a part of the reply to a [SpeechRequest].
 type SpeechChunk struct {
-	Audio    []byte        // the next bytes of the recording, in the ResponseFormat of the request; may be empty
+	Audio    []byte        // the next bytes of the recording, in the ResponseFormat of the request; may be empty, and is valid until yield returns
 	Usage    *Usage        // of the request so far, as in a [ChatChunk]; nil if it is not known. Tokens of the completion are of audio
 	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known
 }

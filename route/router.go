@@ -22,6 +22,7 @@ var (
 	_ llmhttp.ImageGenerator = (*Router)(nil)
 	_ llmhttp.ImageSizer     = (*Router)(nil)
 	_ llmhttp.Embedder       = (*Router)(nil)
+	_ llmhttp.Speaker        = (*Router)(nil)
 )
 
 // New returns a Router for routes. It copies routes and opts. Nil opts mean the

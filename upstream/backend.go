@@ -23,7 +23,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, embeddings, models, tokenize endpoint
+	chat, images, embeddings, speech, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -34,6 +34,7 @@ var (
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 )
 
@@ -74,6 +75,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.chat.required, b.chat.readOn = true, b.opts.ReadOn
 	b.images = newEndpoint(http.MethodPost, "images/generations")
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
+	b.speech = newEndpoint(http.MethodPost, "audio/speech")
 	b.models = newEndpoint(http.MethodGet, "models")
 	b.models.maxReply = min(b.models.maxReply, maxModelReply)
 	tokenize := *base

@@ -1,0 +1,167 @@
+package upstream
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"mime"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are JSON
+
+// Speak implements [llmhttp.Speaker]. The audio is passed on as it arrives. Its duration is known for
+// pcm and wav, and the tokens if the server sends events.
+func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		r := speechReply{yield: yield}
+		if err := r.forward(ctx, b, req); err != nil && !r.stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// A speechReply passes on the reply to a request for speech.
+type speechReply struct {
+	c       *call
+	yield   func(*llmhttp.SpeechChunk, error) bool
+	stopped bool  // yield has returned false
+	size    int64 // of the audio so far, in bytes
+	rate    int64 // bytes of audio in a second; zero if it is not known
+}
+
+// forward sends req to the server and yields the reply. It does not yield the error that it returns.
+func (r *speechReply) forward(ctx context.Context, b *Backend, req *llmhttp.SpeechRequest) error {
+	model := b.modelNames(req.Model)
+	asked := *req
+	asked.Model = model.server
+	if asked.StreamFormat == "audio" { // the format's default, which servers that do not stream refuse
+		asked.StreamFormat = ""
+	}
+	body, err := asked.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if r.c, err = b.startCall(ctx, b.speech, body, mediaSpeech, model); err != nil {
+		return err
+	}
+	defer r.c.close()
+	if req.ResponseFormat == "pcm" {
+		r.rate = 24_000 * 2
+	}
+	media, _, _ := mime.ParseMediaType(r.c.resp.Header.Get("Content-Type"))
+	switch media {
+	case "text/event-stream":
+		return r.readEvents()
+	case mediaJSON, "text/html":
+		return r.readError()
+	}
+	return r.readAudio()
+}
+
+// readAudio yields a reply that is audio.
+func (r *speechReply) readAudio() error {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.c.body.Read(buf)
+		if n > 0 && !r.send(buf[:n], nil) {
+			return nil
+		}
+		switch {
+		case err == io.EOF && r.size == 0:
+			return r.c.invalidReply("the reply is empty")
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return r.c.interruptedError(err)
+		}
+	}
+}
+
+// send yields audio, which may be empty, and the usage, which may be nil. It returns false if nothing
+// more is to be read.
+func (r *speechReply) send(audio []byte, u *llmhttp.Usage) bool {
+	const header = 32 // of a WAVE file, up to the rate
+	if r.size == 0 && len(audio) >= header && string(audio[:4]) == "RIFF" && string(audio[12:16]) == "fmt " {
+		r.rate = int64(binary.LittleEndian.Uint32(audio[28:]))
+	}
+	r.size += int64(len(audio))
+	c := &llmhttp.SpeechChunk{Audio: audio, Usage: u}
+	if r.rate > 0 {
+		c.Duration = time.Duration(float64(r.size) / float64(r.rate) * float64(time.Second))
+	}
+	r.stopped = !r.yield(c, nil)
+	return !r.stopped
+}
+
+// readError returns the error for a reply that is neither audio nor events.
+func (r *speechReply) readError() error {
+	body, err := r.c.readAll()
+	if err != nil {
+		return err
+	}
+	var v struct{ Error json.RawMessage }
+	_ = json.Unmarshal(body, &v)
+	if err := r.c.reportedError(body, v.Error, false); err != nil {
+		return err
+	}
+	return r.c.invalidReply("the reply is JSON and not audio")
+}
+
+// A speechEvent is an event of a reply.
+type speechEvent struct {
+	Type  string
+	Audio []byte
+	Usage *struct {
+		Input  int `json:"input_tokens"`
+		Output int `json:"output_tokens"`
+		Total  int `json:"total_tokens"`
+	}
+	Error json.RawMessage
+}
+
+// readEvents yields a reply that is server-sent events.
+func (r *speechReply) readEvents() error {
+	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
+	for {
+		e, err := events.next()
+		switch {
+		case err == io.EOF, err == nil && isDone(e.data):
+			return r.c.invalidReply("the stream ended without speech.audio.done")
+		case err != nil:
+			return r.c.interruptedError(err)
+		case e.kind == eventPing:
+			continue
+		case e.kind == eventError:
+			return r.c.errorEvent(e.data)
+		}
+		if more, err := r.forwardEvent(e.data); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// forwardEvent yields what an event has. It returns false if nothing more is to be read.
+func (r *speechReply) forwardEvent(data []byte) (more bool, err error) {
+	var e speechEvent
+	if err := json.Unmarshal(data, &e); err != nil {
+		return false, r.c.malformedReply(err)
+	}
+	if err := r.c.reportedError(data, e.Error, e.Type != ""); err != nil {
+		return false, err
+	}
+	switch e.Type {
+	case "speech.audio.delta":
+		return r.send(e.Audio, nil), nil
+	case "speech.audio.done":
+		r.c.sawDone = true
+		if u := e.Usage; u != nil && u.Input+u.Output+u.Total > 0 {
+			r.send(nil, &llmhttp.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total})
+		}
+		return false, nil
+	}
+	return true, nil // is not known
+}
