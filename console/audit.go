@@ -10,12 +10,13 @@ import (
 
 // An AuditEntry says who did what. It contains no secrets.
 type AuditEntry struct {
-	Time   time.Time
-	User   string // the Name of the User; empty for a failed sign-in with an unknown name or key
-	Action AuditAction
-	KeyID  string // of the key that was changed; empty if none was
-	Detail string // what changed, such as "requests: none to 60/m"
-	Addr   string // the address of the client: see SignIn.ClientAddr
+	Time    time.Time
+	User    string // the Name of the User; empty for a failed sign-in with an unknown name or key
+	Action  AuditAction
+	KeyID   string // of the key that was changed; empty if none was
+	Account string // the ID of the account that was changed; empty if none was
+	Detail  string // what changed, such as "requests: none to 60/m"
+	Addr    string // the address of the client: see SignIn.ClientAddr
 }
 
 // An AuditAction is the kind of an [AuditEntry].
@@ -32,6 +33,10 @@ const (
 	ActionSuspend      AuditAction = "suspend key"
 	ActionResume       AuditAction = "resume key"
 	ActionRevoke       AuditAction = "revoke key"
+
+	ActionCreateAccount AuditAction = "create account"
+	ActionUpdateAccount AuditAction = "update account"
+	ActionAddCredit     AuditAction = "add credit"
 )
 
 // maxAuditEntries is how many entries of each auditGroup the console shows.
@@ -72,17 +77,17 @@ func newAuditLog(o *Options) *auditLog {
 	write := o.Audit
 	if write == nil {
 		write = func(ctx context.Context, e AuditEntry) {
-			o.Logger.InfoContext(ctx, "console: "+string(e.Action), "user", e.User, "key", e.KeyID, "detail", e.Detail, "addr", e.Addr)
+			o.Logger.InfoContext(ctx, "console: "+string(e.Action), "user", e.User, "key", e.KeyID, "detail", e.Detail, "addr", e.Addr, "account", e.Account)
 		}
 	}
 	return &auditLog{write: write, clientAddr: o.clientAddr()}
 }
 
-// add records what user, the sender of r, did.
-func (l *auditLog) add(r *http.Request, user *User, action AuditAction, keyID, detail string) {
-	e := AuditEntry{Time: time.Now(), User: user.Name, Action: action, KeyID: keyID, Detail: detail, Addr: l.clientAddr(r)}
+// add records what user, the sender of r, did. It sets the fields of e that tell who, when and from where.
+func (l *auditLog) add(r *http.Request, user *User, e AuditEntry) {
+	e.Time, e.User, e.Addr = time.Now(), user.Name, l.clientAddr(r)
 	l.mu.Lock()
-	entries := &l.entries[groupOf(user, action)]
+	entries := &l.entries[groupOf(user, e.Action)]
 	if len(*entries) >= maxAuditEntries {
 		*entries = slices.Delete(*entries, 0, 1)
 	}

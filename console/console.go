@@ -16,13 +16,15 @@ type Handler struct {
 	overview   *overviewPages
 	keys       *keyPages
 	secrets    *secretPages
+	accounts   *accountPages // nil if the store keeps no accounts
 	usage      *usagePages
 	playground *playground
 	audit      *auditLog
 	handler    http.Handler
 }
 
-// New returns a Handler for keys. It copies opts. It returns an error if opts do
+// New returns a Handler for keys, and for their accounts if keys is a [manage.AccountManager]
+// too. It copies opts. It returns an error if opts do
 // not have exactly one of User and SignIn, or if a field is not valid.
 func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 	if keys == nil {
@@ -52,16 +54,20 @@ func newHandler(keys manage.KeyManager, o *Options) *Handler {
 	audit := newAuditLog(o)
 	reports := newUsageReports(o.Usage)
 	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, monitor: o.Monitor, logger: o.Logger}
-	return &Handler{
+	h := &Handler{
 		user:       o.User,
-		renderer:   &renderer{path: o.Path, menu: newMenu(o), logger: o.Logger},
+		renderer:   &renderer{path: o.Path, menu: newMenu(keys, o), logger: o.Logger},
 		overview:   &overviewPages{monitor: o.Monitor, targets: o.Targets},
-		keys:       &keyPages{keys: keys, limits: limits, reports: reports, audit: audit, playground: o.API != nil},
+		keys:       &keyPages{keys: keys, accounts: accountsOf(keys), limits: limits, reports: reports, audit: audit, playground: o.API != nil},
 		secrets:    &secretPages{keys: keys, audit: audit},
 		usage:      &usagePages{keys: keys, reports: reports},
 		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL},
 		audit:      audit,
 	}
+	if accounts := accountsOf(keys); accounts != nil {
+		h.accounts = &accountPages{accounts: accounts, limits: limits, reports: reports, audit: audit}
+	}
+	return h
 }
 
 // newMux returns the handler of all paths below path.
@@ -95,7 +101,7 @@ func (h *Handler) newMux(path string) http.Handler {
 // routes returns the functions that serve the requests of people who are signed
 // in, by method and path, except for forms.
 func (h *Handler) routes() map[string]func(*request) error {
-	return map[string]func(*request) error{
+	routes := map[string]func(*request) error{
 		"GET {$}":                serveHome,
 		"GET overview":           h.overview.serve,
 		"GET keys":               h.keys.serveList,
@@ -110,11 +116,17 @@ func (h *Handler) routes() map[string]func(*request) error {
 		"POST playground/{mode}": h.playground.callAPI,
 		"GET audit":              h.audit.serve,
 	}
+	if h.accounts != nil {
+		routes["GET accounts"] = h.accounts.serveList
+		routes["GET accounts/new"] = h.accounts.serveCreate
+		routes["GET account"] = h.accounts.serve
+	}
+	return routes
 }
 
 // forms returns the functions that take the forms of people who are signed in, by path.
 func (h *Handler) forms() map[string]func(*request) error {
-	return map[string]func(*request) error{
+	forms := map[string]func(*request) error{
 		"keys/new":    h.secrets.create,
 		"key":         h.keys.update,
 		"key/rotate":  h.secrets.rotate,
@@ -122,6 +134,12 @@ func (h *Handler) forms() map[string]func(*request) error {
 		"key/suspend": h.keys.suspend,
 		"key/resume":  h.keys.resume,
 	}
+	if h.accounts != nil {
+		forms["accounts/new"] = h.accounts.create
+		forms["account"] = h.accounts.update
+		forms["account/credit"] = h.accounts.addCredit
+	}
+	return forms
 }
 
 // contentSecurityPolicy permits the scripts, styles and images in static. Inline

@@ -26,14 +26,19 @@
 // part of the cost as a chart, a table and a CSV file, and send requests to the API from
 // a playground. Everything but the playground works without JavaScript.
 //
+// If the KeyManager is a [manage.AccountManager] too, as those of memory and sqlstore are,
+// there are pages that list, create and change accounts, with their limits and those of
+// each end user, and add to the credit of accounts that are prepaid.
+//
 // Options that are nil leave out what needs them. The console shows usage only if
 // the store is a [manage.UsageReporter], as those of memory and sqlstore are.
 //
 // # People
 //
 // A [UserFunc] of the host, or the console's [SignIn], says who sends a request. A
-// [User] with Admin sees and changes everything. Others see the keys and the usage
-// of their account, for which keys of other accounts do not exist. They can rename
+// [User] with Admin sees and changes everything. Others see the keys, the
+// usage, the limits and the credit of their account, for which other accounts and their
+// keys do not exist. They can rename
 // their keys, and rotate and revoke them. They can create keys only within the
 // Grant that the host gives them, and they cannot raise limits. People who have signed
 // in with a key can manage and use this key and those that allow no more in any

@@ -17,10 +17,11 @@ type pageError struct {
 func (e *pageError) Error() string { return e.text }
 
 var (
-	errNotFound  = &pageError{http.StatusNotFound, "There is no such page."}
-	errNoKey     = &pageError{http.StatusNotFound, "There is no such key."}
-	errNoAccount = &pageError{http.StatusForbidden, "You have no account whose keys this console could show."}
-	errForbidden = &pageError{http.StatusForbidden, "You may not do this."}
+	errNotFound       = &pageError{http.StatusNotFound, "There is no such page."}
+	errNoKey          = &pageError{http.StatusNotFound, "There is no such key."}
+	errNoAccount      = &pageError{http.StatusForbidden, "You have no account whose keys this console could show."}
+	errUnknownAccount = &pageError{http.StatusNotFound, "There is no such account."}
+	errForbidden      = &pageError{http.StatusForbidden, "You may not do this."}
 
 	errReplacedSecret = &pageError{http.StatusForbidden, "The key has been rotated. Sign in with its new secret to change it."}
 )
@@ -33,6 +34,10 @@ func (rd *renderer) showError(w http.ResponseWriter, r *http.Request, user *User
 	case ok:
 	case errors.Is(err, llmhttp.ErrKeyNotFound):
 		shown = errNoKey
+	case errors.Is(err, manage.ErrAccountNotFound):
+		shown = errUnknownAccount
+	case errors.Is(err, manage.ErrCreditNotFound):
+		shown = errNotFound
 	case errors.Is(err, manage.ErrKeyRevoked):
 		shown = &pageError{http.StatusConflict, "The key is revoked."}
 	case r.Context().Err() != nil: // the client has left

@@ -503,7 +503,7 @@ func TestBrowser_Accessibility(t *testing.T) {
 	b.fill("#key", secret)
 	b.click("Sign in with the key")
 	b.waitFor("h1", "API keys")
-	for name, path := range map[string]string{"keys": "keys", "key": "key?id=" + key.ID, "usage": "usage?by=key", "playground": "playground"} {
+	for name, path := range map[string]string{"keys": "keys", "key": "key?id=" + key.ID, "usage": "usage?by=key", "playground": "playground", "account": "account"} {
 		b.open(path)
 		check(name + " of an account")
 	}

@@ -2,15 +2,11 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
@@ -19,47 +15,14 @@ import (
 
 // keyFieldNames are the names of the fields of a keyForm. Their values have the
 // syntax of the flags of llmhttpctl.
-var keyFieldNames = append([]string{"name", "account", "expires", "scopes", "models"}, keytext.LimitNames...)
+var keyFieldNames = append([]string{"name", "account", "expires", "scopes", "models"}, limitFieldNames("")...)
 
-// A keyForm holds the settings of a key as texts. Only the fields that a person
-// changed take effect, so that two people can change different settings at the
-// same time.
+// A keyForm holds the settings of a key.
 type keyForm struct {
-	Values   map[string]string // by field, as the maps below
-	Original map[string]string // the Values when the form was first shown
-	Errors   map[string]string
-	Scopes   []scopeBox
-	admin    bool // whether an administrator sent the form
+	form
+	Scopes []scopeBox
+	admin  bool // whether an administrator sent the form
 }
-
-// A formField is what the template of a field shows.
-type formField struct {
-	Name, Label, Placeholder, Help string
-	Value, Original, Error         string
-	Focus                          bool // whether it is the first field with an error
-}
-
-// Field returns the field with the given name and the texts that describe it.
-func (f *keyForm) Field(name, label, placeholder, help string) formField {
-	return formField{
-		Name: name, Label: label, Placeholder: placeholder, Help: help,
-		Value: f.Values[name], Original: f.Original[name], Error: f.Errors[name], Focus: f.firstError() == name,
-	}
-}
-
-// firstError returns the name of the first field with an error in the order of the page,
-// or "" if there is none.
-func (f *keyForm) firstError() string {
-	for _, name := range keyFieldNames {
-		if f.Errors[name] != "" {
-			return name
-		}
-	}
-	return ""
-}
-
-// errInvalidForm means that the form has Errors.
-var errInvalidForm = errors.New("console: the form has mistakes")
 
 // A scopeBox is a checkbox for a scope.
 type scopeBox struct {
@@ -73,28 +36,21 @@ func keyFields(p *manage.KeyParams) map[string]string {
 		"name": p.Name, "account": p.Account, "expires": keytext.FormatTime(p.Expires),
 		"scopes": keytext.FormatList(p.Scopes), "models": keytext.FormatList(p.Models),
 	}
-	for _, name := range keytext.LimitNames {
-		fields[name] = keytext.FormatLimit(&p.Limits, name)
-	}
+	addLimits(fields, "", &p.Limits)
 	return fields
 }
 
 // newKeyForm returns a form with the settings of a key.
 func newKeyForm(k *manage.KeyInfo, admin bool) *keyForm {
 	params := k.Params()
-	fields := keyFields(&params)
-	f := &keyForm{Values: fields, Original: fields, Errors: make(map[string]string), admin: admin}
+	f := &keyForm{form: newForm(keyFieldNames, keyFields(&params)), admin: admin}
 	f.setScopes()
 	return f
 }
 
 // readKeyForm reads the form that a browser sent.
 func readKeyForm(values url.Values, admin bool) *keyForm {
-	f := &keyForm{Values: make(map[string]string), Original: make(map[string]string), Errors: make(map[string]string), admin: admin}
-	for _, name := range keyFieldNames {
-		f.Values[name] = strings.TrimSpace(values.Get(name))
-		f.Original[name] = values.Get("was." + name)
-	}
+	f := &keyForm{form: readForm(keyFieldNames, values), admin: admin}
 	scopes := values["scopes"]
 	switch {
 	case slices.Contains(scopes, "all"):
@@ -129,21 +85,12 @@ func (f *keyForm) setScopes() {
 // apply sets the settings in p whose fields were changed and that the person may
 // change. If a field is not valid, it sets Errors and returns errInvalidForm.
 func (f *keyForm) apply(p *manage.KeyParams, now time.Time) error {
-	clear(f.Errors)
-	for _, name := range keyFieldNames {
-		permitted := f.admin || name == "name" || name == "expires"
-		value := f.Values[name]
-		if !permitted || value == f.Original[name] {
-			continue
+	return f.form.apply(func(name, value string) error {
+		if !f.admin && name != "name" && name != "expires" {
+			return nil
 		}
-		if err := f.applyField(p, name, value, now); err != nil {
-			f.Errors[name] = err.Error()
-		}
-	}
-	if len(f.Errors) > 0 {
-		return errInvalidForm
-	}
-	return nil
+		return f.applyField(p, name, value, now)
+	})
 }
 
 // applyField sets one setting in p.
@@ -190,40 +137,7 @@ func (f *keyForm) parseScopes(value string) ([]llmhttp.Scope, error) {
 	return keytext.ParseList(value, known...)
 }
 
-// maxText is the maximum length of a name or an account in bytes.
-const maxText = 512
-
-// checkText returns an error if s is too long or is not text.
-func checkText(s string) error {
-	if len(s) > maxText || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-		return fmt.Errorf("enter at most %d bytes of text", maxText)
-	}
-	return nil
-}
-
-// status returns the status of a reply that shows the form.
-func (f *keyForm) status() int {
-	if len(f.Errors) > 0 {
-		return http.StatusUnprocessableEntity
-	}
-	return http.StatusOK
-}
-
 // describeChange lists the settings that differ, for the audit log.
 func describeChange(before, after *manage.KeyParams) string {
-	var changes []string
-	from, to := keyFields(before), keyFields(after)
-	for _, name := range keyFieldNames {
-		if from[name] != to[name] {
-			changes = append(changes, name+": "+quoteValue(from[name])+" to "+quoteValue(to[name]))
-		}
-	}
-	return strings.Join(changes, "; ")
-}
-
-func quoteValue(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return strconv.Quote(s)
+	return describeFields(keyFieldNames, keyFields(before), keyFields(after))
 }

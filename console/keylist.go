@@ -8,16 +8,15 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// keysPerPage is the number of keys on a page of the list.
-const keysPerPage = 50
+// itemsPerPage is the number of keys, accounts or credit entries on a page of their list.
+const itemsPerPage = 50
 
 // keyListData is the data of keys.html.
 type keyListData struct {
-	Keys            []manage.KeyInfo
+	listPage[manage.KeyInfo]
 	Search, Account string
 	Status          manage.KeyStatus
 	Statuses        []manage.KeyStatus
-	Newer, Older    string // queries of the neighboring pages; empty on the first and the last page
 	Admin           bool
 	MayCreate       bool
 }
@@ -38,63 +37,22 @@ func newKeyListData(user *User, query url.Values) *keyListData {
 	return d
 }
 
-// serveList shows a page of the list of keys: the first page, or the page after or
-// before the key that the query names.
-func (k *keyPages) serveList(q *request) error {
-	query := q.r.URL.Query()
-	data := newKeyListData(&q.user, query)
-	page := manage.KeyQuery{
-		Account: data.Account, Status: data.Status, Search: data.Search,
-		After: query.Get("after"), Newest: true, Limit: keysPerPage + 1, // one more tells whether there is another page
-	}
-	backward := query.Get("before") != ""
-	if backward {
-		page.After, page.Newest = query.Get("before"), false
-	}
-	if page.After != "" {
-		if _, err := q.findKey(k.keys, page.After); err != nil {
-			return err
+// serveList shows a page of the list of keys.
+func (k *keyPages) serveList(q *request) (err error) {
+	data := newKeyListData(&q.user, q.r.URL.Query())
+	list := func(after string, newest bool, limit int) ([]manage.KeyInfo, error) {
+		if after != "" {
+			if _, err := q.findKey(k.keys, after); err != nil {
+				return nil, err
+			}
 		}
+		return k.keys.ListKeys(q.r.Context(), manage.KeyQuery{
+			Account: data.Account, Status: data.Status, Search: data.Search, After: after, Newest: newest, Limit: limit,
+		})
 	}
-	keys, err := k.keys.ListKeys(q.r.Context(), page)
+	data.listPage, err = readListPage(q.r.URL.Query(), itemsPerPage, list, func(k *manage.KeyInfo) string { return k.ID })
 	if err != nil {
 		return err
 	}
-	more := len(keys) > keysPerPage
-	data.Keys = keys[:min(len(keys), keysPerPage)]
-	hasOlder, hasNewer := more, query.Has("after")
-	if backward {
-		slices.Reverse(data.Keys)
-		hasOlder, hasNewer = true, hasNewer || more
-	}
-	data.setLinks(hasOlder, hasNewer)
 	return q.render("keys.html", "API keys", data)
-}
-
-// setLinks sets the queries of the neighboring pages.
-func (d *keyListData) setLinks(hasOlder, hasNewer bool) {
-	if len(d.Keys) == 0 {
-		return
-	}
-	if hasOlder {
-		d.Older = d.pageQuery("after", d.Keys[len(d.Keys)-1].ID)
-	}
-	if hasNewer {
-		d.Newer = d.pageQuery("before", d.Keys[0].ID)
-	}
-}
-
-// pageQuery returns the query of the page after or before a key.
-func (d *keyListData) pageQuery(direction, id string) string {
-	v := url.Values{direction: {id}}
-	if d.Search != "" {
-		v.Set("search", d.Search)
-	}
-	if d.Account != "" && d.Admin {
-		v.Set("account", d.Account)
-	}
-	if d.Status != "" {
-		v.Set("status", string(d.Status))
-	}
-	return "?" + v.Encode()
 }

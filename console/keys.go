@@ -18,6 +18,8 @@ type keyData struct {
 
 	Error string
 
+	Account *manage.AccountInfo // nil if it is not known
+
 	Limits []limitUse
 	Totals *usageTotals  // of the last Days days; nil if the store is no UsageReporter
 	Used   []usageColumn // of Totals
@@ -50,6 +52,7 @@ func keyTitle(info *manage.KeyInfo) string { return cmp.Or(info.Name, info.ID) }
 // revoke a key.
 type keyPages struct {
 	keys       manage.KeyManager
+	accounts   manage.AccountManager // nil if the store keeps none
 	limits     *limitReader
 	reports    *usageReports
 	audit      *auditLog
@@ -66,13 +69,17 @@ func (k *keyPages) serve(q *request) error {
 
 // show shows a key with a form for its settings.
 func (k *keyPages) show(q *request, info *manage.KeyInfo, form *keyForm) error {
-	totals, err := k.reports.keyTotals(q.r.Context(), info)
+	totals, err := k.reports.totals(q.r.Context(), &usageFilter{KeyID: info.ID, Account: info.Account})
 	if err != nil {
 		return err
 	}
 	data := newKeyData(&q.user, info)
 	data.Form, data.Playground = form, k.playground
-	data.Limits = k.limits.read(q.r.Context(), info)
+	if data.Account, err = findAccount(q.r.Context(), k.accounts, info.Account); err != nil {
+		return err
+	}
+	data.Active = data.Active && (data.Account == nil || !data.Account.Suspended)
+	data.Limits = k.limits.read(q.r.Context(), keySubject(info))
 	if totals != nil {
 		data.Totals, data.Used, data.Days = totals, totals.columns(false), defaultDays
 	}
@@ -100,7 +107,7 @@ func (k *keyPages) update(q *request) error {
 		return k.show(q, &info, form)
 	}
 	if detail := describeChange(&before, &after); detail != "" {
-		k.audit.add(q.r, &q.user, ActionUpdate, info.ID, detail)
+		k.audit.add(q.r, &q.user, AuditEntry{Action: ActionUpdate, KeyID: info.ID, Detail: detail})
 	}
 	return q.redirectToKey(info.ID)
 }
@@ -122,7 +129,7 @@ func (k *keyPages) revoke(q *request) error {
 	if err := k.keys.RevokeKey(q.r.Context(), info.ID); err != nil {
 		return err
 	}
-	k.audit.add(q.r, &q.user, ActionRevoke, info.ID, "")
+	k.audit.add(q.r, &q.user, AuditEntry{Action: ActionRevoke, KeyID: info.ID})
 	return q.redirectToKey(info.ID)
 }
 
@@ -144,6 +151,6 @@ func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction) 
 	if err != nil {
 		return err
 	}
-	k.audit.add(q.r, &q.user, action, info.ID, "")
+	k.audit.add(q.r, &q.user, AuditEntry{Action: action, KeyID: info.ID})
 	return q.redirectToKey(info.ID)
 }

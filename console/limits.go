@@ -13,21 +13,23 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// A limitUse says how much of a limit of a key is used.
+// A limitUse says how much of a limit is used.
 type limitUse struct {
 	Name  string // such as "max completion tokens"
 	Limit string // such as 60/m
 
 	Known     bool // whether the fields below are known
 	Used, Max float64
+	Left      float64       // of a quota; negative if more than the credit of an account is used
+	IsQuota   bool          // whether there is something Left
 	IsMoney   bool          // whether Used and Max are amounts of llmhttp.Money
 	FreeIn    time.Duration // until nothing is used, if there are no further requests; zero if not known
 	Since     time.Time     // when the period of the quota began; zero if there is none
 	Local     bool          // whether Used counts only requests of this process
 }
 
-// A limitReader reads how much of the limits of a key is used. Each of its fields
-// but logger may be nil.
+// A limitReader reads how much of limits is used. Each of its fields but logger may
+// be nil.
 type limitReader struct {
 	limiter llmhttp.Limiter
 	usage   llmhttp.UsageStore
@@ -35,12 +37,22 @@ type limitReader struct {
 	logger  *slog.Logger
 }
 
-// read returns the limits of a key and how much of each is used. If the Limiter or
+// A limitedSubject is whose limits a limitReader reads.
+type limitedSubject struct {
+	llmhttp.Subject
+	account string // of the usage that counts toward its Quota
+}
+
+func keySubject(info *manage.KeyInfo) limitedSubject {
+	return limitedSubject{llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: info.ID}, Limits: info.Limits}, info.Account}
+}
+
+// read returns the limits of a subject and how much of each is used. If the Limiter or
 // the store fails, it logs the error and returns the limit without its use.
-func (l *limitReader) read(ctx context.Context, info *manage.KeyInfo) []limitUse {
+func (l *limitReader) read(ctx context.Context, s limitedSubject) []limitUse {
 	var uses []limitUse
 	for _, name := range keytext.LimitNames {
-		text := keytext.FormatLimit(&info.Limits, name)
+		text := keytext.FormatLimit(&s.Limits, name)
 		if text == "" {
 			continue
 		}
@@ -48,32 +60,54 @@ func (l *limitReader) read(ctx context.Context, info *manage.KeyInfo) []limitUse
 		var err error
 		switch name {
 		case "requests":
-			err = l.readLevel(ctx, keySubject(info), llmhttp.BucketRequests, info.Limits.Requests, &use)
+			err = l.readLevel(ctx, s.ID, llmhttp.BucketRequests, s.Limits.Requests, &use)
 		case "tokens":
-			err = l.readLevel(ctx, keySubject(info), llmhttp.BucketTokens, info.Limits.Tokens, &use)
+			err = l.readLevel(ctx, s.ID, llmhttp.BucketTokens, s.Limits.Tokens, &use)
 		case "quota":
-			err = l.readQuota(ctx, info, &use)
+			err = l.readQuota(ctx, s, &use)
 		case "concurrent":
-			err = l.readConcurrent(ctx, info, &use)
+			err = l.readConcurrent(ctx, s, &use)
 		}
 		if err != nil {
-			l.logger.ErrorContext(ctx, "console: use of a limit not read", "key", info.ID, "limit", name, "error", err)
+			l.logger.ErrorContext(ctx, "console: use of a limit not read", "subject", s.ID.Kind+" "+s.ID.ID, "limit", name, "error", err)
 		}
 		uses = append(uses, use)
 	}
 	return uses
 }
 
-func keySubject(info *manage.KeyInfo) llmhttp.SubjectID {
-	return llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: info.ID}
+// readAccount returns the limits of an account and how much of each is used. The first is
+// the credit, if the account is prepaid.
+func (l *limitReader) readAccount(ctx context.Context, a *manage.AccountInfo) []limitUse {
+	subject := limitedSubject{a.Subject(), a.ID}
+	if !a.Prepaid {
+		return l.read(ctx, subject)
+	}
+	credit := limitUse{Name: "credit", Limit: formatMoney(a.Credit)}
+	if err := l.readQuota(ctx, subject, &credit); err != nil {
+		l.logger.ErrorContext(ctx, "console: use of a credit not read", "account", a.ID, "error", err)
+	}
+	credit.Left = float64(a.Credit) - credit.Used
+	subject.Limits = a.Limits
+	return append([]limitUse{credit}, l.read(ctx, subject)...)
+}
+
+// limitNames returns limits of which nothing is known but their values.
+func limitNames(l *llmhttp.Limits) (uses []limitUse) {
+	for _, name := range keytext.LimitNames {
+		if text := keytext.FormatLimit(l, name); text != "" {
+			uses = append(uses, limitUse{Name: strings.ReplaceAll(name, "-", " "), Limit: text})
+		}
+	}
+	return uses
 }
 
 // readLevel sets how much of a token bucket is used. It takes no tokens.
-func (l *limitReader) readLevel(ctx context.Context, key llmhttp.SubjectID, bucket string, rate llmhttp.Rate, use *limitUse) error {
+func (l *limitReader) readLevel(ctx context.Context, subject llmhttp.SubjectID, bucket string, rate llmhttp.Rate, use *limitUse) error {
 	if l.limiter == nil {
 		return nil
 	}
-	levels, err := l.limiter.Take(ctx, llmhttp.Draw{Subject: key, Bucket: bucket, Rate: rate})
+	levels, err := l.limiter.Take(ctx, llmhttp.Draw{Subject: subject, Bucket: bucket, Rate: rate})
 	if err != nil {
 		return err
 	}
@@ -87,14 +121,14 @@ func (l *limitReader) readLevel(ctx context.Context, key llmhttp.SubjectID, buck
 
 // readQuota sets how much of the quota is used: of its tokens, or of its cost if
 // more of that is used.
-func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *limitUse) error {
+func (l *limitReader) readQuota(ctx context.Context, s limitedSubject, use *limitUse) error {
 	if l.usage == nil {
 		return nil
 	}
-	quota, now := info.Limits.Quota, time.Now()
+	quota, now := s.Limits.Quota, time.Now()
 	since := quota.Start(now)
 	sums, err := l.usage.Query(ctx, llmhttp.UsageQuery{
-		Account: info.Account, Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: info.ID}, From: since, To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
+		Account: s.account, Subject: s.ID, From: since, To: now.UTC().Truncate(day).Add(2 * day), // as the Handler does
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
@@ -108,37 +142,48 @@ func (l *limitReader) readQuota(ctx context.Context, info *manage.KeyInfo, use *
 	}
 	used, maxTokens, maxCost := float64(totals.Units.Tokens()), float64(max(quota.Tokens, 0)), float64(max(quota.Cost, 0))
 	use.Known, use.Since, use.Used, use.Max = true, since, used, maxTokens
+	use.IsQuota, use.Left = true, max(maxTokens-used, 0)
 	if quota.Cost == 0 {
 		return nil
 	}
 	cost := float64(totals.Cost.Total())
 	if quota.Tokens == 0 || cost*maxTokens > used*maxCost { // the share of the cost is larger
-		use.IsMoney, use.Used, use.Max = true, cost, maxCost
+		use.IsMoney, use.Used, use.Max, use.Left = true, cost, maxCost, max(maxCost-cost, 0)
 	}
 	return nil
 }
 
 // readConcurrent sets how many requests are in progress. If the Limiter does not
 // count them, it sets those that the Monitor of this process counts.
-func (l *limitReader) readConcurrent(ctx context.Context, info *manage.KeyInfo, use *limitUse) error {
-	use.Max = float64(max(info.Limits.Concurrent, 0))
+func (l *limitReader) readConcurrent(ctx context.Context, s limitedSubject, use *limitUse) error {
+	use.Max = float64(max(s.Limits.Concurrent, 0))
 	if counter, ok := l.limiter.(manage.ConcurrencyCounter); ok {
-		n, err := counter.Concurrent(ctx, keySubject(info))
+		n, err := counter.Concurrent(ctx, s.ID)
 		use.Known, use.Used = err == nil, float64(n)
 		return err
 	}
-	if l.monitor != nil {
-		use.Known, use.Local, use.Used = true, true, float64(l.monitor.concurrent(info.ID))
+	if l.monitor != nil && s.ID.Kind == llmhttp.KindKey {
+		use.Known, use.Local, use.Used = true, true, float64(l.monitor.concurrent(s.ID.ID))
 	}
 	return nil
 }
 
 // Amounts returns how much is used and how much is permitted, such as "1 of 60".
-func (u limitUse) Amounts() string {
-	if u.IsMoney {
-		return formatMoney(llmhttp.Money(u.Used)) + " of " + formatMoney(llmhttp.Money(u.Max))
+func (u limitUse) Amounts() string { return u.format(u.Used) + " of " + u.format(u.Max) }
+
+// LeftText returns what is left of a quota, or "".
+func (u limitUse) LeftText() string {
+	if !u.IsQuota {
+		return ""
 	}
-	return formatCount(int64(u.Used)) + " of " + formatCount(int64(u.Max))
+	return u.format(u.Left)
+}
+
+func (u limitUse) format(n float64) string {
+	if u.IsMoney {
+		return formatMoney(llmhttp.Money(n))
+	}
+	return formatCount(int64(n))
 }
 
 // High and VeryHigh are the values of Used from which the meter warns.

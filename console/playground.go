@@ -17,7 +17,7 @@ import (
 // secrets, as the KeyManager does. Requests of the console's playground have no secret: the
 // console calls the Handler in the same process, with the ID of the key in the
 // context, which requests from outside cannot set. So the browser needs no secret,
-// and limits, models and usage are those of the key. Only the list of models, which the
+// and limits, models and usage are those of the key and its account. Only the list of models, which the
 // page of the playground reads by itself, takes nothing from the limits.
 func NewKeyStore(keys manage.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
 
@@ -45,8 +45,18 @@ func (s playgroundKeyStore) Lookup(ctx context.Context, secret string) (*llmhttp
 	if info.Status(time.Now()) != manage.KeyActive {
 		return nil, llmhttp.ErrKeyNotFound
 	}
+	account, err := findAccount(ctx, accountsOf(s.KeyManager), info.Account)
+	if err != nil {
+		return nil, err
+	}
+	if account != nil {
+		if account.Suspended {
+			return nil, llmhttp.ErrKeyNotFound
+		}
+		account.ApplyTo(&info.Key)
+	}
 	if call.unlimited {
-		info.Limits = llmhttp.Limits{}
+		info.Limits, info.PerUser, info.Subjects = llmhttp.Limits{}, llmhttp.Limits{}, nil
 	}
 	return &info.Key, nil
 }
@@ -115,11 +125,11 @@ func (p *playground) serve(q *request) error {
 // a person who has signed in with a key may use.
 const maxScannedKeys = 1000
 
-// keysToCall returns at most keysPerPage keys that the user may use: the newest of those
+// keysToCall returns at most itemsPerPage keys that the user may use: the newest of those
 // that match search. Without a search, the key with the given ID and the key with which
 // the user has signed in come first. It reports whether there may be more keys.
 func (p *playground) keysToCall(q *request, id, search string) (keys []manage.KeyInfo, more bool, err error) {
-	query := manage.KeyQuery{Status: manage.KeyActive, Search: search, Newest: true, Limit: keysPerPage + 1}
+	query := manage.KeyQuery{Status: manage.KeyActive, Search: search, Newest: true, Limit: itemsPerPage + 1}
 	if !q.user.Admin {
 		query.Account = q.user.Account
 	}
@@ -143,7 +153,7 @@ func (p *playground) keysToCall(q *request, id, search string) (keys []manage.Ke
 		if !q.user.mayCall(k) || slices.ContainsFunc(keys, func(added manage.KeyInfo) bool { return added.ID == k.ID }) {
 			continue
 		}
-		if len(keys) == keysPerPage {
+		if len(keys) == itemsPerPage {
 			return keys, true, nil
 		}
 		keys = append(keys, *k)

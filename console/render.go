@@ -49,6 +49,8 @@ func parseTemplates() map[string]*template.Template {
 		"count": formatCount, "money": formatMoney, "percent": formatPercent,
 		"scopes": keytext.FormatList[llmhttp.Scope],
 		"models": keytext.FormatList[string],
+		"limits": func(l llmhttp.Limits) []limitUse { return limitNames(&l) },
+		"labels": formatLabels,
 		"status": func(k manage.KeyInfo) manage.KeyStatus { return k.Status(time.Now()) },
 		"static": staticPath,
 	})
@@ -92,11 +94,14 @@ func (rd *renderer) render(w http.ResponseWriter, r *http.Request, status int, n
 func (rd *renderer) nav(r *http.Request, user *User) []navLink {
 	var nav []navLink
 	page := strings.TrimPrefix(r.URL.Path, rd.path)
-	if strings.HasPrefix(page, "key") { // such as keys/new or key/revoke
+	switch {
+	case strings.HasPrefix(page, "key"): // such as keys/new or key/revoke
 		page = "keys"
+	case strings.HasPrefix(page, "account") && user.Admin:
+		page = "accounts"
 	}
 	for _, e := range rd.menu {
-		if !e.admin || user.Admin {
+		if e.of == everyone || (e.of == admins) == user.Admin {
 			nav = append(nav, navLink{rd.path + e.path, e.title, page == e.path})
 		}
 	}
@@ -106,21 +111,33 @@ func (rd *renderer) nav(r *http.Request, user *User) []navLink {
 // A menuEntry is a page to which the navigation links.
 type menuEntry struct {
 	path, title string
-	admin       bool // only administrators see it
+	of          people // who sees it
 }
 
-// newMenu returns the entries of the pages that a console with the options o has.
-func newMenu(o *Options) []menuEntry {
+// people are administrators, others or both.
+type people int
+
+const (
+	everyone people = iota
+	admins
+	owners
+)
+
+// newMenu returns the entries of the pages that a console for keys with the options o has.
+func newMenu(keys manage.KeyManager, o *Options) []menuEntry {
 	var menu []menuEntry
 	if o.Monitor != nil || o.Targets != nil {
-		menu = append(menu, menuEntry{"overview", "Overview", true})
+		menu = append(menu, menuEntry{"overview", "Overview", admins})
 	}
-	menu = append(menu, menuEntry{"keys", "API keys", false})
+	menu = append(menu, menuEntry{"keys", "API keys", everyone})
+	if accountsOf(keys) != nil {
+		menu = append(menu, menuEntry{"accounts", "Accounts", admins}, menuEntry{"account", "Account", owners})
+	}
 	if _, ok := o.Usage.(manage.UsageReporter); ok {
-		menu = append(menu, menuEntry{"usage", "Usage", false})
+		menu = append(menu, menuEntry{"usage", "Usage", everyone})
 	}
 	if o.API != nil {
-		menu = append(menu, menuEntry{"playground", "Playground", false})
+		menu = append(menu, menuEntry{"playground", "Playground", everyone})
 	}
-	return append(menu, menuEntry{"audit", "Audit log", true})
+	return append(menu, menuEntry{"audit", "Audit log", admins})
 }

@@ -71,6 +71,15 @@ func (q *request) findKeyToCall(keys manage.KeyManager, id string) (manage.KeyIn
 	return info, err
 }
 
+// findAccount returns the account with the given ID. The error is the same for an account that
+// the user may not see and for one that does not exist.
+func (q *request) findAccount(accounts manage.AccountManager, id string) (manage.AccountInfo, error) {
+	if !q.user.Admin && id != q.user.Account {
+		return manage.AccountInfo{}, manage.ErrAccountNotFound
+	}
+	return accounts.Account(q.r.Context(), id)
+}
+
 func (q *request) render(template, title string, data any) error {
 	return q.renderStatus(http.StatusOK, template, title, data)
 }
@@ -88,4 +97,9 @@ func (q *request) redirect(path string) error {
 // redirectToKey sends the browser to the page of a key. It returns nil.
 func (q *request) redirectToKey(id string) error {
 	return q.redirect("key?" + url.Values{"id": {id}}.Encode())
+}
+
+// redirectToAccount sends the browser to the page of an account. It returns nil.
+func (q *request) redirectToAccount(id string) error {
+	return q.redirect("account?" + url.Values{"id": {id}}.Encode())
 }

@@ -61,6 +61,22 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 		}
 		key = info
 	}
+	for _, a := range []struct {
+		id     string
+		params manage.AccountParams
+		credit llmhttp.Money
+	}{
+		{"research", manage.AccountParams{Name: "Research", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 50 * llmhttp.MoneyUnit}, Concurrent: 20}}, 0},
+		{"design", manage.AccountParams{Name: "Design studio", Suspended: true, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(100_000)}}, 0},
+		{"web", manage.AccountParams{
+			Name: "Example web shop", Prepaid: true, Labels: []llmhttp.Label{{Name: "plan", Value: "business"}},
+			Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(600)}, PerUser: llmhttp.Limits{Requests: llmhttp.PerMinute(10), Concurrent: 2},
+		}, 100 * llmhttp.MoneyUnit},
+	} {
+		h.mustCreateAccount(t, a.id, a.params, a.credit)
+	}
+	_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: "correction", Account: "web", Amount: -5 * llmhttp.MoneyUnit / 2, Note: "paid twice"})
+	require.NoError(t, err)
 	old, _ := h.mustCreate(t, manage.KeyParams{Name: "Old laptop", Account: "web"})
 	require.NoError(t, h.keys.RevokeKey(t.Context(), old.ID))
 	fillMonitor(h.monitor)
@@ -118,6 +134,7 @@ func demoPages(key manage.KeyInfo) map[string]string {
 		"revoke": "key/revoke?id=" + key.ID, "usage": "usage", "usage-by-key": "usage?by=key", "usage-cost": "usage?by=account&measure=parts",
 		"playground":        "playground?key=" + key.ID,
 		"playground-images": "playground?mode=images", "playground-embeddings": "playground?mode=embeddings", "audit": "audit",
+		"accounts": "accounts", "account": "account?id=web", "new-account": "accounts/new",
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *secretPages) create(q *request) error {
 	if err != nil {
 		return err
 	}
-	s.audit.add(q.r, &q.user, ActionCreate, info.ID, describeChange(&manage.KeyParams{}, &params))
+	s.audit.add(q.r, &q.user, AuditEntry{Action: ActionCreate, KeyID: info.ID, Detail: describeChange(&manage.KeyParams{}, &params)})
 	return s.showSecret(q, &info, secret, "API key created")
 }
 
@@ -98,7 +98,7 @@ func (s *secretPages) rotate(q *request) error {
 	if err != nil {
 		return err
 	}
-	s.audit.add(q.r, &q.user, ActionRotate, info.ID, "overlap: "+text)
+	s.audit.add(q.r, &q.user, AuditEntry{Action: ActionRotate, KeyID: info.ID, Detail: "overlap: " + text})
 	return s.showSecret(q, &info, secret, "API key rotated")
 }
 

@@ -28,12 +28,14 @@ func pagesOf(id string) []string {
 	return []string{
 		"", "overview", "keys", "keys?after=" + url.QueryEscape(id), "keys/new", "key" + q, "key/rotate" + q, "key/revoke" + q,
 		"usage", "usage?by=key", "usage/table.csv?by=key", "playground", "playground/models?key=" + url.QueryEscape(id), "audit",
+		"accounts", "accounts/new", "account" + q,
 	}
 }
 
 func postsOf(id string) []string {
 	q := "?id=" + url.QueryEscape(id)
-	return []string{"keys/new", "key" + q, "key/rotate" + q, "key/revoke" + q, "key/suspend" + q, "key/resume" + q, "playground/chat?key=" + url.QueryEscape(id), "sign-out"}
+	return []string{"keys/new", "key" + q, "key/rotate" + q, "key/revoke" + q, "key/suspend" + q, "key/resume" + q, "playground/chat?key=" + url.QueryEscape(id), "sign-out",
+		"accounts/new", "account" + q, "account/credit" + q}
 }
 
 func TestSecurity_WithoutSignIn(t *testing.T) {
@@ -422,6 +424,7 @@ func newHostileHost(t testing.TB) (h *host, key manage.KeyInfo) {
 	key, _ = h.mustCreate(t, manage.KeyParams{
 		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Scope{llmhttp.Scope(hostile), "chat"},
 	})
+	h.mustCreateAccount(t, "web", manage.AccountParams{Name: hostile, Labels: []llmhttp.Label{{Name: "team", Value: hostile}}}, 1)
 	first := record("1", time.Now(), hostile, key.ID, hostile, 1000)
 	first.User, first.Labels = hostile, []llmhttp.Label{{Name: "team", Value: hostile}}
 	require.NoError(t, h.usage.Record(t.Context(), first,

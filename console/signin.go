@@ -169,8 +169,8 @@ func (s *signIn) user(r *http.Request) (User, error) {
 	return User{Name: sess.Admin, Admin: true, session: cookie.Value}, nil
 }
 
-// keyUser returns the person who has the secret with the given hash. If the secret or
-// its key does not work, or if keys may not sign in, the error is ErrNoUser.
+// keyUser returns the person who has the secret with the given hash. If the secret, its
+// key or its account does not work, or if keys may not sign in, the error is ErrNoUser.
 func (s *signIn) keyUser(ctx context.Context, hash string) (User, error) {
 	if !s.config.Keys {
 		return User{}, ErrNoUser
@@ -184,6 +184,13 @@ func (s *signIn) keyUser(ctx context.Context, hash string) (User, error) {
 	}
 	now := time.Now()
 	if info.Status(now) != manage.KeyActive || !ends.IsZero() && !now.Before(ends) {
+		return User{}, ErrNoUser
+	}
+	account, err := findAccount(ctx, accountsOf(s.keys), info.Account)
+	switch {
+	case err != nil:
+		return User{}, err
+	case account != nil && account.Suspended:
 		return User{}, ErrNoUser
 	}
 	if !expiryWithin(info.Expires, ends) {

@@ -71,7 +71,7 @@ func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
 	if user.Admin {
 		s.signIn.rememberBrowser(w, r, s.renderer.path, &user)
 	}
-	s.audit.add(r, &user, ActionSignIn, "", "")
+	s.audit.add(r, &user, AuditEntry{Action: ActionSignIn})
 	http.Redirect(w, r, s.renderer.path+localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 
@@ -90,7 +90,7 @@ func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pag
 		name = ""
 	}
 	if reason != errTooManyAttempts || s.signIn.isFirstRefusal(r) {
-		s.audit.add(r, &User{Name: name}, ActionSignInFailed, "", reason.text)
+		s.audit.add(r, &User{Name: name}, AuditEntry{Action: ActionSignInFailed, Detail: reason.text})
 	}
 	s.show(w, r, reason.status, &signInData{
 		Next: r.PostForm.Get("next"), Error: reason.text, WrongPassword: reason == errWrongPassword, WrongKey: reason == errWrongKey,
@@ -101,7 +101,7 @@ func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pag
 func (s *signInPages) signOut(q *request) error {
 	s.signIn.sessions.end(q.user.session, time.Now())
 	s.signIn.setSession(q.w, q.r, s.renderer.path, "")
-	s.audit.add(q.r, &q.user, ActionSignOut, "", "")
+	s.audit.add(q.r, &q.user, AuditEntry{Action: ActionSignOut})
 	return q.redirect("sign-in")
 }
 

@@ -145,14 +145,14 @@ func (u *usageReports) sum(sums []manage.ReportSum) (t usageTotals) {
 	return t
 }
 
-// keyTotals returns what a key has used in the last defaultDays days, or nil if
-// the host has no UsageReporter.
-func (u *usageReports) keyTotals(ctx context.Context, info *manage.KeyInfo) (*usageTotals, error) {
+// totals returns what f selects of the last defaultDays days, or nil if the host has no
+// UsageReporter.
+func (u *usageReports) totals(ctx context.Context, f *usageFilter) (*usageTotals, error) {
 	if u.store == nil {
 		return nil, nil
 	}
-	today := time.Now().UTC().Truncate(day)
-	f := &usageFilter{From: today.Add(-(defaultDays - 1) * day), To: today, KeyID: info.ID, Account: info.Account}
+	f.To = time.Now().UTC().Truncate(day)
+	f.From = f.To.Add(-(defaultDays - 1) * day)
 	report, err := u.read(ctx, f, manage.ByTotal, 0)
 	if err != nil {
 		return nil, err
