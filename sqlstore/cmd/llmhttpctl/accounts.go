@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -118,31 +117,16 @@ func (c *command) listAccounts(ctx context.Context, args []string) error {
 	var q manage.AccountQuery
 	f.StringVar(&q.Search, "search", "", "list only accounts that contain this `text` in the ID or name")
 	f.StringVar(&q.After, "after", "", "list only accounts after the one with this `ID`")
-	limit := f.Int("limit", 100, "the maximum `number` of accounts; 0 means all")
+	limit := limitFlag(f, "accounts")
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
-	if *limit < 0 {
-		return errNegativeLimit
-	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		accounts, more, err := readPages(*limit, func(limit int, last *manage.AccountInfo) ([]manage.AccountInfo, error) {
-			if last != nil {
-				q.After = last.ID
-			}
-			q.Limit = limit
+		read := func(after string, limit int) ([]manage.AccountInfo, error) {
+			q.After, q.Limit = after, limit
 			return s.ListAccounts(ctx, q)
-		})
-		if err != nil {
-			return err
 		}
-		if err := c.out.printAccounts(accounts); err != nil {
-			return err
-		}
-		if more {
-			fmt.Fprintf(c.out.stderr, "There may be more: --after %s\n", printable(accounts[len(accounts)-1].ID))
-		}
-		return nil
+		return printPages(&c.out, *limit, q.After, read, func(a *manage.AccountInfo) string { return a.ID }, c.out.printAccounts)
 	})
 }
 

@@ -53,33 +53,18 @@ func (c *command) listCredit(ctx context.Context, args []string) error {
 	var q manage.CreditQuery
 	f.StringVar(&q.After, "after", "", "list only entries after the one with this `ID`")
 	f.BoolVar(&q.Newest, "newest", false, "list the newest first")
-	limit := f.Int("limit", 100, "the maximum `number` of entries; 0 means all")
+	limit := limitFlag(f, "entries")
 	account, err := c.parseAccount(f, args)
 	if err != nil {
 		return err
 	}
-	if *limit < 0 {
-		return errNegativeLimit
-	}
 	q.Account = account
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		entries, more, err := readPages(*limit, func(limit int, last *manage.CreditEntry) ([]manage.CreditEntry, error) {
-			if last != nil {
-				q.After = last.ID
-			}
-			q.Limit = limit
+		read := func(after string, limit int) ([]manage.CreditEntry, error) {
+			q.After, q.Limit = after, limit
 			return s.ListCredit(ctx, q)
-		})
-		if err != nil {
-			return err
 		}
-		if err := c.out.printCredit(entries); err != nil {
-			return err
-		}
-		if more {
-			fmt.Fprintf(c.out.stderr, "There may be more: --after %s\n", printable(entries[len(entries)-1].ID))
-		}
-		return nil
+		return printPages(&c.out, *limit, q.After, read, func(e *manage.CreditEntry) string { return e.ID }, c.out.printCredit)
 	})
 }
 

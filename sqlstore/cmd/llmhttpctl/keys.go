@@ -202,69 +202,29 @@ func checkID(id string) error {
 	return nil
 }
 
-// listPage is the number of keys, accounts or entries in a page.
-const listPage = 500
-
 func (c *command) listKeys(ctx context.Context, args []string) error {
 	f := c.newFlags()
 	var q manage.KeyQuery
 	f.StringVar(&q.Account, "account", "", "list only keys of this `account`")
 	f.StringVar(&q.Search, "search", "", "list only keys that contain this `text` in the ID, account, name or prefix")
 	f.StringVar(&q.After, "after", "", "list only keys after the key with this `ID`")
-	limit := f.Int("limit", 100, "the maximum `number` of keys; 0 means all")
+	limit := limitFlag(f, "keys")
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
-	if *limit < 0 {
-		return errNegativeLimit
-	}
 	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		keys, more, err := readPages(*limit, func(limit int, last *manage.KeyInfo) ([]manage.KeyInfo, error) {
-			if last != nil {
-				q.After = last.ID
-			}
-			q.Limit = limit
+		read := func(after string, limit int) ([]manage.KeyInfo, error) {
+			q.After, q.Limit = after, limit
 			return s.ListKeys(ctx, q)
+		}
+		id := func(k *manage.KeyInfo) string { return k.ID }
+		return printPages(&c.out, *limit, q.After, read, id, func(keys []manage.KeyInfo) error {
+			if len(keys) == 0 && q.Account != "" {
+				if err := checkAccount(ctx, s, q.Account); err != nil {
+					return err
+				}
+			}
+			return c.out.printKeys(keys)
 		})
-		if err == nil && len(keys) == 0 && q.Account != "" {
-			err = checkAccount(ctx, s, q.Account)
-		}
-		if err != nil {
-			return err
-		}
-		if err := c.out.printKeys(keys); err != nil {
-			return err
-		}
-		if more {
-			fmt.Fprintf(c.out.stderr, "There may be more: --after %s\n", keys[len(keys)-1].ID)
-		}
-		return nil
 	})
-}
-
-var errNegativeLimit = usageErrorf("the limit is negative")
-
-// readPages calls read for one page after the other until it has up to limit keys, or all if limit
-// is 0. read gets the size of the page and the last key of the previous page. readPages reports
-// whether there may be more. What it says of keys holds for accounts and credit entries.
-func readPages[T any](limit int, read func(limit int, last *T) ([]T, error)) (list []T, more bool, err error) {
-	var last *T
-	for {
-		size := listPage
-		if limit > 0 {
-			size = min(limit-len(list), listPage)
-		}
-		page, err := read(size, last)
-		if err != nil {
-			return nil, false, err
-		}
-		list = append(list, page...)
-		if len(page) < size {
-			return list, false, nil
-		}
-		if len(list) == limit {
-			return list, true, nil
-		}
-		last = &list[len(list)-1]
-	}
 }
