@@ -77,6 +77,13 @@ func keptBackend(ctx context.Context, s *Swap, current *Forwarder) *Forwarder {
 	return current
 }
 
+// warnMisuses logs mistakes of a Backend that a wrapper has put right, if ctx belongs to a request.
+func warnMisuses(ctx context.Context, misuses misuseSet) {
+	if q := requestFrom(ctx); q != nil {
+		q.log.warn(misuses)
+	}
+}
+
 // keepObservation sets the Observation of the request that ctx belongs to, whose Observer
 // panics.
 func keepObservation(ctx context.Context, all observations) {

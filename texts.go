@@ -23,8 +23,8 @@ func (m *Message) texts(content *string) [replyTexts]*string {
 	return [...]*string{reasoningText: &m.Reasoning, contentText: content, refusalText: &m.Refusal}
 }
 
-// replyTextKinds has the kinds of these texts that are not textPieces.
-var replyTextKinds = [replyTexts]textKind{reasoningText: textReasoning}
+// replyTextKinds has the kinds of these texts.
+var replyTextKinds = [replyTexts]textKind{reasoningText: textReasoning, contentText: textContent, refusalText: textRefusal}
 
 // callTexts is the number of texts of a call that come in pieces.
 const callTexts = 1
@@ -36,13 +36,18 @@ func (f *FunctionCall) texts() [callTexts]*string { return [...]*string{&f.Argum
 type textKind uint8
 
 const (
-	textPieces    textKind = iota // comes in pieces, which are appended, cut and split: what texts returns
-	textReasoning                 // the same, for reasoning, which may be in the details too
-	textWhole                     // comes whole, such as a name
-	textLabel                     // a type, an ID or a signature, which usually means nothing to the model
-	textRole                      // a label that is one of a few
-	textDetail                    // in details of reasoning
-	textMedia                     // may contain media
+	textContent     textKind = iota // comes in pieces, which are appended, cut and split: what texts returns
+	textRefusal                     // the same
+	textArguments                   // the same
+	textReasoning                   // the same, for reasoning, which may be in the details too
+	textName                        // comes whole
+	textDescription                 // comes whole
+	textWhole                       // comes whole, and is none of the others
+	textLabel                       // a type, an ID or a signature, which usually means nothing to the model
+	textRole                        // a label that is one of a few
+	textDetail                      // in details of reasoning
+	textMedia                       // may contain media
+	textKinds                       // their number
 )
 
 // The methods named walk call text for each string of a value, at every depth, and extra for
@@ -75,7 +80,7 @@ func (d *Delta) walk(text func(textKind, *string), extra func(textKind, Extra)) 
 
 func (m *Message) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textRole, (*string)(&m.Role))
-	text(textWhole, &m.Name)
+	text(textName, &m.Name)
 	text(textLabel, &m.ToolCallID)
 	for i, s := range m.texts(nil) {
 		if s != nil {
@@ -96,7 +101,7 @@ func (m *Message) walk(text func(textKind, *string), extra func(textKind, Extra)
 
 func (p *Part) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textLabel, &p.Type)
-	text(textPieces, &p.Text)
+	text(textContent, &p.Text)
 	if u := p.ImageURL; u != nil {
 		text(textMedia, &u.URL)
 		text(textLabel, &u.Detail)
@@ -120,9 +125,9 @@ func (c *ToolCall) walk(text func(textKind, *string), extra func(textKind, Extra
 }
 
 func (f *FunctionCall) walk(text func(textKind, *string), extra func(textKind, Extra)) {
-	text(textWhole, &f.Name)
+	text(textName, &f.Name)
 	for _, s := range f.texts() {
-		text(textPieces, s)
+		text(textArguments, s)
 	}
 	extra(textWhole, f.Extra)
 }
@@ -139,8 +144,8 @@ func (r *ReasoningDetail) walk(text func(textKind, *string), extra func(textKind
 func (t *Tool) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	text(textLabel, &t.Type)
 	if f := t.Function; f != nil {
-		text(textWhole, &f.Name)
-		text(textWhole, &f.Description)
+		text(textName, &f.Name)
+		text(textDescription, &f.Description)
 		extra(textWhole, f.Extra)
 	}
 	extra(textWhole, t.Extra)

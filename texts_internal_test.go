@@ -58,7 +58,7 @@ func TestTexts_WalksAreComplete(t *testing.T) {
 }
 
 // isInPieces reports whether texts of a kind come in pieces.
-func (k textKind) isInPieces() bool { return k == textPieces || k == textReasoning }
+func (k textKind) isInPieces() bool { return k <= textReasoning }
 
 // A delta's texts that come in pieces are those that the methods texts return.
 func TestTexts_InPieces(t *testing.T) {

@@ -192,7 +192,7 @@ func (d *Delta) repeatedReasoning() textKind {
 	if len(d.ReasoningDetails) == 0 {
 		return textDetail
 	}
-	var bytes [textMedia + 1]int
+	var bytes [textKinds]int
 	d.walk(func(kind textKind, s *string) { bytes[kind] += len(*s) }, ignoreExtra)
 	if bytes[textDetail] > bytes[textReasoning] {
 		return textReasoning

@@ -1,0 +1,205 @@
+package llmhttp
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// A callFilter is the state of a tool call whose texts are filtered.
+type callFilter struct {
+	index     int
+	tool      string          // the name of the tool
+	first     ToolCallDelta   // the identity, until the call has begun for the reader
+	begun     bool            // for the reader
+	released  bool            // some of what the tool gets was released
+	ready     []ToolCallDelta // what the reader gets next
+	arguments filteredText
+	escapes   jsonUnescaper
+	extra     extraFilter
+}
+
+// filterCalls filters the texts of calls, and adds what was held back if the choice ends. Calls
+// begin for the reader in their order.
+func (c *choiceFilter) filterCalls(deltas []ToolCallDelta, ends bool) (out []ToolCallDelta) {
+	for i := range deltas {
+		t := &deltas[i]
+		if t.Index == len(c.calls) { // the orderer makes them contiguous
+			c.calls = append(c.calls, c.newCall(t))
+		}
+		call := c.calls[t.Index]
+		call.add(c, t, call.escapes.add(t.Function.Arguments), false)
+	}
+	for _, call := range c.calls {
+		if ends {
+			call.add(c, new(ToolCallDelta), call.escapes.flush(), true)
+		}
+		if !call.begun && !call.released && !ends {
+			return out // those after it wait
+		}
+		out = call.appendReady(out)
+	}
+	return out
+}
+
+// newCall returns the state of the call that t begins.
+func (c *choiceFilter) newCall(t *ToolCallDelta) *callFilter {
+	call := &callFilter{index: t.Index, tool: t.Function.Name, arguments: filteredText{kind: TextArguments}}
+	if call.tool == "" {
+		var custom NamedTool
+		if json.Unmarshal(t.Extra[toolCustom], &custom) == nil {
+			call.tool = custom.Name
+		}
+	}
+	call.first = ToolCallDelta{Index: t.Index, ID: t.ID, Type: t.Type}
+	call.first.Function.Name = c.whole(TextName, call, t.Function.Name)
+	return call
+}
+
+// add filters what t adds to the call. arguments are those of t.
+func (call *callFilter) add(c *choiceFilter, t *ToolCallDelta, arguments string, ends bool) {
+	part := ToolCallDelta{Index: call.index}
+	part.Function.Arguments = c.pass(&call.arguments, call, arguments, ends)
+	part.Function.Extra = t.Function.Extra
+	c.wholeExtra(call, part.Function.Extra)
+	part.Extra = call.extra.filter(c, call, t.Extra, ends)
+	call.released = call.released || part.Function.Arguments != "" || call.extra.releasedInput
+	if part.Function.hasText() || len(part.Extra) > 0 || len(part.Function.Extra) > 0 {
+		call.ready = append(call.ready, part)
+	}
+}
+
+// appendReady appends what the reader gets next, with the identity of a call that begins.
+func (call *callFilter) appendReady(out []ToolCallDelta) []ToolCallDelta {
+	if !call.begun {
+		call.begun = true
+		if len(call.ready) == 0 {
+			call.ready = append(call.ready, ToolCallDelta{})
+		}
+		t := &call.ready[0]
+		t.Index, t.ID, t.Type, t.Function.Name = call.index, call.first.ID, call.first.Type, call.first.Function.Name
+	}
+	out = append(out, call.ready...)
+	call.ready = nil
+	return out
+}
+
+// An extraFilter is the state of the strings in an Extra of a Delta or a tool call. Those of several
+// chunks at the same place, which no array contains, are one text: see [Collect].
+type extraFilter struct {
+	texts         []*extraText
+	releasedInput bool // some of the input of a custom tool was released
+}
+
+type extraText struct {
+	path []string // names of members
+	text filteredText
+}
+
+// memberInput is the member with the input of a call of a custom tool.
+const memberInput = "input"
+
+// filter filters the strings of e, and adds what was held back if the choice ends.
+func (x *extraFilter) filter(c *choiceFilter, call *callFilter, e Extra, ends bool) Extra {
+	out := x.members(c, call, e, nil)
+	if !ends {
+		return out
+	}
+	for _, t := range x.texts {
+		if rest := c.pass(&t.text, call, "", true); rest != "" {
+			out = addText(out, t.path, rest)
+		}
+	}
+	return out
+}
+
+// members filters the members of an object at a path. Those of whose text nothing is released are
+// left out.
+func (x *extraFilter) members(c *choiceFilter, call *callFilter, e Extra, path []string) Extra {
+	if len(e) == 0 {
+		return nil
+	}
+	out := make(Extra, len(e))
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		if raw := x.value(c, call, e[name], append(path[:len(path):len(path)], name)); len(raw) > 0 {
+			out[c.whole(TextOther, call, name)] = raw
+		}
+	}
+	return out
+}
+
+// value filters a value at a path. It returns nothing if all of it is held back.
+func (x *extraFilter) value(c *choiceFilter, call *callFilter, raw json.RawMessage, path []string) json.RawMessage {
+	switch {
+	case len(raw) == 0, path[0] == memberAudio && path[len(path)-1] == "data":
+		return raw
+	case raw[0] == '"':
+		return x.text(c, call, raw, path)
+	case raw[0] == '{' && len(path) <= maxMergeDepth:
+		var object Extra
+		if json.Unmarshal(raw, (*map[string]json.RawMessage)(&object)) != nil || len(object) == 0 {
+			return raw
+		}
+		filtered := x.members(c, call, object, path)
+		if len(filtered) == 0 {
+			return nil
+		}
+		return appendObject(nil, filtered)
+	}
+	c.rewriter(call).json(&raw)
+	return raw
+}
+
+// text filters a piece of the text at a path.
+func (x *extraFilter) text(c *choiceFilter, call *callFilter, raw json.RawMessage, path []string) json.RawMessage {
+	added := textOf(raw)
+	if added == "" {
+		return raw
+	}
+	i := slices.IndexFunc(x.texts, func(t *extraText) bool { return slices.Equal(t.path, path) })
+	if i < 0 {
+		i = len(x.texts)
+		x.texts = append(x.texts, &extraText{path: path, text: filteredText{kind: TextOther}})
+	}
+	released := c.pass(&x.texts[i].text, call, added, false)
+	if released == "" {
+		return nil
+	}
+	x.releasedInput = x.releasedInput || path[len(path)-1] == memberInput
+	return appendString(nil, released)
+}
+
+// appendObject appends e as a JSON object.
+func appendObject(b []byte, e Extra) []byte {
+	b = append(b, '{')
+	for i, name := range slices.Sorted(maps.Keys(e)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, name), ':')
+		b = append(b, e[name]...)
+	}
+	return append(b, '}')
+}
+
+// addText appends s to the string at a path of e, which it may change, and returns the result.
+func addText(e Extra, path []string, s string) Extra {
+	raw := json.RawMessage(appendString(nil, s))
+	for _, name := range slices.Backward(path[1:]) {
+		raw = appendObject(nil, Extra{name: raw})
+	}
+	if before := e[path[0]]; before != nil {
+		raw = joinValues([]json.RawMessage{before, raw}, true, 0)
+	}
+	return mergeExtra(e, Extra{path[0]: raw})
+}
+
+// wholeExtra filters the strings of an Extra that comes whole, in place.
+func (c *choiceFilter) wholeExtra(call *callFilter, e Extra) {
+	c.rewriter(call).extra(textWhole, e)
+}
+
+// rewriter returns a textRewriter that passes texts to the filter.
+func (c *choiceFilter) rewriter(call *callFilter) *textRewriter {
+	return &textRewriter{f: func(kind TextKind, s string) (string, error) { return c.whole(kind, call, s), c.err }}
+}

@@ -1,0 +1,236 @@
+package llmhttp
+
+import (
+	"maps"
+	"strings"
+)
+
+// A choiceFilter is the state of a choice whose texts are filtered.
+type choiceFilter struct {
+	index          int
+	filter         *streamFilter
+	ended          bool
+	err            error // of the filter; nothing more is filtered
+	texts          [replyTexts]filteredText
+	reasoningAlias bool
+	details        []*detailFilter
+	calls          []*callFilter // by index
+	extra          extraFilter
+}
+
+func newChoiceFilter(index int, s *streamFilter) *choiceFilter {
+	c := &choiceFilter{index: index, filter: s}
+	for i := range c.texts {
+		c.texts[i].kind = rewrittenKinds[replyTextKinds[i]]
+	}
+	return c
+}
+
+// repeatedTexts are the members of replies that repeat texts as they were before the filter: log
+// probabilities and token numbers. The names are OpenAI's and vLLM's.
+var repeatedTexts = []string{memberLogprobs, "prompt_logprobs", "token_ids", "prompt_token_ids"}
+
+// dropRepeated removes repeatedTexts.
+func dropRepeated(e Extra) {
+	for _, name := range repeatedTexts {
+		delete(e, name)
+	}
+}
+
+// add filters what choice adds to the choice. If that ends, it adds what was held back.
+func (c *choiceFilter) add(choice *ChunkChoice, ends bool) {
+	d := &choice.Delta
+	out := Delta{Role: d.Role}
+	if d.Reasoning != "" {
+		c.reasoningAlias = d.ReasoningAlias
+	}
+	to := out.texts()
+	for i, s := range d.texts() {
+		*to[i] = c.pass(&c.texts[i], nil, *s, ends)
+	}
+	out.ReasoningAlias = c.reasoningAlias && out.Reasoning != ""
+	out.ReasoningDetails = c.filterDetails(d.ReasoningDetails, ends)
+	out.ToolCalls = c.filterCalls(d.ToolCalls, ends)
+	out.Extra = c.extra.filter(c, nil, d.Extra, ends)
+	*d = out
+	choice.StopSequence = c.whole(TextOther, nil, choice.StopSequence)
+	dropRepeated(choice.Extra)
+	c.wholeExtra(nil, choice.Extra)
+}
+
+// pauseOthers tells the filter that those texts pause of which d has nothing although it has
+// something of others. It returns what the filter releases, which comes before d.
+func (c *choiceFilter) pauseOthers(d *Delta) (before Delta) {
+	if !d.hasToken() {
+		return before
+	}
+	to := before.texts()
+	for i, s := range d.texts() {
+		if *s == "" {
+			*to[i] = c.pause(&c.texts[i])
+		}
+	}
+	before.ReasoningAlias = c.reasoningAlias && before.Reasoning != ""
+	for _, f := range c.details {
+		if !f.isIn(d.ReasoningDetails) {
+			before.ReasoningDetails = f.appendText(before.ReasoningDetails, c.pause(&f.text))
+		}
+	}
+	return before
+}
+
+// A detailFilter is the state of a text in the details of reasoning, which comes in pieces with the
+// same index.
+type detailFilter struct {
+	index   string
+	summary bool // the text is the Summary
+	text    filteredText
+	last    ReasoningDetail // without texts
+	unsent  Extra           // of details of whose texts nothing was released
+}
+
+// isIn reports whether one of details continues the text.
+func (f *detailFilter) isIn(details []ReasoningDetail) bool {
+	for i := range details {
+		if d := &details[i]; string(d.Extra[memberIndex]) == f.index && *f.textOf(d) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// textOf returns the text of d that f is for.
+func (f *detailFilter) textOf(d *ReasoningDetail) *string {
+	if f.summary {
+		return &d.Summary
+	}
+	return &d.Text
+}
+
+// appendText appends a detail with the text s, unless that is empty.
+func (f *detailFilter) appendText(to []ReasoningDetail, s string) []ReasoningDetail {
+	if s == "" {
+		return to
+	}
+	d := f.last
+	d.Extra = maps.Clone(d.Extra)
+	f.sendExtra(&d)
+	*f.textOf(&d) = s
+	return append(to, d)
+}
+
+// sendExtra adds what is unsent to d.
+func (f *detailFilter) sendExtra(d *ReasoningDetail) {
+	d.Extra = mergeExtra(f.unsent, d.Extra)
+	f.unsent = nil
+}
+
+// memberIndex is the member of a ReasoningDetail that tells which of them belong together.
+const memberIndex = "index"
+
+// filterDetails filters the texts of details. A signature ends a text.
+func (c *choiceFilter) filterDetails(details []ReasoningDetail, ends bool) (out []ReasoningDetail) {
+	for i := range details {
+		d := details[i]
+		c.wholeExtra(nil, d.Extra)
+		isText := d.Text != "" || d.Summary != ""
+		d.Text = c.passDetail(&d, false, d.Signature != "")
+		d.Summary = c.passDetail(&d, true, false)
+		if !isText || d.Text != "" || d.Summary != "" || d.Signature != "" || d.Data != "" {
+			out = append(out, d)
+		}
+	}
+	if !ends {
+		return out
+	}
+	for _, f := range c.details {
+		out = f.appendText(out, c.pass(&f.text, nil, "", true))
+	}
+	return out
+}
+
+// passDetail passes one of the texts of d to the filter, and returns what it releases.
+func (c *choiceFilter) passDetail(d *ReasoningDetail, summary, ends bool) string {
+	index := string(d.Extra[memberIndex])
+	var f *detailFilter
+	for _, other := range c.details {
+		if other.index == index && other.summary == summary {
+			f = other
+		}
+	}
+	if f == nil {
+		f = &detailFilter{index: index, summary: summary, text: filteredText{kind: TextReasoning}}
+		if *f.textOf(d) == "" {
+			return ""
+		}
+		c.details = append(c.details, f)
+	}
+	added := *f.textOf(d)
+	f.last = ReasoningDetail{Type: d.Type, Extra: maps.Clone(d.Extra)} // the reader gets d
+	released := c.pass(&f.text, nil, added, ends)
+	switch {
+	case ends:
+		f.text = filteredText{kind: TextReasoning} // another may follow with the same index
+		fallthrough
+	case released != "":
+		f.sendExtra(d)
+	case added != "":
+		f.unsent = mergeExtra(f.unsent, d.Extra)
+	}
+	return released
+}
+
+// A filteredText is the state of a text of a reply.
+type filteredText struct {
+	kind   TextKind
+	held   string
+	sent   strings.Builder
+	began  bool
+	paused bool // the filter was told
+}
+
+// pass passes what is added to a text to the filter, and returns what it releases. A text that has
+// neither begun nor gets anything is left alone.
+func (c *choiceFilter) pass(t *filteredText, call *callFilter, added string, end bool) string {
+	if c.err != nil || added == "" && (!end || !t.began) {
+		return ""
+	}
+	t.began, t.paused = true, false
+	return c.ask(t, call, added, false, end)
+}
+
+// pause tells the filter that another text begins, once until the text goes on.
+func (c *choiceFilter) pause(t *filteredText) string {
+	if t.held == "" || t.paused || c.err != nil {
+		return ""
+	}
+	t.paused = true
+	return c.ask(t, nil, "", true, false)
+}
+
+// ask calls the filter.
+func (c *choiceFilter) ask(t *filteredText, call *callFilter, added string, paused, end bool) string {
+	text := ReplyText{Kind: t.kind, Choice: c.index, Call: -1, Sent: t.sent.String(), Text: t.held + added, Paused: paused, End: end}
+	if call != nil {
+		text.Call, text.Tool = call.index, call.tool
+	}
+	release, hold, err := c.filter.f(&text)
+	if err != nil {
+		c.err = err
+		return ""
+	}
+	if end {
+		release, hold = release+hold, ""
+	}
+	t.held = hold
+	t.sent.WriteString(release)
+	return release
+}
+
+// whole passes a text that comes whole to the filter.
+func (c *choiceFilter) whole(kind TextKind, call *callFilter, s string) string {
+	if s == "" || kind == TextOther && isMedia(s) {
+		return s
+	}
+	return c.pass(&filteredText{kind: kind}, call, s, true)
+}

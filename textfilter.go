@@ -1,0 +1,188 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A nil
+// function leaves its texts as they are.
+type TextFilter struct {
+	// Request is called for each text of the request: see [ChatRequest.RewriteTexts].
+	Request func(kind TextKind, text string) (string, error)
+
+	// Reply is called for each text of the reply: see [FilterStream]. Texts that come whole, such as the
+	// revised prompt of an image, are passed to it once, with End set.
+	Reply func(t *ReplyText) (release, hold string, err error)
+}
+
+// FilterTexts returns a Backend that passes all texts between clients and b through a filter.
+// newFilter is called for each request, so that the filter can have the state of that, such as what it
+// has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the functions
+// of a TextFilter are called one after the other.
+//
+// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images and speech. What
+// FilterTexts does not know does not pass: if b has a method of which this package knows nothing, the
+// Backend that FilterTexts returns does not have it. Inputs of embeddings that are token numbers get a 400
+// if there is a function for requests.
+//
+// An error of Request is that of the request, and nothing of it reaches b. It is recorded without usage.
+// If it wraps [ErrContentFiltered], the client gets a 400 with the code content_filter. The same error of
+// Reply ends a choice with FinishContentFilter, and refuses a reply that is not a chat as if the request
+// had been refused, except for its usage.
+//
+// FilterTexts panics if b or newFilter is nil.
+func FilterTexts(b Backend, newFilter func(ctx context.Context) TextFilter) Backend {
+	if isNil(b) || newFilter == nil {
+		panic("llmhttp: FilterTexts with a nil Backend or function")
+	}
+	return &textFilterBackend{Forwarder{b}, newFilter}
+}
+
+// A textFilterBackend is what FilterTexts returns. It does not embed the Backend, so it has no method
+// that does not filter. TestFilterTexts_HasTheMethodsOfForwarder fails if one is missing.
+type textFilterBackend struct {
+	next      Forwarder
+	newFilter func(ctx context.Context) TextFilter
+}
+
+// textRequest is a request whose texts can be rewritten.
+type textRequest interface {
+	RewriteTexts(f func(kind TextKind, text string) (string, error)) error
+}
+
+// rewrite rewrites the texts of a request.
+func (f *TextFilter) rewrite(r textRequest) error {
+	if f.Request == nil {
+		return nil
+	}
+	if err := r.RewriteTexts(f.Request); err != nil {
+		return errors.Join(errFiltered(err), ErrNotSent)
+	}
+	return nil
+}
+
+// errFiltered returns the error of a request of which a text was refused with err.
+func errFiltered(err error) error {
+	if _, ok := errors.AsType[*Error](err); ok || !errors.Is(err, ErrContentFiltered) {
+		return err
+	}
+	e := Errorf(http.StatusBadRequest, "content_filter", "The request was refused by a content filter.")
+	e.Err, e.NoRetry = err, true
+	return e
+}
+
+// rewriter returns a textRewriter for the texts of a reply that is not a chat, or nil if they are left
+// as they are.
+func (f *TextFilter) rewriter() *textRewriter {
+	if f.Reply == nil {
+		return nil
+	}
+	return &textRewriter{f: func(kind TextKind, s string) (string, error) {
+		release, hold, err := f.Reply(&ReplyText{Kind: kind, Call: -1, Text: s, End: true})
+		return release + hold, err
+	}}
+}
+
+// Chat implements [Backend].
+func (b *textFilterBackend) Chat(ctx context.Context, req *ChatRequest) ChatStream {
+	return func(yield func(*ChatChunk, error) bool) {
+		filter, choices := b.newFilter(ctx), req.Choices()
+		if err := filter.rewrite(req); err != nil {
+			yield(nil, err)
+			return
+		}
+		stream := b.next.Chat(ctx, req)
+		if filter.Reply == nil && stream != nil {
+			stream(yield)
+			return
+		}
+		s := newStreamFilter(choices, filter.Reply, yield)
+		s.run(stream)
+		warnMisuses(ctx, s.order.misuses)
+	}
+}
+
+// CountTokens implements [TokenCounter].
+func (b *textFilterBackend) CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+	filter := b.newFilter(ctx)
+	if filter.Request != nil {
+		req = req.Clone() // CountTokens does not change it
+	}
+	if err := filter.rewrite(req); err != nil {
+		return 0, err
+	}
+	return b.next.CountTokens(ctx, req)
+}
+
+// Embed implements [Embedder].
+func (b *textFilterBackend) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
+	filter := b.newFilter(ctx)
+	if err := filter.rewrite(req); err != nil {
+		return nil, err
+	}
+	resp, err := b.next.Embed(ctx, req)
+	w := filter.rewriter()
+	if w == nil || err != nil || resp == nil {
+		return resp, err
+	}
+	out := *resp // which belongs to b.next
+	w.extra(textWhole, cloneExtra(&out.Extra))
+	return &out, errFiltered(w.err)
+}
+
+// GenerateImages implements [ImageGenerator].
+func (b *textFilterBackend) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+	filter := b.newFilter(ctx)
+	if err := filter.rewrite(req); err != nil {
+		return nil, err
+	}
+	resp, err := b.next.GenerateImages(ctx, req)
+	w := filter.rewriter()
+	if w == nil || err != nil || resp == nil {
+		return resp, err
+	}
+	out := *resp // which belongs to b.next
+	out.Data = slices.Clone(out.Data)
+	for i := range out.Data {
+		w.rewrite(TextContent, &out.Data[i].RevisedPrompt)
+		w.extra(textWhole, cloneExtra(&out.Data[i].Extra))
+	}
+	w.extra(textWhole, cloneExtra(&out.Extra))
+	return &out, errFiltered(w.err)
+}
+
+// cloneExtra replaces e by a copy, and returns that.
+func cloneExtra(e *Extra) Extra {
+	*e = maps.Clone(*e)
+	return *e
+}
+
+// Speak implements [Speaker]. Audio has no texts.
+func (b *textFilterBackend) Speak(ctx context.Context, req *SpeechRequest) SpeechStream {
+	return func(yield func(*SpeechChunk, error) bool) {
+		filter := b.newFilter(ctx)
+		if err := filter.rewrite(req); err != nil {
+			yield(nil, err)
+			return
+		}
+		if stream := b.next.Speak(ctx, req); stream != nil {
+			stream(yield)
+		} else {
+			yield(nil, errNilStream)
+		}
+	}
+}
+
+// ImageSizes implements [ImageSizer]. It has no texts.
+func (b *textFilterBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {
+	return b.next.ImageSizes(ctx, model)
+}
+
+// ListModels implements [ModelLister]. Its texts are those of the host.
+func (b *textFilterBackend) ListModels(ctx context.Context) ([]Model, error) {
+	return b.next.ListModels(ctx)
+}

@@ -1,0 +1,390 @@
+package llmhttp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/responses"
+)
+
+func ExampleFilterTexts() {
+	// The model gets placeholders, and the client gets the names back.
+	in := llmhttp.NewTextReplacer("Ada Lovelace", "<person-1>")
+	out := llmhttp.NewTextReplacer("<person-1>", "Ada Lovelace")
+	backend := llmhttp.FilterTexts(memory.Echo(), func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{Request: in.Request, Reply: out.Reply}
+	})
+
+	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), nil)
+	printText(post(h, `{"model": "demo-chat", "messages": [{"role": "user", "content": "Who was Ada Lovelace?"}]}`))
+	// Output: Who was Ada Lovelace?
+}
+
+// redacting is the filter of the tests: it redacts both ways.
+func redacting(context.Context) llmhttp.TextFilter {
+	return llmhttp.TextFilter{Request: redact.Request, Reply: redact.Reply}
+}
+
+// refusing returns a filter that refuses texts with word.
+func refusing(word string) func(context.Context) llmhttp.TextFilter {
+	return func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{
+			Request: func(_ llmhttp.TextKind, text string) (string, error) {
+				if strings.Contains(text, word) {
+					return "", llmhttp.ErrContentFiltered
+				}
+				return text, nil
+			},
+			Reply: refuseWord(word),
+		}
+	}
+}
+
+// FilterTexts has each operation of a Forwarder and no other. A method that is added to Forwarder fails
+// until the filter has it: until then its texts do not pass.
+func TestFilterTexts_HasTheMethodsOfForwarder(t *testing.T) {
+	methods := func(typ reflect.Type) (names []string) {
+		for m := range typ.Methods() {
+			names = append(names, m.Name)
+		}
+		return names
+	}
+	filtered := llmhttp.FilterTexts(new(stubBackend), redacting)
+	assert.Equal(t, methods(reflect.TypeFor[llmhttp.Forwarder]()), methods(reflect.TypeOf(filtered)))
+}
+
+// A chatFormat is one of the formats in which a client can chat.
+type chatFormat struct {
+	path, body string // with one %s for members, such as "stream"
+	filtered   []string
+}
+
+// chatFormats are all formats of this module. Each body has the user's text "Hello!".
+var chatFormats = map[string]chatFormat{
+	"chat":      {chatPath, `{"model":"m","messages":[{"role":"user","content":"Hello!"}]%s}`, []string{`"finish_reason":"content_filter"`}},
+	"messages":  {"/v1/messages", `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"Hello!"}]%s}`, []string{`"stop_reason":"refusal"`}},
+	"responses": {"/v1/responses", `{"model":"m","input":"Hello!"%s}`, []string{`"status":"incomplete"`, `"reason":"content_filter"`}},
+}
+
+// formatModes are the two ways to ask for a reply in all formats.
+var formatModes = map[string]string{"whole": "", "stream": `,"stream":true`}
+
+// formatHandler returns a Handler for all formats.
+func formatHandler(b llmhttp.Backend) *llmhttp.Handler {
+	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
+	})
+}
+
+// serveFormat posts a body to h and returns the reply.
+func serveFormat(h http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Anthropic-Version", "2023-06-01")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// readerText returns all that a client can put together of a reply: the strings that are at the same
+// place in the events of a stream, joined, and strings of JSON in strings decoded.
+func readerText(t *testing.T, body string) string {
+	t.Helper()
+	documents := []string{body}
+	if !strings.HasPrefix(body, "{") {
+		documents = nil
+		for lines := bufio.NewScanner(strings.NewReader(body)); lines.Scan(); {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "[DONE]" {
+				documents = append(documents, data)
+			}
+		}
+	}
+	joined := make(map[string]string)
+	for _, doc := range documents {
+		var v map[string]any
+		require.NoError(t, json.Unmarshal([]byte(doc), &v), doc)
+		joinStrings(v, fmt.Sprint(v["type"]), joined)
+	}
+	return fmt.Sprintf("%q", joined) + fmt.Sprint(joined)
+}
+
+func joinStrings(v any, path string, joined map[string]string) {
+	switch v := v.(type) {
+	case string:
+		joined[path] += v
+	case map[string]any:
+		for name, value := range v {
+			joined[path] += " " + name
+			joinStrings(value, path+"."+name, joined)
+		}
+	case []any:
+		for _, value := range v {
+			joinStrings(value, path+"[]", joined)
+		}
+	}
+}
+
+// No secret in a text of a Delta reaches a client, wherever it is divided, in no format, whole or
+// streamed.
+func TestFilterTexts_SecretsInReplies(t *testing.T) {
+	const secret = "s3cr\"t-kéy" // short, because each place is tried in each format
+	replacer := llmhttp.NewTextReplacer(secret, filterMark)
+	filter := func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{Reply: replacer.Reply} }
+	for i, path := range deltaPlaces() {
+		if notFiltered[path] != "" {
+			continue
+		}
+		t.Run(path, func(t *testing.T) {
+			marked := 0
+			for at := range len(secret) {
+				if at > 0 && comesWhole(path) || strings.Contains(path, "Extra") && !utf8.ValidString(secret[:at]) {
+					continue
+				}
+				backend := llmhttp.FilterTexts(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+					if at == 0 {
+						return streamDeltas(newDelta(i, secret))
+					}
+					return streamDeltas(newDelta(i, secret[:at]), newDelta(i, secret[at:]))
+				}), filter)
+				h := formatHandler(backend)
+				for name, f := range chatFormats {
+					for mode, member := range formatModes {
+						w := serveFormat(h, f.path, fmt.Sprintf(f.body, member))
+						require.Equal(t, 200, w.Code, "%s", w.Body)
+						text := readerText(t, w.Body.String())
+						require.NotContains(t, text, secret, "%s %s divided at %d", name, mode, at)
+						if strings.Contains(text, filterMark) {
+							marked++
+						}
+					}
+				}
+			}
+			assert.Positive(t, marked, "the text is in no format")
+		})
+	}
+}
+
+// No secret in a text of a request reaches the Backend, in no format.
+func TestFilterTexts_SecretsInRequests(t *testing.T) {
+	secret := jsonText(filterSecret)
+	secret = secret[1 : len(secret)-1]
+	inner := strings.ReplaceAll(strings.ReplaceAll(secret, `\`, `\\`), `"`, `\"`) // in arguments
+	for path, bodies := range map[string][]string{
+		chatPath: {
+			`{"model":"m","messages":[{"role":"system","content":"%s"},{"role":"user","name":"%s","content":[{"type":"text","text":"a %s"},{"type":"image_url","image_url":{"url":"https://%s"}}]},
+			{"role":"assistant","content":"%s","reasoning_content":"%s","refusal":"%s","reasoning_details":[{"type":"reasoning.text","text":"%s"},{"type":"reasoning.summary","summary":"%s"}],
+			"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"x\":\"INNER\"}"}},{"id":"d","type":"custom","custom":{"name":"g","input":"%s"}}]},
+			{"role":"tool","tool_call_id":"c","content":"%s"},{"role":"assistant","content":"x","reasoning":"%s"}],"stop":["%s"],
+			"tools":[{"type":"function","function":{"name":"f","description":"%s","parameters":{"type":"object","description":"%s"}}},{"type":"custom","custom":{"name":"g","description":"%s"}}],
+			"response_format":{"type":"json_schema","json_schema":{"name":"n","description":"%s","schema":{"description":"%s"}}},
+			"metadata":{"a":"%s"},"user":"%s","prediction":{"type":"content","content":"%s"}}`,
+		},
+		"/v1/messages": {
+			`{"model":"m","max_tokens":9,"system":[{"type":"text","text":"%s"},{"type":"text","text":"b %s"}],"messages":[{"role":"user","content":[{"type":"text","text":"%s"},{"type":"document","source":{"type":"text","media_type":"text/plain","data":"%s"},"title":"%s"}]},
+			{"role":"assistant","content":[{"type":"thinking","thinking":"%s","signature":"s"},{"type":"tool_use","id":"c","name":"f","input":{"x":"%s"}}]},
+			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"%s"}]}],
+			"tools":[{"name":"f","description":"%s","input_schema":{"type":"object","properties":{"x":{"description":"%s"}}}}],"stop_sequences":["%s"],"metadata":{"user_id":"%s"}}`,
+		},
+		"/v1/responses": {
+			`{"model":"m","instructions":"%s","input":[{"role":"user","content":[{"type":"input_text","text":"%s"}]},
+			{"type":"reasoning","summary":[{"type":"summary_text","text":"%s"}]},
+			{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":\"INNER\"}"},{"type":"function_call_output","call_id":"c","output":"%s"},
+			{"role":"assistant","content":[{"type":"output_text","text":"%s"}]}],
+			"tools":[{"type":"function","name":"f","description":"%s","parameters":{"type":"object","title":"%s"}}],"metadata":{"a":"%s"},"user":"%s"}`,
+		},
+		embeddingsPath:              {`{"model":"m","input":["%s","b %s"],"user":"%s"}`, `{"model":"m","input":"%s"}`},
+		imagesPath:                  {`{"model":"m","prompt":"%s","user":"%s","style":"%s"}`},
+		"/v1/messages/count_tokens": {`{"model":"m","system":"%s","messages":[{"role":"user","content":"%s"}]}`},
+	} {
+		for _, body := range bodies {
+			body = strings.ReplaceAll(strings.ReplaceAll(body, "%s", secret), "INNER", inner)
+			got := new(recordingBackend)
+			w := serveFormat(formatHandler(llmhttp.FilterTexts(got, redacting)), path, body)
+			require.Equal(t, 200, w.Code, "%s: %s", path, w.Body)
+			require.NotEmpty(t, got.requests)
+			plain := new(recordingBackend)
+			serveFormat(formatHandler(plain), path, body)
+			for i, req := range got.requests {
+				text := strings.Join(stringsIn(reflect.ValueOf(req)), "\x00")
+				assert.NotContains(t, text, filterSecret, path)
+				assert.NotContains(t, text, secret, "in arguments, to %s", path)
+				unfiltered := strings.Join(stringsIn(reflect.ValueOf(plain.requests[i])), "\x00")
+				assert.Equal(t, strings.Count(unfiltered, filterSecret)+strings.Count(unfiltered, secret), strings.Count(text, filterMark), path)
+			}
+		}
+	}
+}
+
+// A recordingBackend keeps what it gets.
+type recordingBackend struct {
+	stubBackend
+	requests []any
+}
+
+func (b *recordingBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	b.requests = append(b.requests, r)
+	return b.stubBackend.Chat(ctx, r)
+}
+
+func (b *recordingBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	b.requests = append(b.requests, r)
+	resp, err := b.stubBackend.Embed(ctx, r)
+	resp.Extra = llmhttp.Extra{"echo": json.RawMessage(jsonText(filterSecret))}
+	return resp, err
+}
+
+func (b *recordingBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	b.requests = append(b.requests, r)
+	image := llmhttp.Image{URL: "https://x", RevisedPrompt: "better " + filterSecret, Extra: llmhttp.Extra{"alt": json.RawMessage(jsonText(filterSecret))}}
+	return &llmhttp.ImageResponse{Data: []llmhttp.Image{image}, Extra: llmhttp.Extra{"echo": json.RawMessage(jsonText(filterSecret))}}, nil
+}
+
+func (b *recordingBackend) CountTokens(_ context.Context, r *llmhttp.ChatRequest) (int, error) {
+	b.requests = append(b.requests, r)
+	return 7, nil
+}
+
+// Texts in the replies of other operations are filtered too.
+func TestFilterTexts_OtherReplies(t *testing.T) {
+	h := formatHandler(llmhttp.FilterTexts(new(recordingBackend), redacting))
+	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody} {
+		w := serveFormat(h, path, body)
+		assert.Equal(t, 200, w.Code)
+		assert.NotContains(t, readerText(t, w.Body.String()), filterSecret)
+		assert.Contains(t, w.Body.String(), filterMark)
+	}
+	h = formatHandler(llmhttp.FilterTexts(new(recordingBackend), refusing("s3cr")))
+	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody} {
+		w := serveFormat(h, path, body)
+		assert.Equal(t, 400, w.Code, path)
+		assert.Contains(t, w.Body.String(), "content_filter", path)
+	}
+}
+
+// A request that is refused does not reach the Backend, and costs no tokens.
+func TestFilterTexts_RefusedRequest(t *testing.T) {
+	for name, f := range chatFormats {
+		for mode, member := range formatModes {
+			got, usage := new(recordingBackend), new(usageLog)
+			h := llmhttp.NewHandler(llmhttp.FilterTexts(got, refusing("Hello")), llmhttp.AllowAll("acme"), &llmhttp.Options{
+				Usage: usage, Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
+			})
+			w := serveFormat(h, f.path, fmt.Sprintf(f.body, member))
+			assert.Equal(t, 400, w.Code, "%s %s", name, mode)
+			assert.Contains(t, w.Body.String(), "The request was refused by a content filter.", "%s %s", name, mode)
+			assert.Empty(t, got.requests)
+			require.Len(t, usage.records(), 1)
+			assert.Zero(t, usage.records()[0].Units.PromptTokens)
+		}
+	}
+	// An error of the filter's own is the client's.
+	own := func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{Request: func(llmhttp.TextKind, string) (string, error) {
+			return "", errors.Join(llmhttp.ErrContentFiltered, llmhttp.Errorf(451, "blocked", "Not here."))
+		}}
+	}
+	w := serveFormat(formatHandler(llmhttp.FilterTexts(new(stubBackend), own)), chatPath, chatBody)
+	assert.Equal(t, 451, w.Code)
+	assert.Contains(t, w.Body.String(), "Not here.")
+}
+
+// A reply that is refused in mid-stream ends as one that the model's own filter has ended, with what
+// came before, in each format.
+func TestFilterTexts_RefusedReply(t *testing.T) {
+	for name, f := range chatFormats {
+		for mode, member := range formatModes {
+			h := formatHandler(llmhttp.FilterTexts(textBackend("It is ", "zy", "x to", " qqq."), refusingWords("zyx")))
+			w := serveFormat(h, f.path, fmt.Sprintf(f.body, member))
+			require.Equal(t, 200, w.Code, "%s %s", name, mode)
+			for _, want := range f.filtered {
+				assert.Contains(t, w.Body.String(), want, "%s %s", name, mode)
+			}
+			text := readerText(t, w.Body.String())
+			assert.Contains(t, text, "It is ", "%s %s", name, mode)
+			assert.NotContains(t, text, "zy", "%s %s", name, mode)
+			assert.NotContains(t, text, "qqq", "%s %s", name, mode)
+		}
+	}
+}
+
+// refusingWords returns a filter that refuses replies with word, which a reader never sees in part.
+func refusingWords(word string) func(context.Context) llmhttp.TextFilter {
+	return func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{Reply: func(t *llmhttp.ReplyText) (release, hold string, err error) {
+			if strings.Contains(t.Text, word) {
+				return "", "", llmhttp.ErrContentFiltered
+			}
+			for n := min(len(word)-1, len(t.Text)); n > 0 && !t.End; n-- {
+				if end := len(t.Text) - n; strings.HasPrefix(word, t.Text[end:]) {
+					return t.Text[:end], t.Text[end:], nil
+				}
+			}
+			return t.Text, "", nil
+		}}
+	}
+}
+
+// Each request has a filter of its own, which may depend on its key.
+func TestFilterTexts_PerRequest(t *testing.T) {
+	made := 0
+	b := llmhttp.FilterTexts(memory.Echo(), func(ctx context.Context) llmhttp.TextFilter {
+		made++
+		name := llmhttp.KeyFrom(ctx).Account
+		return llmhttp.TextFilter{Request: func(_ llmhttp.TextKind, text string) (string, error) {
+			return text + " " + name + fmt.Sprint(made), nil
+		}}
+	})
+	s := startServer(t, config{backend: b})
+	assert.Contains(t, s.chat(chatBody).body, "Hello, how are you? acme1")
+	s.chat(streamBody).checkText(t, "Hello, how are you? acme2")
+}
+
+// A mistake of the Backend is logged, although the filter puts it right, and its usage is recorded.
+func TestFilterTexts_MisusesAndUsage(t *testing.T) {
+	s := startServer(t, config{backend: llmhttp.FilterTexts(jsonBackend(t,
+		`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":7,"delta":{"content":"b"}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`,
+	), redacting)})
+	assert.Contains(t, s.chat(chatBody).body, `"content":"a"`)
+	assert.EqualValues(t, 3, s.record().Units.PromptTokens)
+	assert.Contains(t, s.log.String(), "the Backend yielded choices that were not asked for")
+}
+
+func TestFilterTexts_NothingPassesUnknown(t *testing.T) {
+	_, isUnknown := llmhttp.FilterTexts(&unknownBackend{}, redacting).(interface{ Translate(string) string })
+	assert.False(t, isUnknown)
+	assert.Panics(t, func() { llmhttp.FilterTexts(nil, redacting) })
+	assert.Panics(t, func() { llmhttp.FilterTexts(new(stubBackend), nil) })
+	assert.True(t, slices.Contains(deltaPlaces(), "Delta.Content"))
+}
+
+// An unknownBackend has a method that this package does not know.
+type unknownBackend struct{ stubBackend }
+
+func (*unknownBackend) Translate(s string) string { return s }
+
+// Token numbers are texts that a filter cannot read.
+func TestFilterTexts_TokenNumbers(t *testing.T) {
+	const tokens = `{"model":"m","input":[[1,2],[3]]}`
+	got := new(recordingBackend)
+	w := serveFormat(formatHandler(llmhttp.FilterTexts(got, redacting)), embeddingsPath, tokens)
+	assert.Equal(t, 400, w.Code)
+	assert.Empty(t, got.requests)
+	onlyReplies := func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{Reply: redact.Reply} }
+	assert.Equal(t, 200, serveFormat(formatHandler(llmhttp.FilterTexts(new(stubBackend), onlyReplies)), embeddingsPath, tokens).Code)
+}

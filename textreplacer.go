@@ -1,0 +1,130 @@
+package llmhttp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A TextReplacer replaces strings in the texts of requests and replies, such as secrets by
+// placeholders. It finds a string wherever the stream of a reply divides it. Its methods are functions
+// for a [TextFilter], and may be called concurrently.
+//
+// It compares bytes. Where several strings match, the longest is replaced, and what has replaced it is
+// not looked at again. In [TextArguments], strings are inserted as JSON escapes them, and found in
+// both forms.
+type TextReplacer struct{ plain, inJSON replacements }
+
+// NewTextReplacer returns a TextReplacer of pairs: each string that is replaced, and what replaces
+// it. It panics if their number is odd, or if a string that is replaced is empty or is given twice.
+func NewTextReplacer(oldnew ...string) *TextReplacer {
+	if len(oldnew)%2 != 0 {
+		panic("llmhttp: NewTextReplacer: odd number of arguments")
+	}
+	r := new(TextReplacer)
+	for i := 0; i < len(oldnew); i += 2 {
+		from, to := oldnew[i], oldnew[i+1]
+		if from == "" {
+			panic(fmt.Sprintf("llmhttp: NewTextReplacer: argument %d is empty", i))
+		}
+		if r.plain.has(from) {
+			panic(fmt.Sprintf("llmhttp: NewTextReplacer: argument %d is a string that is replaced already", i))
+		}
+		r.plain.add(from, to)
+		r.inJSON.add(escapeJSON(from), escapeJSON(to))
+	}
+	for _, p := range r.plain.pairs { // a model may write what is not JSON
+		if !r.inJSON.has(p.from) {
+			r.inJSON.add(p.from, escapeJSON(p.to))
+		}
+	}
+	return r
+}
+
+// Request is a [TextFilter.Request].
+func (r *TextReplacer) Request(kind TextKind, text string) (string, error) {
+	out, _ := r.of(kind).replace(text, true)
+	return out, nil
+}
+
+// Reply is a [TextFilter.Reply]. It holds back an end of a text that may be the beginning of one of the
+// strings.
+func (r *TextReplacer) Reply(t *ReplyText) (release, hold string, err error) {
+	release, hold = r.of(t.Kind).replace(t.Text, t.End)
+	return release, hold, nil
+}
+
+func (r *TextReplacer) of(kind TextKind) *replacements {
+	if kind == TextArguments {
+		return &r.inJSON
+	}
+	return &r.plain
+}
+
+// replacements are strings and what replaces them, the longest strings first.
+type replacements struct {
+	pairs  []replacement
+	starts [256]bool // the bytes with which a string begins
+}
+
+type replacement struct{ from, to string }
+
+func (r *replacements) has(from string) bool {
+	return slices.ContainsFunc(r.pairs, func(p replacement) bool { return p.from == from })
+}
+
+func (r *replacements) add(from, to string) {
+	i := slices.IndexFunc(r.pairs, func(p replacement) bool { return len(p.from) < len(from) })
+	if i < 0 {
+		i = len(r.pairs)
+	}
+	r.pairs = slices.Insert(r.pairs, i, replacement{from, to})
+	r.starts[from[0]] = true
+}
+
+// replace returns text with its strings replaced, up to what may be the beginning of a longer match
+// unless end is set. It decides from left to right and only about what cannot change any more, so the
+// result does not depend on how a text is divided.
+func (r *replacements) replace(text string, end bool) (out, rest string) {
+	var b strings.Builder
+	copied := 0
+	for i := 0; i < len(text); {
+		if !r.starts[text[i]] {
+			i++
+			continue
+		}
+		match, open := r.match(text[i:])
+		switch {
+		case open && !end:
+			b.WriteString(text[copied:i])
+			return b.String(), text[i:]
+		case match == nil:
+			i++
+		default:
+			b.WriteString(text[copied:i])
+			b.WriteString(match.to)
+			i += len(match.from)
+			copied = i
+		}
+	}
+	if copied == 0 {
+		return text, ""
+	}
+	b.WriteString(text[copied:])
+	return b.String(), ""
+}
+
+// match returns the longest string with which text begins, or nil. open tells that text is the
+// beginning of a longer one.
+func (r *replacements) match(text string) (match *replacement, open bool) {
+	for i := range r.pairs {
+		p := &r.pairs[i]
+		switch {
+		case len(p.from) > len(text):
+			open = open || strings.HasPrefix(p.from, text)
+		case strings.HasPrefix(text, p.from):
+			return p, open
+		}
+	}
+	return nil, open
+}

@@ -1,0 +1,90 @@
+package llmhttp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func ExampleTextReplacer() {
+	in := llmhttp.NewTextReplacer("Ada", "<person-1>")
+	out := llmhttp.NewTextReplacer("<person-1>", "Ada")
+
+	text, _ := in.Request(llmhttp.TextContent, "Who is Ada?")
+	fmt.Println(text)
+	release, hold, _ := out.Reply(&llmhttp.ReplyText{Kind: llmhttp.TextContent, Text: "A programmer: <pers"})
+	fmt.Printf("%q %q\n", release, hold)
+	release, hold, _ = out.Reply(&llmhttp.ReplyText{Kind: llmhttp.TextContent, Text: hold + "on-1>.", End: true})
+	fmt.Printf("%q %q\n", release, hold)
+	// Output:
+	// Who is <person-1>?
+	// "A programmer: " "<pers"
+	// "Ada." ""
+}
+
+// replaceInPieces passes a text to r that arrives in pieces.
+func replaceInPieces(r *llmhttp.TextReplacer, kind llmhttp.TextKind, pieces ...string) (out string) {
+	hold := ""
+	for i, p := range pieces {
+		var release string
+		release, hold, _ = r.Reply(&llmhttp.ReplyText{Kind: kind, Text: hold + p, End: i == len(pieces)-1})
+		out += release
+	}
+	return out + hold
+}
+
+func TestTextReplacer(t *testing.T) {
+	for name, test := range map[string]struct {
+		pairs      []string
+		kind       llmhttp.TextKind
+		text, want string
+	}{
+		"none":             {nil, llmhttp.TextContent, "abc", "abc"},
+		"one":              {[]string{"b", "X"}, llmhttp.TextContent, "abcb", "aXcX"},
+		"longest":          {[]string{"ab", "1", "abc", "2"}, llmhttp.TextContent, "abcab", "21"},
+		"overlap":          {[]string{"ab", "1", "bcd", "2"}, llmhttp.TextContent, "abcd bcd", "1cd 2"},
+		"begins again":     {[]string{"aab", "X"}, llmhttp.TextContent, "aaab", "aX"},
+		"longer not there": {[]string{"a", "1", "abcd", "2"}, llmhttp.TextContent, "abcab", "1bc1b"},
+		"not looked at":    {[]string{"a", "b", "b", "a"}, llmhttp.TextContent, "ab", "ba"},
+		"cut at the end":   {[]string{"secret", "X"}, llmhttp.TextContent, "a secre", "a secre"},
+		"in JSON":          {[]string{`a"b`, "c\nd"}, llmhttp.TextArguments, `{"x":"a\"b"}`, `{"x":"c\nd"}`},
+		"in invalid JSON":  {[]string{`a"b`, "c\nd"}, llmhttp.TextArguments, `a"b`, `c\nd`},
+		"not in JSON":      {[]string{`a"b`, "c\nd"}, llmhttp.TextContent, `a"b`, "c\nd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := llmhttp.NewTextReplacer(test.pairs...)
+			whole, err := r.Request(test.kind, test.text)
+			assert.NoError(t, err)
+			assert.Equal(t, test.want, whole)
+			for i := range len(test.text) + 1 {
+				for j := i; j <= len(test.text); j++ {
+					assert.Equal(t, test.want, replaceInPieces(r, test.kind, test.text[:i], test.text[i:j], test.text[j:]), "divided at %d and %d", i, j)
+				}
+			}
+		})
+	}
+}
+
+func TestTextReplacer_Mistakes(t *testing.T) {
+	for _, pairs := range [][]string{{"a"}, {"", "b"}, {"a", "b", "a", "c"}} {
+		assert.Panics(t, func() { llmhttp.NewTextReplacer(pairs...) }, strings.Join(pairs, ","))
+	}
+}
+
+// The result does not depend on how a text is divided.
+func FuzzTextReplacer(f *testing.F) {
+	f.Add("ab", "abc", "xabcab", 3, 5)
+	f.Add("aa", "aaa", "aaaaaaa", 1, 2)
+	f.Fuzz(func(t *testing.T, one, two, text string, i, j int) {
+		if one == "" || two == "" || one == two || i < 0 || j < i || j > len(text) {
+			return
+		}
+		r := llmhttp.NewTextReplacer(one, "<1>", two, "<2>")
+		whole, _ := r.Request(llmhttp.TextContent, text)
+		assert.Equal(t, whole, replaceInPieces(r, llmhttp.TextContent, text[:i], text[i:j], text[j:]))
+	})
+}

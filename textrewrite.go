@@ -1,0 +1,308 @@
+package llmhttp
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+)
+
+// A TextKind says what a text of a request or a reply is.
+type TextKind string
+
+// The kinds of texts.
+const (
+	TextContent     TextKind = "content"     // what is said: content, results of tools, prompts of images, inputs of embeddings and speech
+	TextReasoning   TextKind = "reasoning"   // of a model, also in ReasoningDetails
+	TextRefusal     TextKind = "refusal"     // of a model
+	TextArguments   TextKind = "arguments"   // of a call of a function: JSON as the model wrote it, which may be invalid or not complete
+	TextName        TextKind = "name"        // of a participant, a tool or a schema
+	TextDescription TextKind = "description" // of a tool or a schema
+
+	// TextOther is a string without a field of its own, such as one in a JSON schema, in an Extra or
+	// in the input of a custom tool, the name of a member of these, a stop sequence, or the address of
+	// an image. Some of them are no texts that a person or a model has written: a function that changes
+	// texts in general leaves those alone that it does not look for.
+	TextOther TextKind = "other"
+)
+
+// rewrittenKinds has the TextKinds of the texts that a walk visits. Those without one are not
+// rewritten: roles, types, IDs, signatures and encrypted reasoning, which have to stay as they are.
+var rewrittenKinds = [textKinds]TextKind{
+	textContent: TextContent, textRefusal: TextRefusal, textArguments: TextArguments, textReasoning: TextReasoning,
+	textDetail: TextReasoning, textName: TextName, textDescription: TextDescription, textMedia: TextOther,
+}
+
+// RewriteTexts replaces each text of r by what f returns for it, and stops at the first error of f,
+// which it returns: r is then of no use. The texts are those of messages, of tools, of the response
+// format, of stop sequences and of everything in an Extra or a JSON schema. Not among them are the
+// model, roles, types, IDs, signatures, encrypted reasoning, and media in base64.
+//
+// Texts that a model reads as one are one text for f, so that f finds what is divided between them:
+// consecutive parts of a message, and consecutive pieces of reasoning. They are joined if f changes
+// them in a way that it does not change the pieces. So f is called more than once for them, and should
+// return the same for the same text. In [TextArguments], characters are not escaped unless JSON demands it. f
+// must not make a text empty that must not be, such as the name of a function.
+func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	w := textRewriter{f: f}
+	for i := range r.Messages {
+		w.message(&r.Messages[i])
+	}
+	for i := range r.Tools {
+		t := &r.Tools[i]
+		t.walk(w.text, w.extra)
+		if t.Function != nil {
+			w.json(&t.Function.Parameters)
+		}
+	}
+	for i := range r.Stop {
+		w.rewrite(TextOther, &r.Stop[i])
+	}
+	w.toolChoice(r.ToolChoice)
+	if format := r.ResponseFormat; format != nil {
+		w.extra(textWhole, format.Extra)
+		if s := format.JSONSchema; s != nil {
+			w.rewrite(TextName, &s.Name)
+			w.rewrite(TextDescription, &s.Description)
+			w.json(&s.Schema)
+			w.extra(textWhole, s.Extra)
+		}
+	}
+	if r.StreamOptions != nil {
+		w.extra(textWhole, r.StreamOptions.Extra)
+	}
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. Token numbers are texts
+// that f cannot see: if r has any, RewriteTexts returns an *Error.
+func (r *EmbeddingRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	if len(r.Input.Tokens) > 0 {
+		return errBadRequest("invalid_type", "input", "Invalid type for 'input': expected texts. This server does not accept token numbers.")
+	}
+	w := textRewriter{f: f}
+	for i := range r.Input.Texts {
+		w.rewrite(TextContent, &r.Input.Texts[i])
+	}
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does.
+func (r *ImageRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	w := textRewriter{f: f}
+	w.rewrite(TextContent, &r.Prompt)
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The voice is not one of
+// them.
+func (r *SpeechRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	w := textRewriter{f: f}
+	w.rewrite(TextContent, &r.Input)
+	w.rewrite(TextContent, &r.Instructions)
+	w.extra(textWhole, r.Voice.Extra)
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
+// A textRewriter rewrites texts by f. After an error it does nothing.
+type textRewriter struct {
+	f   func(kind TextKind, text string) (string, error)
+	err error
+}
+
+// rewrite rewrites a text. Empty texts and media are left alone.
+func (w *textRewriter) rewrite(kind TextKind, s *string) {
+	if w.err != nil || *s == "" || kind == TextOther && isMedia(*s) {
+		return
+	}
+	text := *s
+	if kind == TextArguments {
+		text = unescapeJSON(text)
+	}
+	out, err := w.f(kind, text)
+	if err != nil {
+		w.err = err
+	} else if out != text {
+		*s = out
+	}
+}
+
+// text rewrites a text that a walk visits.
+func (w *textRewriter) text(kind textKind, s *string) {
+	if k := rewrittenKinds[kind]; k != "" {
+		w.rewrite(k, s)
+	}
+}
+
+// extra rewrites the members of an Extra, and their names.
+func (w *textRewriter) extra(_ textKind, e Extra) {
+	if w.err != nil || len(e) == 0 {
+		return
+	}
+	renamed := make(Extra)
+	for name, raw := range e {
+		to := name
+		w.rewrite(TextOther, &to)
+		w.json(&raw)
+		if to != name {
+			delete(e, name)
+			renamed[to] = raw
+		} else {
+			e[name] = raw
+		}
+	}
+	maps.Copy(e, renamed)
+}
+
+// json rewrites the strings in a JSON text, which are values and names of members.
+func (w *textRewriter) json(raw *json.RawMessage) {
+	if w.err != nil {
+		return
+	}
+	var out []byte // nil if nothing has changed
+	rest, copied := []byte(*raw), 0
+	for i := 0; i < len(rest); {
+		if rest[i] != '"' {
+			i++
+			continue
+		}
+		end := stringEnd(rest[i:])
+		before := textOf(json.RawMessage(rest[i : i+end]))
+		after := before
+		w.rewrite(TextOther, &after)
+		if after != before {
+			out = append(out, rest[copied:i]...)
+			out = appendString(out, after)
+			copied = i + end
+		}
+		i += end
+	}
+	if copied > 0 && w.err == nil {
+		*raw = append(out, rest[copied:]...)
+	}
+}
+
+// stringEnd returns the length of the JSON string with which b begins, or that of b if the string
+// has no end.
+func stringEnd(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}
+
+// maxUncheckedBase64 is the length from which a string that has only the characters of base64 is
+// taken for media. A text of that length has spaces.
+const maxUncheckedBase64 = 4 << 10
+
+// isMedia reports whether s is media in base64, in which there is no text to rewrite.
+func isMedia(s string) bool { return isBase64URL(s) || len(s) >= maxUncheckedBase64 && isBase64(s) }
+
+// message rewrites the texts of m.
+func (w *textRewriter) message(m *Message) {
+	m.Content = joinRuns(w, TextContent, m.Content, partRun)
+	m.ReasoningDetails = joinRuns(w, TextReasoning, m.ReasoningDetails, detailRun)
+	m.walk(w.text, w.extra)
+}
+
+func (w *textRewriter) toolChoice(c *ToolChoice) {
+	if c == nil {
+		return
+	}
+	w.extra(textWhole, c.Extra)
+	w.namedTool(c.Function)
+	w.namedTool(c.Custom)
+	if a := c.AllowedTools; a != nil {
+		w.extra(textWhole, a.Extra)
+		for i := range a.Tools {
+			w.extra(textWhole, a.Tools[i].Extra)
+			w.namedTool(a.Tools[i].Function)
+			w.namedTool(a.Tools[i].Custom)
+		}
+	}
+}
+
+func (w *textRewriter) namedTool(t *NamedTool) {
+	if t != nil {
+		w.rewrite(TextName, &t.Name)
+		w.extra(textWhole, t.Extra)
+	}
+}
+
+// A runOf tells which elements of a list have texts that are read as one.
+type runOf[E any] struct {
+	text    func(e *E) *string
+	extra   func(e *E) *Extra
+	follows func(e, next *E) bool // the text of next continues that of e
+}
+
+var partRun = runOf[Part]{
+	text:    func(p *Part) *string { return &p.Text },
+	extra:   func(p *Part) *Extra { return &p.Extra },
+	follows: func(p, next *Part) bool { return p.Type == PartText && next.Type == PartText },
+}
+
+var detailRun = runOf[ReasoningDetail]{
+	text:  func(d *ReasoningDetail) *string { return &d.Text },
+	extra: func(d *ReasoningDetail) *Extra { return &d.Extra },
+	follows: func(d, next *ReasoningDetail) bool {
+		joined := joinedDetail{first: *d}
+		return joined.isContinuedBy(next)
+	},
+}
+
+// joinRuns joins the elements of each run of texts that f changes as a whole in another way than one
+// by one: then there is something that is divided between them. The joined element is the last of
+// the run, which may have a signature, with the Extra of all.
+func joinRuns[E any](w *textRewriter, kind TextKind, list []E, run runOf[E]) []E {
+	out := list[:0:0]
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && run.follows(&list[end-1], &list[end]) {
+			end++
+		}
+		if elements := list[i:end]; isDivided(w, kind, elements, run.text) {
+			last := elements[len(elements)-1]
+			var all strings.Builder
+			var extra Extra
+			for j := range elements {
+				all.WriteString(*run.text(&elements[j]))
+				extra = mergeExtra(extra, *run.extra(&elements[j]))
+			}
+			*run.text(&last), *run.extra(&last) = all.String(), extra
+			out = append(out, last)
+		} else {
+			out = append(out, elements...)
+		}
+		i = end
+	}
+	if len(out) == len(list) {
+		return list // nil stays nil
+	}
+	return out
+}
+
+// isDivided reports whether f changes the texts of elements as a whole in another way than one by
+// one.
+func isDivided[E any](w *textRewriter, kind TextKind, elements []E, text func(e *E) *string) bool {
+	if len(elements) == 1 || w.err != nil {
+		return false
+	}
+	var whole, pieces string
+	for i := range elements {
+		s := *text(&elements[i])
+		whole += s
+		w.rewrite(kind, &s)
+		pieces += s
+	}
+	w.rewrite(kind, &whole)
+	return whole != pieces
+}

@@ -1,0 +1,293 @@
+package llmhttp_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func ExampleChatRequest_RewriteTexts() {
+	req := &llmhttp.ChatRequest{
+		Model: "demo",
+		Messages: []llmhttp.Message{
+			{Role: llmhttp.RoleSystem, Content: llmhttp.Text("You serve acme.")},
+			{Role: llmhttp.RoleUser, Content: llmhttp.Text("Who am I?")},
+		},
+	}
+	err := req.RewriteTexts(func(kind llmhttp.TextKind, text string) (string, error) {
+		return strings.ReplaceAll(text, "acme", "[tenant]"), nil
+	})
+	fmt.Println(req.Messages[0].Content.Text(), err)
+	// Output: You serve [tenant]. <nil>
+}
+
+// filterSecret is what filters of the tests replace. JSON escapes some of its characters.
+const (
+	filterSecret = "s3cr\"t\\ü-key"
+	filterMark   = "[redacted]"
+)
+
+// redact replaces filterSecret.
+var redact = llmhttp.NewTextReplacer(filterSecret, filterMark)
+
+// A place is somewhere in a value where a string can be.
+type place struct {
+	path string
+	set  func(s string)
+}
+
+// places gives each list and pointer in v one element, and returns all places in it: strings, values
+// and names of the members of each Extra, and strings in raw JSON. The strings have a value, so that no
+// element is empty.
+func places(v reflect.Value, path string) (all []place) {
+	switch {
+	case v.Type() == reflect.TypeFor[llmhttp.Extra]():
+		set := func(name, value string) { v.Set(reflect.ValueOf(llmhttp.Extra{name: json.RawMessage(value)})) }
+		return []place{
+			{path + ".value", func(s string) { set("x", jsonText(s)) }},
+			{path + ".inner", func(s string) { set("x", `[1,{"y":{"z":[true,`+jsonText(s)+`]}}]`) }},
+			{path + ".name", func(s string) { set(s, `1`) }},
+			{path + ".inner name", func(s string) { set("x", `{"y":{`+jsonText(s)+`:null}}`) }},
+		}
+	case v.Type() == reflect.TypeFor[json.RawMessage]():
+		return []place{{path, func(s string) { v.SetBytes([]byte(`{"a":[{"description":` + jsonText(s) + `}]}`)) }}}
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("p")
+		return []place{{path, v.SetString}}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				all = append(all, places(v.Field(i), path+"."+f.Name)...)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			all = places(v.Index(0), path+"[0]")
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		all = places(v.Elem(), path)
+	}
+	return all
+}
+
+func jsonText(s string) string {
+	b, _ := llmhttp.AppendJSON(nil, s)
+	return string(b)
+}
+
+// notRewritten are the places whose strings stay as they are: they are not texts, or not readable.
+var notRewritten = map[string]string{
+	"ChatRequest.Model":                                     "chooses the model",
+	"ChatRequest.Messages[0].Role":                          "one of a few",
+	"ChatRequest.Messages[0].Content[0].Type":               "one of a few",
+	"ChatRequest.Messages[0].Content[0].ImageURL.Detail":    "one of a few",
+	"ChatRequest.Messages[0].ReasoningDetails[0].Type":      "one of a few",
+	"ChatRequest.Messages[0].ReasoningDetails[0].Signature": "is over what the model has written",
+	"ChatRequest.Messages[0].ReasoningDetails[0].Data":      "encrypted",
+	"ChatRequest.Messages[0].ToolCalls[0].ID":               "an ID of the server",
+	"ChatRequest.Messages[0].ToolCalls[0].Type":             "one of a few",
+	"ChatRequest.Messages[0].ToolCallID":                    "an ID of the server",
+	"ChatRequest.ReasoningEffort":                           "one of a few",
+	"ChatRequest.ResponseFormat.Type":                       "one of a few",
+	"ChatRequest.Tools[0].Type":                             "one of a few",
+	"ChatRequest.ToolChoice.Mode":                           "one of a few",
+	"ChatRequest.ToolChoice.Type":                           "one of a few",
+	"ChatRequest.ToolChoice.AllowedTools.Mode":              "one of a few",
+	"ChatRequest.ToolChoice.AllowedTools.Tools[0].Type":     "one of a few",
+	"ImageRequest.Model":                                    "chooses the model",
+	"ImageRequest.Size":                                     "one of a few",
+	"ImageRequest.Quality":                                  "one of a few",
+	"ImageRequest.ResponseFormat":                           "one of a few",
+	"SpeechRequest.Model":                                   "chooses the model",
+	"SpeechRequest.Voice.Name":                              "chooses the voice",
+	"SpeechRequest.Voice.ID":                                "chooses the voice",
+	"SpeechRequest.ResponseFormat":                          "one of a few",
+	"SpeechRequest.StreamFormat":                            "one of a few",
+	"EmbeddingRequest.Model":                                "chooses the model",
+	"EmbeddingRequest.EncodingFormat":                       "one of a few",
+}
+
+// requestTypes returns the types of the requests of all operations: those that the methods of a
+// Forwarder get.
+func requestTypes() map[string]reflect.Type {
+	types := make(map[string]reflect.Type)
+	for m := range reflect.TypeFor[llmhttp.Forwarder]().Methods() {
+		for i := range m.Type.NumIn() {
+			if in := m.Type.In(i); in.Kind() == reflect.Pointer && in.Elem().Kind() == reflect.Struct {
+				types[in.Elem().Name()] = in.Elem()
+			}
+		}
+	}
+	return types
+}
+
+// rewriter is a request whose texts can be rewritten.
+type rewriter interface {
+	RewriteTexts(f func(llmhttp.TextKind, string) (string, error)) error
+}
+
+// Each string in each request is rewritten, or is in notRewritten. A new type of request, and a new
+// text in one, fails until RewriteTexts knows it.
+func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
+	types := requestTypes()
+	require.GreaterOrEqual(t, len(types), 3)
+	found := make(map[string]bool)
+	for name, typ := range types {
+		probe := reflect.New(typ)
+		if !assert.Implements(t, (*rewriter)(nil), probe.Interface(), "FilterTexts must rewrite the texts of a %s", name) {
+			continue
+		}
+		for i, p := range places(probe.Elem(), name) {
+			found[p.path] = true
+			v := reflect.New(typ)
+			places(v.Elem(), name)[i].set("a " + filterSecret + " b")
+			if r, ok := v.Interface().(*llmhttp.EmbeddingRequest); ok {
+				r.Input.Tokens = nil // which are refused
+			}
+			require.NoError(t, v.Interface().(rewriter).RewriteTexts(redact.Request))
+			places := fmt.Sprint(stringsIn(v.Elem()))
+			_, stays := notRewritten[p.path]
+			assert.Equal(t, stays, strings.Contains(places, filterSecret), p.path)
+			assert.Equal(t, !stays, strings.Contains(places, "a "+filterMark+" b"), p.path)
+		}
+	}
+	for path := range notRewritten {
+		assert.True(t, found[path], "there is no %s", path)
+	}
+}
+
+// stringsIn returns all strings in v, those in JSON decoded.
+func stringsIn(v reflect.Value) (all []string) {
+	switch v.Kind() {
+	case reflect.String:
+		return []string{v.String()}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				all = append(all, stringsIn(v.Field(i))...)
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return stringsInJSON(v.Bytes())
+		}
+		for i := range v.Len() {
+			all = append(all, stringsIn(v.Index(i))...)
+		}
+	case reflect.Map:
+		for _, name := range v.MapKeys() {
+			all = append(append(all, name.String()), stringsIn(v.MapIndex(name))...)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return stringsIn(v.Elem())
+		}
+	}
+	return all
+}
+
+// stringsInJSON returns the strings in a JSON text.
+func stringsInJSON(raw []byte) (all []string) {
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return all
+		}
+		if s, ok := token.(string); ok {
+			all = append(all, s)
+		}
+	}
+}
+
+func TestRewriteTexts_Error(t *testing.T) {
+	refused := errors.New("refused")
+	for name, typ := range requestTypes() {
+		v := reflect.New(typ)
+		places(v.Elem(), name)
+		if r, ok := v.Interface().(*llmhttp.EmbeddingRequest); ok {
+			r.Input.Tokens = nil
+		}
+		calls := 0
+		err := v.Interface().(rewriter).RewriteTexts(func(llmhttp.TextKind, string) (string, error) {
+			calls++
+			return "", refused
+		})
+		assert.Equal(t, refused, err, name)
+		assert.Equal(t, 1, calls, name)
+	}
+}
+
+// What a model reads as one text is one for the filter, wherever it is divided.
+func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
+	cached := llmhttp.Extra{"cache_control": json.RawMessage(`{"type":"ephemeral"}`)}
+	for i := range len(filterSecret) {
+		head, tail := "x "+filterSecret[:i], filterSecret[i:]+" y"
+		parts := func() llmhttp.Content {
+			return llmhttp.Content{{Type: "text", Text: head, Extra: cached}, {Type: "text", Text: tail}, {Type: "image_url"}, {Type: "text", Text: "z"}}
+		}
+		details := []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: head}, {Type: llmhttp.ReasoningText, Text: tail, Signature: "s"}, {Type: llmhttp.ReasoningText, Text: "z"}}
+		req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: parts(), ReasoningDetails: details}}}
+		require.NoError(t, req.RewriteTexts(redact.Request))
+		m := req.Messages[0]
+		assert.Equal(t, "x "+filterMark+" yz", m.Content.Text())
+		assert.Equal(t, cached, m.Content[0].Extra)
+		assert.Equal(t, "x "+filterMark+" y", strings.Join([]string{m.ReasoningDetails[0].Text, m.ReasoningDetails[len(m.ReasoningDetails)-2].Text}, "")[:len("x "+filterMark+" y")])
+		assert.NotContains(t, fmt.Sprint(m.ReasoningDetails[0].Text+m.ReasoningDetails[1].Text), filterSecret)
+	}
+	// Parts that the filter leaves alone stay apart, and so do those that it changes one by one.
+	req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: llmhttp.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterSecret}}}}}
+	require.NoError(t, req.RewriteTexts(redact.Request))
+	assert.Equal(t, llmhttp.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterMark}}, req.Messages[0].Content)
+}
+
+// A model can write arguments with escapes that JSON does not need.
+func TestRewriteTexts_EscapedArguments(t *testing.T) {
+	for arguments, want := range map[string]string{
+		`{"x":"\u0073\u0033cr\u0022t\u005c\u00fc-key"}`: `{"x":"[redacted]"}`,
+		`{"x":"s3cr\"t\\ü\u002dkey"}`:                   `{"x":"[redacted]"}`,
+		`{"x":"\u0041 \ud83d\ude00 \/"}`:                `{"x":"\u0041 \ud83d\ude00 \/"}`, // nothing to replace: as the model wrote it
+		`{"x":"s3cr\"t\\ü-key`:                          `{"x":"[redacted]`,
+		`not JSON \u`:                                   `not JSON \u`,
+	} {
+		req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{ToolCalls: []llmhttp.ToolCall{{Function: llmhttp.FunctionCall{Name: "f", Arguments: arguments}}}}}}
+		require.NoError(t, req.RewriteTexts(redact.Request))
+		assert.Equal(t, want, req.Messages[0].ToolCalls[0].Function.Arguments)
+	}
+}
+
+// Base64 is not text, and it may be megabytes.
+func TestRewriteTexts_Media(t *testing.T) {
+	audio := strings.Repeat("QUJD", 2000)
+	req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: llmhttp.Content{
+		{Type: "image_url", ImageURL: &llmhttp.ImageURL{URL: "data:image/png;base64,AAAA"}},
+		{Type: "input_audio", Extra: llmhttp.Extra{"input_audio": json.RawMessage(`{"data":"` + audio + `"}`)}},
+		{Type: "file", Extra: llmhttp.Extra{"file": json.RawMessage(`{"file_data":"data:application/pdf;base64,AAAA"}`)}},
+	}}}}
+	var seen []string
+	require.NoError(t, req.RewriteTexts(func(_ llmhttp.TextKind, text string) (string, error) {
+		seen = append(seen, text)
+		return text, nil
+	}))
+	assert.ElementsMatch(t, []string{"input_audio", "data", "file", "file_data"}, seen)
+}
+
+func TestRewriteTexts_TokenNumbers(t *testing.T) {
+	req := &llmhttp.EmbeddingRequest{Input: llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}}}}
+	var e *llmhttp.Error
+	require.ErrorAs(t, req.RewriteTexts(redact.Request), &e)
+	assert.Equal(t, 400, e.Status)
+	assert.Equal(t, "input", e.Param)
+}

@@ -1,0 +1,207 @@
+package llmhttp
+
+import "errors"
+
+// ErrContentFiltered is what a filter of texts returns, or wraps, to refuse a text. In a reply, the
+// choice of the text then ends with FinishContentFilter; what was held back of it is dropped. A request
+// is refused with a 400 that has the code content_filter.
+var ErrContentFiltered = errors.New("llmhttp: a text was refused by a content filter")
+
+// A ReplyText is a text of a reply, as far as it has arrived, for a filter: see [FilterStream].
+type ReplyText struct {
+	Kind   TextKind
+	Choice int    // the index of the choice
+	Call   int    // the index of the tool call among those of the choice; -1 if the text is not one of a call
+	Tool   string // the name of the tool that is called; empty if Call is -1
+
+	Sent string // what the filter has released of the text so far
+	Text string // what has arrived and was not released; may be empty if Paused or End is set
+
+	// Paused tells that another text of the choice begins, or goes on, such as the content after the
+	// reasoning. What is held back is sent after the beginning of the other text, or at the end of the
+	// choice, so a filter should release what it can. The text may nevertheless go on.
+	Paused bool
+
+	// End tells that the text is complete. It is the last call for it.
+	End bool
+}
+
+// FilterStream returns a stream with the texts of s as f rewrites them. choices is the number of
+// choices of the request: [ChatRequest.Choices].
+//
+// f is called for each text of each choice: content, reasoning, refusal, the arguments of each tool
+// call, and each string in an Extra. Whenever something has been added to a text, f gets all of it that
+// was not released yet. It returns what to release, which may differ from the text, and what to hold back
+// until it knows more: usually an end of the text that may be the beginning of what it looks for. When the
+// text is complete, f is called with End; what it holds back even then is released after the rest. A filter
+// that must see a text as a whole, such as the arguments of a call, holds back all of it until End. A call
+// begins for the client when some of its arguments were released.
+//
+// An error that wraps [ErrContentFiltered] ends the choice. Any other error ends the stream with it. When
+// all choices have ended, s is not read any further, and its Backend can still report usage.
+//
+// f runs on the goroutine of the stream, for one text after the other. It must not keep the ReplyText. The
+// order of texts, finish reasons and usage stay as they are. Not filtered are roles, types, IDs, signatures,
+// encrypted reasoning and audio. Log probabilities and token numbers, which repeat the text before the filter, are removed.
+//
+// The chunks of the stream that FilterStream returns are in valid order, with one choice each. They
+// belong to its reader.
+func FilterStream(s ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) ChatStream {
+	return func(yield func(*ChatChunk, error) bool) { newStreamFilter(choices, f, yield).run(s) }
+}
+
+// A streamFilter is the state of FilterStream. The orderer puts the chunks in valid order, so that each
+// text has one place, and passes them to Add.
+type streamFilter struct {
+	f       func(t *ReplyText) (release, hold string, err error)
+	order   orderer
+	yield   func(*ChatChunk, error) bool
+	choices []*choiceFilter // by index; nil before the choice has opened
+	stopped bool            // the reader has stopped, or the stream has failed
+}
+
+func newStreamFilter(choices int, f func(t *ReplyText) (release, hold string, err error), yield func(*ChatChunk, error) bool) *streamFilter {
+	s := &streamFilter{f: f, yield: yield, choices: make([]*choiceFilter, max(choices, 1))}
+	s.order = orderer{sink: s, choiceLimit: len(s.choices)}
+	return s
+}
+
+// run yields what is to be yielded of stream.
+func (s *streamFilter) run(stream ChatStream) {
+	if stream == nil {
+		stream = Fail(errNilStream)
+	}
+	var failure error
+	for chunk, err := range stream {
+		if failure = err; err != nil {
+			break
+		}
+		if s.add(chunk); s.stopped || s.isComplete() {
+			break
+		}
+	}
+	s.finish()
+	if failure != nil {
+		s.fail(failure)
+	}
+}
+
+// add filters a chunk of the stream.
+func (s *streamFilter) add(c *ChatChunk) {
+	if c == nil { // the Handler logs that
+		s.stopped = s.stopped || !s.yield(nil, nil)
+		return
+	}
+	usage := c.Usage
+	if s.order.add(c); s.order.err != nil {
+		s.fail(s.order.err)
+	}
+	if usage != nil {
+		s.send(&ChatChunk{Usage: usage})
+	}
+}
+
+// finish ends the texts of choices without a FinishReason, when no more chunks come.
+func (s *streamFilter) finish() {
+	if s.stopped {
+		return
+	}
+	s.order.emitHeld()
+	for _, c := range s.choices {
+		if c != nil && !c.ended {
+			s.addChoice(c, ChunkChoice{Index: c.index}, true)
+		}
+	}
+	if extra := s.order.endExtra(); len(extra) > 0 && s.order.hasStart {
+		s.send(&ChatChunk{Extra: s.chunkExtra(extra)})
+	}
+}
+
+// Add implements chunkSink: the orderer calls it, with one choice.
+func (s *streamFilter) Add(chunk *ChatChunk) {
+	choice := chunk.Choices[0]
+	c := s.choices[choice.Index]
+	if c == nil {
+		c = newChoiceFilter(choice.Index, s)
+		s.choices[choice.Index] = c
+	}
+	if extra := chunk.Extra; len(extra) > 0 {
+		s.send(&ChatChunk{Extra: s.chunkExtra(extra)})
+	}
+	if c.ended || s.stopped {
+		return
+	}
+	s.addChoice(c, choice, choice.FinishReason != "")
+}
+
+// addChoice filters what choice adds to c, and yields the result. If it ends the choice, it yields what
+// was held back before that.
+func (s *streamFilter) addChoice(c *choiceFilter, choice ChunkChoice, ends bool) {
+	if before := c.pauseOthers(&choice.Delta); !before.isEmpty() {
+		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, Delta: before}}})
+	}
+	c.add(&choice, ends)
+	reason, stop := choice.FinishReason, choice.StopSequence
+	choice.FinishReason, choice.StopSequence = "", ""
+	c.ended = ends || c.err != nil
+	switch {
+	case errors.Is(c.err, ErrContentFiltered):
+		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, FinishReason: FinishContentFilter}}})
+		return
+	case c.err != nil:
+		s.fail(c.err)
+		return
+	}
+	if choice.Delta.Role != "" || !choice.Delta.isEmpty() || hasValue(choice.Extra) && reason == "" {
+		s.send(&ChatChunk{Choices: []ChunkChoice{choice}})
+		choice.Extra = nil
+	}
+	if reason != "" {
+		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, FinishReason: reason, StopSequence: stop, Extra: choice.Extra}}})
+	}
+}
+
+// chunkExtra filters the members of chunks.
+func (s *streamFilter) chunkExtra(e Extra) Extra {
+	c := &choiceFilter{filter: s}
+	dropRepeated(e)
+	c.wholeExtra(nil, e)
+	switch {
+	case errors.Is(c.err, ErrContentFiltered): // it belongs to no choice that could end
+		return nil
+	case c.err != nil:
+		s.fail(c.err)
+	}
+	return e
+}
+
+// send yields a chunk with the identity of the reply.
+func (s *streamFilter) send(c *ChatChunk) {
+	if s.stopped {
+		return
+	}
+	start := &s.order.start
+	c.ID, c.Created, c.Model = start.ID, start.Created, start.Model
+	s.stopped = !s.yield(c, nil)
+}
+
+// fail yields an error, unless the stream has ended.
+func (s *streamFilter) fail(err error) {
+	if !s.stopped {
+		s.stopped = true
+		s.yield(nil, err)
+	}
+}
+
+// isComplete reports whether nothing that the reader may have can follow: all choices have ended, one of
+// them by the filter.
+func (s *streamFilter) isComplete() bool {
+	filtered := false
+	for _, c := range s.choices {
+		if c == nil || !c.ended {
+			return false
+		}
+		filtered = filtered || c.err != nil
+	}
+	return filtered
+}

@@ -1,0 +1,420 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func ExampleFilterStream() {
+	// The model's reply comes in pieces that divide what is to be removed.
+	pieces := textBackend("My number is 555-", "0100, call ", "me.").Chat(context.Background(), nil)
+
+	filtered := llmhttp.FilterStream(pieces, 1, func(t *llmhttp.ReplyText) (release, hold string, err error) {
+		end := len(t.Text)
+		if !t.End { // the last word may go on
+			end = strings.LastIndexByte(t.Text, ' ') + 1
+		}
+		return strings.ReplaceAll(t.Text[:end], "555-0100", "[number]"), t.Text[end:], nil
+	})
+	for chunk := range filtered {
+		fmt.Printf("%q\n", chunk.Choices[0].Delta.Content)
+	}
+	// Output:
+	// ""
+	// "My number is "
+	// "[number], call "
+	// "me."
+}
+
+// notFiltered are the places of a Delta whose strings stay as they are.
+var notFiltered = map[string]string{
+	"Delta.Role":                          "always assistant",
+	"Delta.ReasoningDetails[0].Type":      "one of a few",
+	"Delta.ReasoningDetails[0].Signature": "is over what the model has written",
+	"Delta.ReasoningDetails[0].Data":      "encrypted",
+	"Delta.ToolCalls[0].ID":               "an ID of the server",
+	"Delta.ToolCalls[0].Type":             "one of a few",
+}
+
+// comesWhole are the places of a Delta whose strings do not come in pieces: those of several chunks
+// are not joined.
+func comesWhole(path string) bool {
+	return path == "Delta.ToolCalls[0].Function.Name" || strings.HasSuffix(path, "name") ||
+		strings.HasSuffix(path, ".inner") || // an array
+		strings.HasSuffix(path, ".Function.Extra.value") || strings.HasPrefix(path, "Delta.ReasoningDetails[0].Extra")
+}
+
+// newDelta returns a Delta with s at the place number i. Its other strings are "p", but for the IDs of
+// a call that goes on and the signature, which ends a text.
+func newDelta(i int, s string) *llmhttp.Delta {
+	d := new(llmhttp.Delta)
+	all := places(reflect.ValueOf(d).Elem(), "Delta")
+	path := all[i].path
+	all[i].set(s)
+	switch {
+	case strings.HasPrefix(path, "Delta.ToolCalls"):
+		*d = llmhttp.Delta{ToolCalls: d.ToolCalls}
+	case strings.HasPrefix(path, "Delta.ReasoningDetails"):
+		*d = llmhttp.Delta{ReasoningDetails: d.ReasoningDetails}
+		if notFiltered[path] != "" {
+			break
+		}
+		d.ReasoningDetails[0].Type, d.ReasoningDetails[0].Signature, d.ReasoningDetails[0].Data = llmhttp.ReasoningText, "", ""
+		if path == "Delta.ReasoningDetails[0].Summary" {
+			d.ReasoningDetails[0].Type, d.ReasoningDetails[0].Text = llmhttp.ReasoningSummary, ""
+		} else {
+			d.ReasoningDetails[0].Summary = ""
+		}
+	case strings.HasPrefix(path, "Delta.Extra"):
+		*d = llmhttp.Delta{Extra: d.Extra}
+	default:
+		*d = llmhttp.Delta{Content: strings.Trim(d.Content, "p"), Reasoning: strings.Trim(d.Reasoning, "p"), Refusal: strings.Trim(d.Refusal, "p")}
+		if path == "Delta.Role" {
+			d.Role = llmhttp.Role(s)
+		}
+	}
+	return d
+}
+
+// deltaPlaces returns the paths of all places of a Delta.
+func deltaPlaces() (paths []string) {
+	for _, p := range places(reflect.New(reflect.TypeFor[llmhttp.Delta]()).Elem(), "Delta") {
+		paths = append(paths, p.path)
+	}
+	return paths
+}
+
+// streamDeltas returns a stream of one chunk for each delta.
+func streamDeltas(deltas ...*llmhttp.Delta) llmhttp.ChatStream {
+	var chunks []*llmhttp.ChatChunk
+	for _, d := range deltas {
+		chunks = append(chunks, &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: *d}}})
+	}
+	return streamOf(chunks...)
+}
+
+// joinedStrings returns the strings of a reply that was joined of s. Those of Extra are decoded, and
+// all of an object or a list of details are joined, as a reader would.
+func joinedStrings(t *testing.T, s llmhttp.ChatStream) string {
+	t.Helper()
+	r, err := llmhttp.Collect(s)
+	require.NoError(t, err)
+	if len(r.Choices) == 0 {
+		return ""
+	}
+	m := &r.Choices[0].Message
+	all := stringsIn(reflect.ValueOf(m).Elem())
+	var details string
+	for _, d := range m.ReasoningDetails {
+		details += d.Text + d.Summary
+	}
+	return strings.Join(append(all, details), "\x00")
+}
+
+// Each string of a Delta is filtered, or is in notFiltered, wherever it is divided. A new text fails
+// until the filter knows it.
+func TestFilterStream_EveryTextOfADelta(t *testing.T) {
+	const text = "a " + filterSecret + " b"
+	paths := deltaPlaces()
+	for path := range notFiltered {
+		assert.Contains(t, paths, path)
+	}
+	for i, path := range paths {
+		if path == "Delta.Role" {
+			continue
+		}
+		t.Run(path, func(t *testing.T) {
+			_, stays := notFiltered[path]
+			divided := len(text)
+			if comesWhole(path) || stays {
+				divided = 0
+			}
+			for at := range divided + 1 {
+				for to := at; to <= divided; to++ {
+					if strings.Contains(path, "Extra") && !(utf8.ValidString(text[:at]) && utf8.ValidString(text[:to])) {
+						continue // a JSON string has whole characters
+					}
+					var deltas []*llmhttp.Delta
+					for _, piece := range []string{text[:at], text[at:to], text[to:]} {
+						if piece != "" {
+							deltas = append(deltas, newDelta(i, piece))
+						}
+					}
+					got := joinedStrings(t, llmhttp.FilterStream(streamDeltas(deltas...), 1, redact.Reply))
+					require.Equal(t, stays, strings.Contains(got, filterSecret), "divided at %d and %d: %q", at, to, got)
+					if !stays {
+						require.Contains(t, got, "a "+filterMark+" b", "divided at %d and %d", at, to)
+					}
+				}
+			}
+		})
+	}
+}
+
+// All texts at once, divided at the same place, and with chunks of other texts between their pieces.
+func TestFilterStream_Interleaved(t *testing.T) {
+	delta := func(s string) *llmhttp.Delta {
+		return &llmhttp.Delta{
+			Reasoning: s, Content: s, Refusal: s, Extra: llmhttp.Extra{"vendor": json.RawMessage(jsonText(s))},
+			ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: s}},
+			ToolCalls:        []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: s}}},
+		}
+	}
+	apart := func(s string) (all []*llmhttp.Delta) {
+		d := delta(s)
+		return []*llmhttp.Delta{{Reasoning: d.Reasoning}, {Content: d.Content}, {ReasoningDetails: d.ReasoningDetails}, {Refusal: d.Refusal}, {ToolCalls: d.ToolCalls}, {Extra: d.Extra}}
+	}
+	for at := range len(filterSecret) {
+		head, tail := filterSecret[:at], filterSecret[at:]
+		for name, deltas := range map[string][]*llmhttp.Delta{
+			"at once": {delta(head), delta(tail)},
+			"apart":   append(apart(head), apart(tail)...),
+		} {
+			got := joinedStrings(t, llmhttp.FilterStream(streamDeltas(deltas...), 1, redact.Reply))
+			assert.NotContains(t, got, filterSecret, "%s %d", name, at)
+			assert.GreaterOrEqual(t, strings.Count(got, filterMark), 6, "%s %d: %q", name, at, got)
+		}
+	}
+}
+
+// chunksOf returns the chunks of a stream as JSON, and its error.
+func chunksOf(s llmhttp.ChatStream) (lines []string, failure error) {
+	for c, err := range s {
+		if err != nil {
+			return lines, err
+		}
+		b, _ := json.Marshal(c)
+		lines = append(lines, strings.Replace(string(b), `,"object":"chat.completion.chunk","created":0,"model":""`, "", 1))
+	}
+	return lines, nil
+}
+
+// keepAll holds back all of each text until its end.
+func keepAll(t *llmhttp.ReplyText) (release, hold string, err error) { return "", t.Text, nil }
+
+func TestFilterStream_Order(t *testing.T) {
+	s := jsonBackend(t,
+		`{"id":"r","choices":[{"index":1,"delta":{"reasoning_content":"hm"}}],"usage":{"prompt_tokens":1},"fingerprint":"f"}`,
+		`{"id":"r","choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{"token":"a"}]}}]}`,
+		`{"id":"r","choices":[{"index":1,"delta":{"content":"b"},"finish_reason":"length","stop_reason":"x"}]}`,
+		`{"id":"r","choices":[{"index":0,"delta":{"content":"c"}}]}`,
+		`{"id":"r","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2},"end":1}`,
+	).Chat(t.Context(), nil)
+	got, err := chunksOf(llmhttp.FilterStream(s, 2, keepAll))
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		`{"id":"r","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}`,
+		`{"id":"r","choices":[{"index":1,"delta":{"role":"assistant"},"finish_reason":null}]}`,
+		`{"id":"r","choices":[],"fingerprint":"f"}`,
+		`{"id":"r","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}}`,
+		`{"id":"r","choices":[{"index":1,"delta":{"reasoning_content":"hm","content":"b"},"finish_reason":null}]}`,
+		`{"id":"r","choices":[{"index":1,"delta":{},"finish_reason":"length","stop_reason":"x"}]}`,
+		`{"id":"r","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`,
+		`{"id":"r","choices":[{"index":0,"delta":{"content":"ac"},"finish_reason":null}]}`,
+		`{"id":"r","choices":[],"end":1}`,
+	}, got)
+}
+
+// A filter that holds back the arguments of calls sees them whole before the reader sees the calls,
+// which begin in their order.
+func TestFilterStream_HeldCalls(t *testing.T) {
+	var seen []string
+	s := jsonBackend(t,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"one","arguments":"{\"x\":"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"two","arguments":"{}"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":2,"id":"c","type":"custom","custom":{"name":"three","input":"in"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":2,"custom":{"input":"put"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
+	).Chat(t.Context(), nil)
+	got, err := chunksOf(llmhttp.FilterStream(s, 1, func(r *llmhttp.ReplyText) (release, hold string, err error) {
+		if r.Call >= 0 && r.End {
+			seen = append(seen, fmt.Sprint(r.Kind, " ", r.Call, " ", r.Tool, " ", r.Text))
+		}
+		if r.Kind == llmhttp.TextArguments && r.Tool == "two" {
+			return r.Text, "", nil // at once, but for the call before it
+		}
+		return "", r.Text, nil
+	}))
+	require.NoError(t, err)
+	assert.Contains(t, seen, `arguments 0 one {"x":1}`)
+	assert.Contains(t, seen, "other 2 three input")
+	assert.Equal(t, []string{
+		`{"id":"","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}`,
+		`{"id":"","choices":[{"index":0,"delta":{"tool_calls":[` +
+			`{"index":0,"id":"a","type":"function","function":{"name":"one","arguments":"{\"x\":1}"}},` +
+			`{"index":1,"id":"b","type":"function","function":{"name":"two","arguments":"{}"}},` +
+			`{"index":2,"id":"c","type":"custom","custom":{"input":"input","name":"three"}}]},"finish_reason":null}]}`,
+		`{"id":"","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
+	}, got)
+}
+
+// A filter learns that a text pauses, and can release what it holds before the next begins.
+func TestFilterStream_Paused(t *testing.T) {
+	var calls []string
+	s := streamDeltas(&llmhttp.Delta{Reasoning: "let me"}, &llmhttp.Delta{Reasoning: " see"}, &llmhttp.Delta{Content: "the"}, &llmhttp.Delta{Content: " end"}, &llmhttp.Delta{Reasoning: "!"})
+	got, err := chunksOf(llmhttp.FilterStream(s, 1, func(r *llmhttp.ReplyText) (release, hold string, err error) {
+		calls = append(calls, fmt.Sprintf("%s %q %q paused=%t end=%t", r.Kind, r.Sent, r.Text, r.Paused, r.End))
+		if r.Paused && r.Kind == llmhttp.TextReasoning {
+			return r.Text, "", nil
+		}
+		return "", r.Text, nil
+	}))
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		`reasoning "" "let me" paused=false end=false`,
+		`reasoning "" "let me see" paused=false end=false`,
+		`reasoning "" "let me see" paused=true end=false`,
+		`content "" "the" paused=false end=false`,
+		`content "" "the end" paused=false end=false`,
+		`content "" "the end" paused=true end=false`,
+		`reasoning "let me see" "!" paused=false end=false`,
+		`reasoning "let me see" "!" paused=false end=true`,
+		`content "" "the end" paused=false end=true`,
+	}, calls)
+	assert.Equal(t, []string{
+		`{"id":"","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}`,
+		`{"id":"","choices":[{"index":0,"delta":{"reasoning_content":"let me see"},"finish_reason":null}]}`,
+		`{"id":"","choices":[{"index":0,"delta":{"reasoning_content":"!","content":"the end"},"finish_reason":null}]}`,
+	}, got)
+}
+
+// refuseWord refuses texts with a word.
+func refuseWord(word string) func(*llmhttp.ReplyText) (string, string, error) {
+	return func(r *llmhttp.ReplyText) (string, string, error) {
+		if strings.Contains(r.Text, word) {
+			return "", "", fmt.Errorf("found it: %w", llmhttp.ErrContentFiltered)
+		}
+		return r.Text, "", nil
+	}
+}
+
+func TestFilterStream_Refused(t *testing.T) {
+	read := 0
+	s := llmhttp.Tee(jsonBackend(t,
+		`{"choices":[{"index":0,"delta":{"content":"good"}},{"index":1,"delta":{"content":"fine"}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_content":"x","content":"bad"}},{"index":1,"delta":{"content":"too"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"more"}}]}`,
+		`{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"not read"}}]}`,
+	).Chat(t.Context(), nil), func(*llmhttp.ChatChunk, error) { read++ })
+	r, err := llmhttp.Collect(llmhttp.FilterStream(s, 2, refuseWord("bad")))
+	require.NoError(t, err)
+	assert.Equal(t, llmhttp.FinishContentFilter, r.Choices[0].FinishReason)
+	assert.Equal(t, "good", r.Choices[0].Message.Content.Text())
+	assert.Equal(t, llmhttp.FinishStop, r.Choices[1].FinishReason)
+	assert.Equal(t, "finetoo", r.Choices[1].Message.Content.Text())
+	assert.Equal(t, 4, read, "the stream is not read when all choices have ended")
+}
+
+func TestFilterStream_Errors(t *testing.T) {
+	broken := errors.New("broken")
+	text := func() llmhttp.ChatStream {
+		return streamDeltas(&llmhttp.Delta{Content: "a"}, &llmhttp.Delta{Content: "b"})
+	}
+	t.Run("of the filter", func(t *testing.T) {
+		got, err := chunksOf(llmhttp.FilterStream(text(), 1, func(*llmhttp.ReplyText) (string, string, error) { return "x", "", broken }))
+		assert.Equal(t, broken, err)
+		assert.Len(t, got, 1, "the role")
+	})
+	t.Run("at the end", func(t *testing.T) {
+		_, err := chunksOf(llmhttp.FilterStream(text(), 1, func(r *llmhttp.ReplyText) (string, string, error) {
+			if r.End {
+				return "", "", broken
+			}
+			return "", r.Text, nil
+		}))
+		assert.Equal(t, broken, err)
+	})
+	t.Run("of the stream", func(t *testing.T) {
+		s := failAfter(broken, "a", "b").Chat(t.Context(), nil)
+		got, err := chunksOf(llmhttp.FilterStream(s, 1, keepAll))
+		assert.Equal(t, broken, err)
+		assert.Contains(t, got[len(got)-1], `"content":"ab"`)
+	})
+	t.Run("nothing", func(t *testing.T) {
+		got, err := chunksOf(llmhttp.FilterStream(streamOf(), 1, keepAll))
+		assert.NoError(t, err)
+		assert.Empty(t, got)
+		_, err = chunksOf(llmhttp.FilterStream(nil, 1, keepAll))
+		assert.ErrorContains(t, err, "nil ChatStream")
+	})
+	t.Run("the reader stops", func(t *testing.T) {
+		calls := 0
+		for range llmhttp.FilterStream(text(), 1, func(r *llmhttp.ReplyText) (string, string, error) {
+			calls++
+			return r.Text, "", nil
+		}) {
+			break
+		}
+		assert.Zero(t, calls)
+	})
+	t.Run("too many calls", func(t *testing.T) {
+		var d llmhttp.Delta
+		for i := range 1025 {
+			d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{Index: i, ID: fmt.Sprint(i)})
+		}
+		_, err := chunksOf(llmhttp.FilterStream(streamDeltas(&d), 1, redact.Reply))
+		assert.ErrorContains(t, err, "too many tool calls")
+	})
+}
+
+// What repeats a text as it was before the filter is removed.
+func TestFilterStream_LogProbabilities(t *testing.T) {
+	s := jsonBackend(t,
+		`{"choices":[{"index":0,"delta":{"content":"sec"},"logprobs":{"content":[{"token":"sec"}]},"token_ids":[7],"other":1}],"prompt_logprobs":[1],"prompt_token_ids":[1]}`,
+		`{"choices":[{"index":0,"delta":{"content":"ret"},"logprobs":{"content":[{"token":"ret"}]},"finish_reason":"stop"}]}`,
+	).Chat(t.Context(), nil)
+	got, err := chunksOf(llmhttp.FilterStream(s, 1, redact.Reply))
+	require.NoError(t, err)
+	all := strings.Join(got, "\n")
+	for _, name := range []string{"logprobs", "token_ids", "prompt_"} {
+		assert.NotContains(t, all, name)
+	}
+	assert.Contains(t, all, `"other":1`)
+}
+
+// Escapes that a model need not have written do not hide a text, wherever they are divided.
+func TestFilterStream_EscapedArguments(t *testing.T) {
+	const arguments = `{"x":"\u0073\u0033cr\u0022t\u005c\u00fc-key","y":"\ud83d\ude00\/\n\ud83d"}`
+	for at := range len(arguments) {
+		call := func(s string) *llmhttp.Delta {
+			return &llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: s}}}}
+		}
+		r, err := llmhttp.Collect(llmhttp.FilterStream(streamDeltas(call(arguments[:at]), call(arguments[at:])), 1, redact.Reply))
+		require.NoError(t, err)
+		assert.Equal(t, `{"x":"[redacted]","y":"😀/\n\ud83d"}`, r.Choices[0].Message.ToolCalls[0].Function.Arguments, "divided at %d", at)
+	}
+}
+
+// A stream of the filter is as its Backend's in all that is not text.
+func TestFilterStream_Unchanged(t *testing.T) {
+	unchanged := func(r *llmhttp.ReplyText) (string, string, error) { return r.Text, "", nil }
+	lines := []string{
+		`{"id":"r","created":5,"model":"m","choices":[{"index":0,"delta":{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm","index":0,"format":"f"}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.text","signature":"s","index":0}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.encrypted","data":"d"}],"content":"a","annotations":[{"type":"url_citation"}],"audio":{"id":"au","transcript":"x"}}}]}`,
+		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"t"}}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":4},"service_tier":"flex"}`,
+	}
+	want, err := llmhttp.Collect(jsonBackend(t, lines...).Chat(t.Context(), nil))
+	require.NoError(t, err)
+	got, err := llmhttp.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, unchanged))
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+	held, err := llmhttp.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, keepAll))
+	require.NoError(t, err)
+	assert.Equal(t, want, held)
+	assert.True(t, slices.Contains(deltaPlaces(), "Delta.ReasoningDetails[0].Text"))
+}
