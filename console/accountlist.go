@@ -17,9 +17,6 @@ type accountListData struct {
 
 // serveList shows a page of the list of accounts.
 func (a *accountPages) serveList(q *request) (err error) {
-	if !q.user.Admin {
-		return errForbidden
-	}
 	query := q.r.URL.Query()
 	data := &accountListData{
 		Search: strings.TrimSpace(query.Get("search")), Status: manage.AccountStatus(query.Get("status")),

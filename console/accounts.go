@@ -58,9 +58,6 @@ func findAccount(ctx context.Context, accounts manage.AccountManager, id string)
 }
 
 func (a *accountPages) serveCreate(q *request) error {
-	if !q.user.Admin {
-		return errForbidden
-	}
 	form := newAccountForm(new(manage.AccountParams))
 	form.Values["id"] = q.r.URL.Query().Get("id")
 	return a.showCreate(q, form)
@@ -71,9 +68,6 @@ func (a *accountPages) showCreate(q *request, form *accountForm) error {
 }
 
 func (a *accountPages) create(q *request) error {
-	if !q.user.Admin {
-		return errForbidden
-	}
 	form := readAccountForm(q.r.PostForm)
 	var params manage.AccountParams
 	id, err := form.Values["id"], form.apply(&params)
@@ -129,10 +123,7 @@ func (a *accountPages) show(q *request, info *manage.AccountInfo, form *accountF
 
 // update changes the settings of an account that differ from those that the form showed.
 func (a *accountPages) update(q *request) error {
-	if !q.user.Admin {
-		return errForbidden
-	}
-	info, err := q.findAccount(a.accounts, q.r.URL.Query().Get("id"))
+	info, err := a.accounts.Account(q.r.Context(), q.r.URL.Query().Get("id"))
 	if err != nil {
 		return err
 	}
@@ -158,10 +149,7 @@ func (a *accountPages) update(q *request) error {
 
 // addCredit adds to the credit of an account. It does nothing if the form was sent before.
 func (a *accountPages) addCredit(q *request) error {
-	if !q.user.Admin {
-		return errForbidden
-	}
-	info, err := q.findAccount(a.accounts, q.r.URL.Query().Get("id"))
+	info, err := a.accounts.Account(q.r.Context(), q.r.URL.Query().Get("id"))
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (h *Handler) newMux(path string) http.Handler {
 func (h *Handler) routes() map[string]func(*request) error {
 	routes := map[string]func(*request) error{
 		"GET {$}":                serveHome,
-		"GET overview":           h.overview.serve,
+		"GET overview":           adminsOnly(h.overview.serve),
 		"GET keys":               h.keys.serveList,
 		"GET keys/new":           h.secrets.serveCreate,
 		"GET key":                h.keys.serve,
@@ -114,11 +114,11 @@ func (h *Handler) routes() map[string]func(*request) error {
 		"GET playground":         h.playground.serve,
 		"GET playground/models":  h.playground.callAPI,
 		"POST playground/{mode}": h.playground.callAPI,
-		"GET audit":              h.audit.serve,
+		"GET audit":              adminsOnly(h.audit.serve),
 	}
 	if h.accounts != nil {
-		routes["GET accounts"] = h.accounts.serveList
-		routes["GET accounts/new"] = h.accounts.serveCreate
+		routes["GET accounts"] = adminsOnly(h.accounts.serveList)
+		routes["GET accounts/new"] = adminsOnly(h.accounts.serveCreate)
 		routes["GET account"] = h.accounts.serve
 	}
 	return routes
@@ -131,15 +131,25 @@ func (h *Handler) forms() map[string]func(*request) error {
 		"key":         h.keys.update,
 		"key/rotate":  h.secrets.rotate,
 		"key/revoke":  h.keys.revoke,
-		"key/suspend": h.keys.suspend,
-		"key/resume":  h.keys.resume,
+		"key/suspend": adminsOnly(h.keys.suspend),
+		"key/resume":  adminsOnly(h.keys.resume),
 	}
 	if h.accounts != nil {
-		forms["accounts/new"] = h.accounts.create
-		forms["account"] = h.accounts.update
-		forms["account/credit"] = h.accounts.addCredit
+		forms["accounts/new"] = adminsOnly(h.accounts.create)
+		forms["account"] = adminsOnly(h.accounts.update)
+		forms["account/credit"] = adminsOnly(h.accounts.addCredit)
 	}
 	return forms
+}
+
+// adminsOnly returns a function that calls serve for administrators and refuses others.
+func adminsOnly(serve func(*request) error) func(*request) error {
+	return func(q *request) error {
+		if !q.user.Admin {
+			return errForbidden
+		}
+		return serve(q)
+	}
 }
 
 // contentSecurityPolicy permits the scripts, styles and images in static. Inline

@@ -137,9 +137,6 @@ func (k *keyPages) suspend(q *request) error { return k.setSuspended(q, true, Ac
 func (k *keyPages) resume(q *request) error  { return k.setSuspended(q, false, ActionResume) }
 
 func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction) error {
-	if !q.user.Admin {
-		return errForbidden
-	}
 	info, err := q.findKey(k.keys, q.keyID())
 	if err != nil {
 		return err

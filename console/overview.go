@@ -10,16 +10,13 @@ type overviewData struct {
 	Router  bool // whether there is a Router
 }
 
-// overviewPages serve the overview to administrators.
+// overviewPages serve the overview.
 type overviewPages struct {
 	monitor *Monitor                    // nil if the host has none
 	targets func() []route.TargetStatus // Options.Targets; may be nil
 }
 
 func (o *overviewPages) serve(q *request) error {
-	if !q.user.Admin {
-		return errForbidden
-	}
 	if o.monitor == nil && o.targets == nil {
 		return errNotFound
 	}

@@ -30,13 +30,13 @@ type SignIn struct {
 	// passwords, which [HashPassword] returns.
 	Admins map[string]string
 
-	// Keys lets people sign in with an API key. They see the keys and the usage
-	// of its account. They can rename, rotate, revoke and call the API with this key,
+	// Keys lets people sign in with an API key. They see the keys, the usage, the limits
+	// and the credit of its account. They can rename, rotate, revoke and call the API with this key,
 	// and with those whose scopes, models, limits and expiry are within those of this
 	// key. They cannot raise limits or create keys.
 	//
-	// The session ends when the secret that they have entered stops working, also
-	// if the key has got another one. While a rotation lets that secret work for
+	// The session ends when the secret that they have entered stops working, for example
+	// because the account is suspended, and also if the key has got another one. While a rotation lets that secret work for
 	// some time, they can call the API with its key, but not change the key, so
 	// that nothing they make works longer than the secret.
 	Keys bool

@@ -14,13 +14,13 @@ type User struct {
 	// not be empty.
 	Name string
 
-	// Account is the account whose keys and usage the person sees. It is not
+	// Account is the account that the person sees, with its keys and usage. It is not
 	// used if Admin is set. A person with neither sees nothing: each request
 	// gets a 403.
 	Account string
 
-	// Admin lets the person see and change the keys and the usage of every
-	// account, and see the overview and the audit log.
+	// Admin lets the person see and change every account, its keys and its usage,
+	// and see the overview and the audit log.
 	Admin bool
 
 	// Grant has the scopes, models, limits and latest expiry of the keys that
