@@ -317,12 +317,13 @@ func TestStore_SumsOfSubjects(t *testing.T) {
 			assert.EqualValues(t, 6, count(llmhttp.SubjectID{}))
 			assert.EqualValues(t, 6, count(llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}))
 			assert.Zero(t, count(llmhttp.SubjectID{Kind: "team", ID: "sear"}))
+			assert.Zero(t, count(llmhttp.SubjectID{Kind: llmhttp.KindUser, ID: "u"}))
 		}
 		check()
 		_, err := s.Prune(t.Context(), noon.Add(10*day))
 		require.NoError(t, err)
 		check()
-		for _, kind := range []string{"", llmhttp.KindUser, "Team"} {
+		for _, kind := range []string{"", "Team"} {
 			_, err := s.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", Subject: llmhttp.SubjectID{Kind: kind, ID: "x"}, From: noon, To: noon.Add(day)})
 			assert.ErrorIs(t, err, errors.ErrUnsupported, kind)
 		}
