@@ -30,6 +30,9 @@ func (chatCompletions) Routes() []Route {
 		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
 		{Pattern: "POST /v1/audio/speech", Bind: BindSpeech(decodeSpeech)},
+		{Pattern: "POST /v1/rerank", Bind: BindRerank(decodeRerank)},
+		{Pattern: "POST /v2/rerank", Bind: BindRerank(decodeRerank)}, // Cohere's SDK
+		{Pattern: "POST /rerank", Bind: BindRerank(decodeRerank)},
 		{Pattern: "GET /v1/models", Bind: BindModels(decodeListModels)},
 		{Pattern: "GET /v1/models/{id...}", Bind: BindModels(decodeGetModel)},
 		{Pattern: "GET /v1/dashboard/billing/usage", Bind: usage},

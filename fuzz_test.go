@@ -109,6 +109,7 @@ var requestSeeds = []string{
 	`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"url","style":"vivid","user":null}`,
 	`{"model":"m","input":["a","b"],"dimensions":3,"encoding_format":"base64","user":"u"}`,
 	`{"model":"m","input":[[1,2],[3]]}`,
+	`{"model":"m","query":"q","documents":["a",{"text":"b","x":[1]},{"image":"data:,"}],"top_n":2,"return_documents":true,"rank_fields":["x"]}`,
 	`{"model":"m","model":"n"}`, `{"model":"\ud83d\ude00\u2028"}`, "{\"model\":\"\xff\"}", `{"n":1.5}`, `{"stop":[["a"]]}`, `{"messages":[{"content":[{"type":"text"}]}]}`,
 }
 
@@ -137,6 +138,13 @@ func FuzzDecodeRequest(f *testing.F) {
 		}
 		if r, encoded, ok := roundTrip[llmhttp.EmbeddingRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
+			sameValue(t, r, encoded)
+		}
+		if r, encoded, ok := roundTrip[llmhttp.RerankRequest](t, data); ok {
+			keepsMembers(t, data, encoded)
+			if r.Documents == nil {
+				r.Documents = []llmhttp.RerankDocument{} // as an encoded request has it
+			}
 			sameValue(t, r, encoded)
 		}
 	})
@@ -218,6 +226,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		`{"id":"i","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a","refusal":null,"x":1},"logprobs":{"content":[]},"finish_reason":"stop","y":1}],"z":1}`,
 		`{"created":1,"data":[{"url":"u","x":1},{"b64_json":"AAAA","revised_prompt":"r"}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"x":1},"y":1}`,
 		`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,-0.5]},{"index":1,"embedding":"AACAPw=="}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`,
+		`{"id":"r","object":"list","model":"m","results":[{"index":1,"relevance_score":0.5,"document":{"text":"b"}},{"index":0,"relevance_score":1e-9,"document":"a","x":1}],"usage":{"total_tokens":3},"meta":{"billed_units":{"search_units":1.0},"tokens":{"input_tokens":3}},"y":1}`,
 		`{"id":"m","object":"model","created":1,"owned_by":"o","x":1}`,
 		`{"id":"m","name":"M","display_name":"N","context_length":9,"max_model_len":8,"meta":{"n_ctx":7,"n_ctx_train":9},"architecture":{"input_modalities":["image"]},"top_provider":{"context_length":6,"max_completion_tokens":5},"supported_parameters":["tools","reasoning"]}`,
 		`{"id":"m","max_input_tokens":4,"max_output_tokens":3,"supports_function_calling":true,"supports_vision":false,"supports_reasoning":null,"mode":"chat","capabilities":{"x":1}}`,
@@ -233,6 +242,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		roundTripReply[llmhttp.Usage](t, data)
 		roundTripReply[llmhttp.ImageResponse](t, data)
 		roundTripReply[llmhttp.EmbeddingResponse](t, data)
+		roundTripReply[llmhttp.RerankResponse](t, data)
 		roundTrip[llmhttp.StringList](t, data)
 		if _, encoded, ok := roundTrip[llmhttp.Part](t, data); ok {
 			keepsMembers(t, data, encoded)

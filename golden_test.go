@@ -37,6 +37,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	models      what ListModels returns, as a JSON array
 //	images      what GenerateImages returns, as a JSON object
 //	embeddings  what Embed returns, as a JSON object
+//	rerank      what Rerank returns, as a JSON object
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
 //	            "error 400 code text", "fail text" or "panic text"
 //	request     a request without its Content-Length
@@ -166,6 +167,7 @@ type goldenBackend struct {
 	models     []llmhttp.Model
 	images     *llmhttp.ImageResponse
 	embeddings *llmhttp.EmbeddingResponse
+	rerank     *llmhttp.RerankResponse
 }
 
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
@@ -187,6 +189,9 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	case "embeddings":
 		b.embeddings = nil
 		err = json.Unmarshal([]byte(f.data), &b.embeddings)
+	case "rerank":
+		b.rerank = nil
+		err = json.Unmarshal([]byte(f.data), &b.rerank)
 	default:
 		require.Fail(t, "unknown file", "%q", f.name)
 	}
@@ -238,6 +243,10 @@ func (b *goldenBackend) GenerateImages(context.Context, *llmhttp.ImageRequest) (
 
 func (b *goldenBackend) Embed(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 	return b.embeddings, nil
+}
+
+func (b *goldenBackend) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	return b.rerank, nil
 }
 
 // goldenRequest parses a request of a conversation, and returns the bytes it has on the wire.

@@ -35,6 +35,7 @@ const (
 	imagesPath     = "/v1/images/generations"
 	embeddingsPath = "/v1/embeddings"
 	speechPath     = "/v1/audio/speech"
+	rerankPath     = "/v1/rerank"
 	modelsPath     = "/v1/models"
 	usagePath      = "/v1/dashboard/billing/usage"
 )
@@ -46,6 +47,7 @@ const (
 	imageBody     = `{"model":"demo-image","prompt":"a cat"}`
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`
+	rerankBody    = `{"model":"demo-rerank","query":"Hello, how are you?","documents":["I am well."]}`
 
 	speechEventsBody = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy","stream_format":"sse"}`
 )
@@ -69,6 +71,8 @@ var testOperations = []testOperation{
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
 	{llmhttp.OperationSpeech, llmhttp.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
 		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
+	{llmhttp.OperationRerank, llmhttp.ScopeRerank, rerankPath, rerankBody, "Hello, how are you?",
+		`{"model":"m","query":"q","documents":["a"],"top_n":1,"return_documents":true}`},
 }
 
 // with returns the body with more members.
@@ -146,6 +150,7 @@ type stubBackend struct {
 	sizes  func(context.Context, string) ([]string, error)
 	embed  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
 	speak  func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
+	rerank func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
 }
 
 func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -236,6 +241,17 @@ func failingSpeech(err error) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) { yield(nil, err) }
 }
 
+func (b *stubBackend) Rerank(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	if b.rerank != nil {
+		return b.rerank(ctx, r)
+	}
+	resp := &llmhttp.RerankResponse{Usage: b.usage}
+	for i := range r.Documents {
+		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: 0.5})
+	}
+	return resp, b.called(ctx)
+}
+
 // streamBackend returns a Backend that calls f for each stream.
 func streamBackend(f func(ctx context.Context, yield yieldFunc)) llmhttp.BackendFunc {
 	return func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -303,6 +319,16 @@ func usageBackend(prompt, completion int) llmhttp.BackendFunc {
 		c.Usage = &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion}
 		return []*llmhttp.ChatChunk{c}
 	})
+}
+
+// tokensOf returns the numbers of u that count tokens.
+func tokensOf(u llmhttp.Units) llmhttp.Units {
+	for name, n := range u.All() {
+		if !strings.HasSuffix(name, "_tokens") {
+			*n = 0
+		}
+	}
+	return u
 }
 
 // failingBackend returns a Backend that answers every request with err.

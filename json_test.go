@@ -83,8 +83,11 @@ func TestJSON_TypesAreComplete(t *testing.T) {
 	assert.Greater(t, found, 20)
 }
 
+// A jsonDocument is JSON of one of jsonTypes.
+type jsonDocument = struct{ typ, doc string }
+
 // jsonDocuments are documents that encoding reproduces byte for byte.
-var jsonDocuments = []struct{ typ, doc string }{
+var jsonDocuments = []jsonDocument{
 	{"ChatRequest", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`},
 	{"ChatRequest", `{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true,"x":1},"temperature":0,"top_p":1,"presence_penalty":-2,"frequency_penalty":0.5,"max_tokens":1,"max_completion_tokens":2,"n":3,"stop":["a","b"],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}},"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true},"x":1}],"tool_choice":"auto","logit_bias":{"50256":-100},"metadata":null,"sampler":7,"user":"u"}`},
 	{"ChatRequest", `{"model":"m","messages":[],"stop":"a","tool_choice":{"type":"function","function":{"name":"f"}}}`},
@@ -130,10 +133,10 @@ var jsonDocuments = []struct{ typ, doc string }{
 // The struct tags, which only document the types, agree with the tables that encode and
 // decode: each tag has the name of its member, and options if a zero value is left out.
 func TestJSON_TagsAgreeWithTables(t *testing.T) {
-	constants := []string{"object", "logprobs"} // have no field
+	constants := []string{"object", "logprobs", "meta"} // have no field
 	for name, newValue := range jsonTypes {
 		typ := reflect.TypeOf(newValue()).Elem()
-		if typ.Kind() != reflect.Struct || name == "EmbeddingInput" {
+		if typ.Kind() != reflect.Struct || name == "EmbeddingInput" || name == "RerankDocument" {
 			continue
 		}
 		always := make(map[string]bool)
@@ -529,6 +532,19 @@ func makeConsistent(v any) {
 		makeConsistent(&v.Input)
 	case *llmhttp.EmbeddingInput:
 		v.Tokens = nil
+	case *llmhttp.RerankRequest:
+		for i := range v.Documents {
+			makeConsistent(&v.Documents[i])
+		}
+	case *llmhttp.RerankDocument:
+		v.Raw = nil
+	case *llmhttp.RerankResponse:
+		for i := range v.Results {
+			makeConsistent(&v.Results[i])
+		}
+		v.Usage.CompletionTokens, v.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+	case *llmhttp.RerankResult:
+		v.Document = nil // is decoded with Raw, too
 	case *llmhttp.EmbeddingResponse:
 		v.Usage.CompletionTokens, v.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
 	}

@@ -546,6 +546,7 @@ func TestLimits_Draws(t *testing.T) {
 		{"estimate is exact", usageBackend(4, 100), "POST", chatPath, chatWith(`"max_tokens":100`), reserve(104), nil},
 		{"Backend fails", failingBackend(errCause), "POST", chatPath, chatWith(`"max_tokens":100`), reserve(104), settle(-104)},
 		{"embeddings", nil, "POST", embeddingsPath, `{"model":"m","input":["one two three","four"]}`, reserve(4), settle(4)},
+		{"rerank", &stubBackend{usage: &llmhttp.Usage{PromptTokens: 9}}, "POST", rerankPath, `{"model":"m","query":"one two","documents":["three","four"]}`, reserve(6), settle(3)},
 		{"images", nil, "POST", imagesPath, `{"model":"m","prompt":"one two three"}`, reserve(3), settle(-3)},
 		{"speech", nil, "POST", speechPath, `{"model":"m","input":"one two three","instructions":"slow","voice":"alloy"}`, reserve(4), settle(-4)},
 		{"models", nil, "GET", modelsPath, "", onlyRequest, nil},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,30 +127,20 @@ func TestObservation_Started(t *testing.T) {
 		{"speech", speechPath, `{"model":"m","input":"p","voice":"alloy","response_format":"wav"}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationSpeech, Model: "m", Stream: true,
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 1, ResponseFormatType: "wav"}}},
+		{"rerank", rerankPath, `{"model":"m","query":"q","documents":["a","b","c"]}`,
+			llmhttp.RequestInfo{Operation: llmhttp.OperationRerank, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []*llmhttp.RequestInfo
 			var seen []any
 			see := func(ctx context.Context) { seen = append(seen, ctx.Value(startedKey{})) }
-			b := new(stubBackend)
+			b := &stubBackend{call: func(ctx context.Context) error { see(ctx); return nil }}
 			b.chat = func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
 				see(ctx)
 				if r.Temperature != nil {
 					*r.Temperature = -1 // the request belongs to the Backend
 				}
 				return llmhttp.Reply("a")
-			}
-			b.images = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-				see(ctx)
-				return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
-			}
-			b.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-				see(ctx)
-				return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len()), Model: "m-1"}, nil
-			}
-			b.speak = func(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-				see(ctx)
-				return speech("a")
 			}
 			usage := &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }}
 			s := startServer(t, config{backend: b, usage: usage, opts: llmhttp.Options{Observe: started(&got)}})

@@ -40,7 +40,8 @@ var queryOperation operation
 // operations returns the descriptors of all operations with a scope of their own.
 func operations() []*operation {
 	return []*operation{
-		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &speechOperation.operation, &modelsOperation, &usageOperation,
+		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &speechOperation.operation,
+		&rerankOperation.operation, &modelsOperation, &usageOperation,
 	}
 }
 

@@ -32,6 +32,7 @@ var (
 	_ ImageGenerator = (*Swap)(nil)
 	_ ImageSizer     = (*Swap)(nil)
 	_ Embedder       = (*Swap)(nil)
+	_ Reranker       = (*Swap)(nil)
 	_ TokenCounter   = (*Swap)(nil)
 )
 

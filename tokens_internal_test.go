@@ -74,6 +74,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		c := &tokenEstimator{count: count}
 		var chat ChatRequest
 		var embedding EmbeddingRequest
+		var rerank RerankRequest
 		var image ImageRequest
 		var speech SpeechRequest
 		var delta Delta
@@ -83,6 +84,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		}{
 			"chat":       {&chat, func() int { return c.prompt(&chat) }},
 			"embeddings": {&embedding, func() int { return c.input(&embedding) }},
+			"rerank":     {&rerank, func() int { return c.rerank(&rerank) }},
 			"images":     {&image, func() int { return c.image(&image) }},
 			"speech":     {&speech, func() int { return c.speech(&speech) }},
 			"delta": {&delta, func() int {

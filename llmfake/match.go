@@ -150,6 +150,9 @@ func Embeddings() Matcher { return operationMatcher(llmhttp.OperationEmbeddings)
 // Images returns a Matcher for requests for images: see [Embeddings].
 func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 
+// Rerank returns a Matcher for requests to rerank documents: see [Embeddings].
+func Rerank() Matcher { return operationMatcher(llmhttp.OperationRerank) }
+
 // operationMatcher returns the Matcher of an operation other than chat, whose function has its name.
 func operationMatcher(op llmhttp.Operation) Matcher {
 	return Matcher{

@@ -69,6 +69,35 @@ func (b backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llm
 	return &llmhttp.EmbeddingResponse{Vectors: p.vectors, Usage: p.usage}, nil
 }
 
+// Rerank implements [llmhttp.Reranker].
+func (b backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	request := b.s.describe(ctx, func(r *Request) { r.Rerank, r.Model = new(*req), req.Model })
+	p, err := b.s.playOther(ctx, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.simulated:
+		asked := *req
+		asked.Model = simulator.ModelRerank
+		resp, err := b.s.model.Rerank(ctx, &asked)
+		if err == nil {
+			resp.Model = ""
+		}
+		return resp, err
+	case p.scores == nil:
+		b.s.errorf("%s got %s, which is no reply to a request to rerank", request, request.Reply)
+		return nil, errUnexpectedReply()
+	case len(p.scores) != len(req.Documents):
+		b.s.errorf("%s has %s, and its reply has %s", request, plural(len(req.Documents), "document"), plural(len(p.scores), "score"))
+		return nil, errUnexpectedReply()
+	}
+	resp := &llmhttp.RerankResponse{Usage: p.usage}
+	for i, score := range p.scores {
+		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: score})
+	}
+	return resp, nil
+}
+
 // GenerateImages implements [llmhttp.ImageGenerator].
 func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model = new(*req), req.Model })
@@ -184,6 +213,7 @@ type player struct {
 
 	simulated bool        // of a request that is not for a chat
 	vectors   [][]float32 // of a request for embeddings
+	scores    []float64   // of a request to rerank
 }
 
 // A textOf names a text of a reply, whose tokens are counted for themselves.

@@ -193,6 +193,14 @@ func Vectors(vectors ...[]float32) Reply {
 	})
 }
 
+// Scores returns a Reply to a request to rerank documents: a score for each document, in order.
+func Scores(scores ...float64) Reply {
+	return Reply{}.with("Scores(...)", func(p *player) bool {
+		p.scores = scores
+		return true
+	})
+}
+
 // Simulate returns a Reply by the simulated model.
 func Simulate() Reply {
 	return Reply{}.with("Simulate()", func(p *player) bool { return p.simulate() })

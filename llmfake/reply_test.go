@@ -247,11 +247,17 @@ func TestFailures_WrongReply(t *testing.T) {
 	}
 	res := post(t, srv.Client(), "/v1/images/generations", `{"model":"i","prompt":"a"}`)
 	assert.Equal(t, 400, res.StatusCode)
+	srv.When(llmfake.Rerank()).Reply(llmfake.Vectors(), llmfake.Scores(1))
+	for range 2 {
+		assert.Equal(t, 400, post(t, srv.Client(), "/v1/rerank", `{"model":"r","query":"q","documents":["a","b"]}`).StatusCode)
+	}
 	errors := tb.end()
-	require.Len(t, errors, 5)
+	require.Len(t, errors, 7)
 	assert.Contains(t, errors[0], `got Text("x"), which is a reply to a chat`)
 	assert.Contains(t, errors[1], `has 2 inputs, and its reply has 1 vector`)
 	assert.Contains(t, errors[4], `which is no reply to a request for images`)
+	assert.Contains(t, errors[5], `which is no reply to a request to rerank`)
+	assert.Contains(t, errors[6], `has 2 documents, and its reply has 1 score`)
 }
 
 // A Matcher may use the Server.
@@ -378,4 +384,20 @@ func TestReply_LengthAndFaults(t *testing.T) {
 	got := readBroken(t, post(t, srv.Client(), formats[1].path, body))
 	assert.Contains(t, got, " two")
 	assert.NotContains(t, got, "three")
+}
+
+func TestScores(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	srv.When(llmfake.Rerank(), llmfake.UserText("Bergen")).Reply(llmfake.Scores(0.25, 0.75))
+	script, err := llmfake.ParseScript([]byte(`{"rules":[{"when":{"operation":"rerank","user":"Oslo"},"always":{"scores":[0.5,0.125]}}]}`), true)
+	require.NoError(t, err)
+	srv.Use(script)
+	body := read(t, post(t, srv.Client(), "/v2/rerank", `{"model":"r","query":"Bergen","documents":["a","b"]}`))
+	assert.Contains(t, body, `"results":[{"index":1,"relevance_score":0.75},{"index":0,"relevance_score":0.25}]`)
+	assert.Equal(t, "Bergen", srv.Request(0).Rerank.Query)
+	body = read(t, post(t, srv.Client(), "/rerank", `{"model":"r","query":"Oslo","documents":["a","b"]}`))
+	assert.Contains(t, body, `"results":[{"index":0,"relevance_score":0.5},{"index":1,"relevance_score":0.125}]`)
+	body = read(t, post(t, srv.Client(), "/v1/rerank", `{"model":"r","query":"one","documents":["two","one"]}`))
+	assert.Contains(t, body, `"model":"r","results":[{"index":1,`, "the simulated model")
 }

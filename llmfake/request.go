@@ -36,7 +36,7 @@ type Request struct {
 	// ChatCompletions.
 	Protocol string
 
-	// Operation is what the request asks a model to do: chat, embeddings or images. It is ""
+	// Operation is what the request asks a model to do, such as a chat. It is ""
 	// for other requests, and for those that were refused before a model was asked.
 	Operation llmhttp.Operation
 
@@ -51,6 +51,7 @@ type Request struct {
 	Chat      *llmhttp.ChatRequest
 	Embedding *llmhttp.EmbeddingRequest
 	Image     *llmhttp.ImageRequest
+	Rerank    *llmhttp.RerankRequest
 
 	// Status is the status of the reply. It is 0 while there is none, and if the connection
 	// was cut before.
@@ -82,8 +83,8 @@ func (r *Request) Turn() int {
 	return n
 }
 
-// UserText returns the text of the last message of the user, the prompt of an image, or the
-// first text of an input for embeddings.
+// UserText returns the text of the last message of the user, the prompt of an image, the
+// first text of an input for embeddings, or the query for which documents are ranked.
 func (r *Request) UserText() string {
 	switch {
 	case r.Chat != nil:
@@ -94,6 +95,8 @@ func (r *Request) UserText() string {
 		}
 	case r.Image != nil:
 		return r.Image.Prompt
+	case r.Rerank != nil:
+		return r.Rerank.Query
 	case r.Embedding != nil && len(r.Embedding.Input.Texts) > 0:
 		return r.Embedding.Input.Texts[0]
 	}

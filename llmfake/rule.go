@@ -51,8 +51,8 @@ func (s *Server) Always(r Reply) {
 //	srv.When(llmfake.UserText("weather"), llmfake.Turn(1)).Reply(llmfake.Call("forecast", args))
 //	srv.When(llmfake.HasToolResult("forecast", "")).Always(llmfake.Text("Take an umbrella."))
 //
-// Requests for embeddings and images are served by the simulated model unless a Rule has the
-// Matcher [Embeddings] or [Images].
+// Requests that are not for chats are served by the simulated model unless a Rule has the Matcher
+// of their operation, such as [Embeddings].
 func (s *Server) When(matchers ...Matcher) *Rule {
 	rule := &Rule{server: s, matchers: matchers, place: caller(1)}
 	s.mu.Lock()

@@ -36,6 +36,7 @@ import (
 //   - cite: {url, title, start, end}
 //   - choices: a list of replies
 //   - vectors: a list of lists of numbers, for embeddings
+//   - scores: a list of numbers, for the documents of a request to rerank
 //   - simulate: true
 //   - usage: {prompt, completion}, and finish: a reason
 //   - wait: a duration such as 300ms
@@ -46,7 +47,7 @@ import (
 //   - raw: {status, headers, body}
 //
 // The members of when are model, protocol, user, user_matches, system, tool_result ({tool,
-// text}), offers_tool, turn, stream, headers and operation (chat, embeddings or images). A
+// text}), offers_tool, turn, stream, headers and operation (such as chat or embeddings). A
 // request must have all of them. They mean what the Matchers of this package mean.
 //
 // Further members of a Script are key, models, limits ({requests_per_minute, tokens_per_minute,

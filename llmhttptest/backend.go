@@ -20,6 +20,7 @@ type BackendOptions struct {
 	ChatModel      string
 	ImageModel     string
 	EmbeddingModel string
+	RerankModel    string
 
 	// AnyModel means that the Backend accepts every model. Otherwise it must
 	// refuse models that do not exist.
@@ -41,7 +42,7 @@ type BackendOptions struct {
 
 // models returns the models that are set.
 func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel}
+	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel}
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
@@ -107,6 +108,10 @@ var backendChecks = []check[backendTest]{
 	{"EmbeddingOrder", "vectors are in the order in which they were computed.", checkEmbeddingOrder},
 	{"EmbeddingUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkEmbeddingUnknownModel},
 	{"EmbeddingCancelled", "the context of Embed is not passed on.", checkEmbeddingCancelled},
+	{"Rerank", "documents are dropped, indices are not those of the request, or the Backend does not refuse what it does not support with a 4xx.", checkRerank},
+	{"RerankOrder", "indices are positions in the order of the scores, or low scores are the best.", checkRerankOrder},
+	{"RerankUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkRerankUnknownModel},
+	{"RerankCancelled", "the context of Rerank is not passed on.", checkRerankCancelled},
 }
 
 // skipWithoutModel skips a check unless BackendOptions have a model for it.

@@ -36,6 +36,7 @@ type echo struct {
 	sizes  func(model string) ([]string, error)
 	images func(req *imageReq) (*imageResp, error)
 	embed  func(req *vectorReq) (*vectorResp, error)
+	rerank func(req *rerankReq) (*rerankResp, error)
 }
 
 var (
@@ -44,6 +45,7 @@ var (
 	_ llmhttp.ImageSizer     = (*echo)(nil)
 	_ llmhttp.ImageGenerator = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
+	_ llmhttp.Reranker       = (*echo)(nil)
 )
 
 func (e *echo) Chat(ctx context.Context, req *chatReq) stream { return e.chat(e, ctx, req) }
@@ -58,10 +60,10 @@ func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, err
 
 func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
 
-var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed"}
+var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
-var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}}
+var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}}
 
 func newEcho() *echo {
 	return &echo{
@@ -71,6 +73,7 @@ func newEcho() *echo {
 		sizes:  imageSizes,
 		images: drawImages,
 		embed:  countBytes,
+		rerank: compareTexts,
 	}
 }
 

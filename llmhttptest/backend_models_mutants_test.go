@@ -10,8 +10,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// optionalMethodMutants have faults in ListModels, ImageSizes, GenerateImages or Embed.
-var optionalMethodMutants = slices.Concat(listMutants, imageMutants, embeddingMutants)
+// optionalMethodMutants have faults in the methods of the optional interfaces.
+var optionalMethodMutants = slices.Concat(listMutants, imageMutants, embeddingMutants, rerankMutants)
 
 var listMutants = []mutant[backendTest]{
 	{"an ID is empty", "Models", listing(append(echoModels, llmhttp.Model{})...)},

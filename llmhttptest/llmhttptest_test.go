@@ -50,6 +50,7 @@ var echoModels = llmhttptest.BackendOptions{
 	ChatModel:      modeltest.Chat,
 	ImageModel:     modeltest.Image,
 	EmbeddingModel: modeltest.Embed,
+	RerankModel:    modeltest.Rerank,
 }
 
 func TestBackend_Echo(t *testing.T) {

@@ -125,6 +125,7 @@ func TestConventions_OtherOperations(t *testing.T) {
 	}{
 		{"/v1/embeddings", `{"model":"m","input":"x","dimensions":2,"encoding_format":"float"}`, "embeddings m",
 			map[string]any{"gen_ai.operation.name": "embeddings", "gen_ai.embeddings.dimension.count": int64(2), "gen_ai.request.encoding_formats": []string{"float"}}},
+		{"/v1/rerank", `{"model":"m","query":"q","documents":["x"]}`, "rerank m", map[string]any{"gen_ai.operation.name": "rerank"}},
 		{"/v1/images/generations", `{"model":"m","prompt":"x","n":2}`, "generate_content m",
 			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "image", "gen_ai.request.choice.count": int64(2)}},
 	} {
@@ -141,11 +142,15 @@ func TestConventions_OtherOperations(t *testing.T) {
 	}
 }
 
-// other is a Backend for embeddings and images.
+// other is a Backend for operations other than chat.
 type other struct{ llmhttp.Backend }
 
 func (other) Embed(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 	return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len())}, nil
+}
+
+func (other) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	return &llmhttp.RerankResponse{Results: make([]llmhttp.RerankResult, 1)}, nil
 }
 
 func (other) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {

@@ -21,6 +21,7 @@ type multimodal struct {
 	llmhttp.BackendFunc
 	generate func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
 	embed    func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	rerank   func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
 	sizes    func(model string) ([]string, error)
 }
 
@@ -30,6 +31,10 @@ func (b *multimodal) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest
 
 func (b *multimodal) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 	return b.embed(ctx, r)
+}
+
+func (b *multimodal) Rerank(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	return b.rerank(ctx, r)
 }
 
 func (b *multimodal) ImageSizes(_ context.Context, model string) ([]string, error) {
@@ -58,14 +63,21 @@ func newMultimodal(name string, err error) *multimodal {
 			}
 			return &llmhttp.EmbeddingResponse{Model: name}, nil
 		},
+		rerank: func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+			if err != nil {
+				return nil, err
+			}
+			return &llmhttp.RerankResponse{Model: name}, nil
+		},
 		sizes: func(string) ([]string, error) { return nil, err },
 	}
 }
 
-func TestImagesAndEmbeddings_Fallback(t *testing.T) {
+func TestOneShots_Fallback(t *testing.T) {
 	nothing := &multimodal{
 		generate: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, nil },
 		embed:    func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, nil },
+		rerank:   func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) { return nil, nil },
 	}
 	slow := &multimodal{
 		generate: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
@@ -73,6 +85,10 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 			return nil, ctx.Err()
 		},
 		embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		rerank: func(ctx context.Context, _ *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
@@ -85,6 +101,11 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 		},
 		embed: func(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 			*r.Dimensions, r.Model = 0, "x"
+			delete(r.Extra, "x")
+			return nil, errDial
+		},
+		rerank: func(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+			r.Documents[0], r.Model = llmhttp.RerankDocument{}, "x"
 			delete(r.Extra, "x")
 			return nil, errDial
 		},
@@ -109,7 +130,8 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 				n, three := 3, 3
 				extra, unchanged := llmhttp.Extra{"x": json.RawMessage(`1`)}, llmhttp.Extra{"x": json.RawMessage(`1`)}
 				second := newMultimodal("b", nil)
-				generate, embed := second.generate, second.embed
+				generate, embed, rerank := second.generate, second.embed, second.rerank
+				documents, sameDocuments := []llmhttp.RerankDocument{{Text: "a"}}, []llmhttp.RerankDocument{{Text: "a"}}
 				second.generate = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 					assert.Equal(t, &llmhttp.ImageRequest{Model: "m", N: &three, Extra: unchanged}, r)
 					return generate(ctx, r)
@@ -118,10 +140,17 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 					assert.Equal(t, &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: unchanged}, r)
 					return embed(ctx, r)
 				}
+				second.rerank = func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+					assert.Equal(t, &llmhttp.RerankRequest{Model: "m", Documents: sameDocuments, Extra: unchanged}, r)
+					return rerank(ctx, r)
+				}
 				r := newInOrderRouter(t, nil, test.first, second)
 				images, imagesErr := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", N: &n, Extra: extra})
 				vectors, vectorsErr := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
+				ranking, rankingErr := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: "m", Documents: documents, Extra: extra})
 				if test.want == "" {
+					assert.Error(t, rankingErr)
+					assert.Nil(t, ranking)
 					assert.Error(t, imagesErr)
 					assert.Error(t, vectorsErr)
 					assert.Nil(t, images)
@@ -130,6 +159,8 @@ func TestImagesAndEmbeddings_Fallback(t *testing.T) {
 				}
 				require.NoError(t, imagesErr)
 				require.NoError(t, vectorsErr)
+				require.NoError(t, rankingErr)
+				assert.Equal(t, test.want, ranking.Model)
 				assert.Equal(t, test.want, images.Data[0].URL)
 				assert.Equal(t, test.want, vectors.Model)
 				for _, s := range r.Status() {
@@ -159,13 +190,14 @@ func TestGenerateImages_LateReply(t *testing.T) {
 
 // The error is ErrUnsupported if no target of any route supports an endpoint,
 // and a 404 for the model if only the targets of its route do not.
-func TestImagesAndEmbeddings_Unsupported(t *testing.T) {
+func TestOneShots_Unsupported(t *testing.T) {
 	chats := newFake(say("a"))
 	requestAll := func(r *route.Router, model string) []error {
 		_, err1 := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: model})
 		_, err2 := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: model})
-		_, err3 := r.ImageSizes(t.Context(), model)
-		return []error{err1, err2, err3}
+		_, err3 := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
+		_, err4 := r.ImageSizes(t.Context(), model)
+		return []error{err1, err2, err3, err4}
 	}
 	for _, err := range requestAll(newInOrderRouter(t, nil, chats, chats), "m") {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
@@ -174,7 +206,8 @@ func TestImagesAndEmbeddings_Unsupported(t *testing.T) {
 	errs := requestAll(newInOrderRouter(t, nil, f, f), "m")
 	assert.ErrorIs(t, errs[0], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[1], errors.ErrUnsupported)
-	assert.NoError(t, errs[2], "a Forwarder may support images without a list of sizes")
+	assert.ErrorIs(t, errs[2], errors.ErrUnsupported)
+	assert.NoError(t, errs[3], "a Forwarder may support images without a list of sizes")
 
 	r := newRouter(t, nil, route.Route{Model: "m", Targets: targets(chats)}, route.Route{Model: "n", Targets: targets(newMultimodal("a", nil))})
 	for _, err := range requestAll(r, "m") {

@@ -18,7 +18,7 @@ import (
 )
 
 func TestRouter_Conformance(t *testing.T) {
-	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image}
+	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image, modeltest.Rerank}
 	echo := func(model string) []route.Target {
 		return []route.Target{{Name: "a", Backend: modeltest.New(), Model: model}, {Name: "b", Backend: modeltest.New(), Model: model}}
 	}
@@ -29,16 +29,16 @@ func TestRouter_Conformance(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		routes []route.Route
-		models []string // for chats, embeddings and images
+		models []string // for chats, embeddings, images and rerank
 	}{
 		"exact names": {exact, models},
-		"aliases":     {aliases, []string{"model-0", "model-1", "model-2"}},
+		"aliases":     {aliases, []string{"model-0", "model-1", "model-2", "model-3"}},
 		"a pattern":   {[]route.Route{{Model: "*", Strategy: route.InOrder, Targets: echo("")}}, models},
-		"a prefix":    {[]route.Route{{Model: "x/*", Targets: echo("*")}}, []string{"x/" + models[0], "x/" + models[1], "x/" + models[2]}},
+		"a prefix":    {[]route.Route{{Model: "x/*", Targets: echo("*")}}, []string{"x/" + models[0], "x/" + models[1], "x/" + models[2], "x/" + models[3]}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			llmhttptest.TestBackend(t, newRouter(t, nil, test.routes...),
-				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2]})
+				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], RerankModel: test.models[3]})
 		})
 	}
 }
@@ -126,6 +126,11 @@ func (r *recorder) Embed(_ context.Context, req *llmhttp.EmbeddingRequest) (*llm
 	return &llmhttp.EmbeddingResponse{Model: req.Model + "-2026"}, nil
 }
 
+func (r *recorder) Rerank(_ context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	r.record(req.Model)
+	return &llmhttp.RerankResponse{Model: req.Model + "-2026"}, nil
+}
+
 func TestRouter_ModelNames(t *testing.T) {
 	for model, test := range map[string]struct {
 		route  string // the Model of the route that must be used
@@ -170,7 +175,10 @@ func TestRouter_ModelNames(t *testing.T) {
 			resp, err := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: model, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, resp.Model)
-			assert.Equal(t, []string{test.sent, test.sent}, right.models)
+			ranking, err := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
+			require.NoError(t, err)
+			assert.Equal(t, test.reply, ranking.Model)
+			assert.Equal(t, []string{test.sent, test.sent, test.sent}, right.models)
 			assert.Empty(t, wrong.models)
 			assert.Equal(t, model, req.Model, "the caller's request is not changed")
 		})

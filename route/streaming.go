@@ -72,8 +72,8 @@ type stream[Req, Chunk any] struct {
 	// from adding to the reply of another try. It guards the fields below.
 	mu     sync.Mutex
 	held   []*Chunk // chunks without content, before the reply begins
-	closed bool                 // no more chunks are accepted from the target
-	err    error                // why the stream was closed; nil at the end of a complete reply
+	closed bool     // no more chunks are accepted from the target
+	err    error    // why the stream was closed; nil at the end of a complete reply
 }
 
 // maxHeld limits the chunks that are held back. It is more than the number of

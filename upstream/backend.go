@@ -23,7 +23,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, embeddings, speech, models, tokenize endpoint
+	chat, images, embeddings, speech, rerank, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -35,6 +35,7 @@ var (
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
+	_ llmhttp.Reranker       = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 )
 
@@ -76,6 +77,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.images = newEndpoint(http.MethodPost, "images/generations")
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
 	b.speech = newEndpoint(http.MethodPost, "audio/speech")
+	b.rerank = newEndpoint(http.MethodPost, "rerank")
 	b.models = newEndpoint(http.MethodGet, "models")
 	b.models.maxReply = min(b.models.maxReply, maxModelReply)
 	tokenize := *base

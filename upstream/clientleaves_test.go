@@ -32,6 +32,7 @@ func TestClientLeaves(t *testing.T) {
 		{"within a whole reply", chatPath, askWhole, func(c net.Conn) { writeHead(c, mediaJSON); writePiece(c, wholeReply[:50]) }},
 		{"within an error", chatPath, askWhole, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 X\r\nContent-Length: 100\r\n\r\n{") }},
 		{"images", "/v1/images/generations", `{"model":"m","prompt":"a cat"}`, func(net.Conn) {}},
+		{"rerank", "/v1/rerank", `{"model":"m","query":"q","documents":["a"]}`, func(net.Conn) {}},
 		{"embeddings", "/v1/embeddings", `{"model":"m","input":"Hello?"}`, func(net.Conn) {}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

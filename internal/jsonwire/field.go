@@ -110,7 +110,14 @@ func Bool[T any](name string, at func(v *T) *bool) Field[T] {
 
 // Int returns a field that is an integer.
 func Int[T any, I ~int | ~int64](name string, at func(v *T) *I) Field[T] {
-	return Member(name, at, Type[I](intType[I]{}))
+	f := Member(name, at, Type[I](intType[I]{}))
+	f.integer, f.number = true, func(v *T) (float64, bool) { return float64(*at(v)), true }
+	return f
+}
+
+// Float returns a field that is a number.
+func Float[T any](name string, at func(v *T) *float64) Field[T] {
+	return Member(name, at, Type[float64](floatType{}))
 }
 
 // OptionalBool returns a field that is a boolean or nil.
@@ -166,6 +173,12 @@ func Pointer[T, V any](name string, at func(v *T) **V, t Type[V]) Field[T] {
 // List returns a field that is an array of objects: see [ListOf].
 func List[T, V any](name string, at func(v *T) *[]V, of *Object[V], most int) Field[T] {
 	return Member(name, at, ListOf(of, most))
+}
+
+// Array returns a field that is an array of values with a Type of their own, which a strict
+// decoder bounds as [ListOf] does.
+func Array[T, V any](name string, at func(v *T) *[]V, of Type[V], most int) Field[T] {
+	return Member(name, at, Type[[]V](arrayType[V]{of, most}))
 }
 
 // Extra returns the place of the members without a field.

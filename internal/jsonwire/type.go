@@ -149,14 +149,39 @@ func (t listType[V]) Decode(d *Decoder, v *[]V) {
 	}
 }
 
-func (t listType[V]) Append(b []byte, v *[]V) ([]byte, error) {
+func (t listType[V]) Append(b []byte, v *[]V) ([]byte, error) { return appendElements(b, t.of, *v) }
+
+// An arrayType is the Type of arrays whose elements have a Type of their own.
+type arrayType[V any] struct {
+	of   Type[V]
+	most int // as in a listType
+}
+
+func (arrayType[V]) IsZero(v *[]V) bool { return len(*v) == 0 }
+
+func (t arrayType[V]) Decode(d *Decoder, v *[]V) {
+	list := []V{}
+	ok := d.Array(t.most, func(int) {
+		var element V
+		t.of.Decode(d, &element)
+		list = append(list, element)
+	})
+	if ok {
+		*v = list
+	}
+}
+
+func (t arrayType[V]) Append(b []byte, v *[]V) ([]byte, error) { return appendElements(b, t.of, *v) }
+
+// appendElements appends an array.
+func appendElements[V any](b []byte, of Type[V], list []V) ([]byte, error) {
 	b = append(b, '[')
-	for i := range *v {
+	for i := range list {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		var err error
-		if b, err = t.of.Append(b, &(*v)[i]); err != nil {
+		if b, err = of.Append(b, &list[i]); err != nil {
 			return b, err
 		}
 	}

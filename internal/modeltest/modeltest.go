@@ -1,4 +1,4 @@
-// Package modeltest has a Backend for tests that chats, generates images and computes embeddings.
+// Package modeltest has a Backend for tests that has all operations.
 package modeltest
 
 import (
@@ -21,14 +21,15 @@ import (
 
 // The models of a [Backend].
 const (
-	Chat  = memory.ModelChat
-	Embed = "demo-embed"
-	Image = "demo-image-small" // 256x256, 512x512, 1024x1024
+	Chat   = memory.ModelChat
+	Embed  = "demo-embed"
+	Rerank = "demo-rerank"
+	Image  = "demo-image-small" // 256x256, 512x512, 1024x1024
 )
 
 // A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
 // empty arguments. It generates empty images, and computes vectors that depend on nothing but the
-// input. The zero value is ready to use.
+// input. The score of a document is 1 if it is the query, and else less. The zero value is ready to use.
 type Backend struct{ memory.Backend }
 
 // New returns a new Backend with zero fields.
@@ -42,6 +43,7 @@ var (
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.Reranker       = (*Backend)(nil)
 )
 
 // Chat implements [llmhttp.Backend].
@@ -60,7 +62,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	models, err := b.Backend.ListModels(ctx)
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	for _, id := range []string{Embed, Image} {
+	for _, id := range []string{Embed, Rerank, Image} {
 		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
 	}
 	return models, err
@@ -127,6 +129,26 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	}
 	if len(resp.Vectors) == 0 {
 		return nil, errors.New("modeltest: there is no input")
+	}
+	return resp, nil
+}
+
+// Rerank implements [llmhttp.Reranker].
+func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	if req.Model != Rerank {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	n := len(req.Documents)
+	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: &llmhttp.Usage{PromptTokens: n, TotalTokens: n}}
+	for i, d := range req.Documents {
+		score := 1.0
+		if d.Text != req.Query {
+			score /= float64(i + 2)
+		}
+		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: score})
 	}
 	return resp, nil
 }

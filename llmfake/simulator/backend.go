@@ -14,6 +14,7 @@ import (
 const (
 	ModelChat       = "demo-chat"
 	ModelEmbed      = "demo-embed"
+	ModelRerank     = "demo-rerank"
 	ModelImageLarge = "demo-image-large" // 1024x1024, 1024x1792, 1792x1024
 	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
 )
@@ -67,6 +68,11 @@ const (
 // A vector depends on the words of the input and on their parts, so that texts
 // with common words have similar vectors. Token numbers count as words. Vectors
 // have length 1 and 256 dimensions; a request may ask for up to 3072.
+//
+// # Rerank
+//
+// The score of a document is the similarity of its vector and that of the query, from 0 to 1. An
+// object without a text is compared as JSON.
 type Backend struct {
 	// Delay is the time that Chat waits before each chunk. Zero and negative mean
 	// no delay.
@@ -79,6 +85,7 @@ var (
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
+	_ llmhttp.Reranker       = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 )
 
@@ -120,6 +127,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 			Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityThinking},
 		},
 		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
+		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},
 	}

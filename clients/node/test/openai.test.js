@@ -255,6 +255,7 @@ test("models", async (t) => {
   assert.deepEqual(models.map((model) => model.id).sort(), [
     "demo-chat",
     "demo-embed",
+    "demo-rerank",
     "demo-image-large",
     "demo-image-small",
   ]);

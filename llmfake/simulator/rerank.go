@@ -1,0 +1,38 @@
+package simulator
+
+import (
+	"context"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Rerank implements [llmhttp.Reranker].
+func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	if req.Model != ModelRerank {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	query, queryTokens := vector(wordsOf(req.Query), defaultDimensions), CountTokens(req.Model, req.Query)
+	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: new(llmhttp.Usage)}
+	for i, d := range req.Documents {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		text := d.Text
+		if text == "" {
+			text = string(d.Raw)
+		}
+		resp.Usage.PromptTokens += queryTokens + CountTokens(req.Model, text)
+		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: similarity(query, vector(wordsOf(text), defaultDimensions))})
+	}
+	resp.Usage.TotalTokens = resp.Usage.PromptTokens
+	return resp, nil
+}
+
+// similarity returns the cosine of the angle between two vectors of length 1, or 0 if that is negative.
+func similarity(a, b []float32) float64 {
+	var sum float64
+	for i := range a {
+		sum += float64(a[i]) * float64(b[i])
+	}
+	return min(max(sum, 0), 1)
+}

@@ -1,0 +1,124 @@
+package llmhttptest
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// rerankRequest returns a plain request for the scores of texts.
+func (b *backendTest) rerankRequest(query string, texts ...string) *llmhttp.RerankRequest {
+	req := &llmhttp.RerankRequest{Model: b.opts.RerankModel, Query: query}
+	for _, text := range texts {
+		req.Documents = append(req.Documents, llmhttp.RerankDocument{Text: text})
+	}
+	return req
+}
+
+// rerank returns the response to req and reports its faults.
+func (b *backendTest) rerank(t testing.TB, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	t.Helper()
+	asked := *req
+	asked.Documents = slices.Clone(req.Documents) // before the Backend may change req
+	resp, err := callMethod(b, t, "Rerank", b.Rerank, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := asked.CheckReply(resp); err != nil {
+		t.Fatalf("Rerank of %d documents returned a response that a Handler refuses: %v", len(asked.Documents), err)
+	}
+	extras := []llmhttp.Extra{resp.Extra}
+	for _, r := range resp.Results {
+		extras = append(extras, r.Extra)
+	}
+	wantJSON(t, "the response", resp, extras...)
+	wantConsistentUsage(t, "the response", resp.Usage)
+	return resp, nil
+}
+
+// mustRerank is rerank of texts in a plain request, which must succeed. It returns the index of
+// the text with the highest score.
+func (b *backendTest) mustRerank(t testing.TB, query string, texts ...string) int {
+	t.Helper()
+	resp, err := b.rerank(t, b.rerankRequest(query, texts...))
+	if err != nil {
+		t.Fatalf("Rerank of %d documents returned the error %v, want nil", len(texts), err)
+	}
+	best := resp.Results[0]
+	for _, r := range resp.Results {
+		if r.Score > best.Score {
+			best = r
+		}
+	}
+	return best.Index
+}
+
+func checkRerank(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.RerankModel)
+	b.mustRerank(t, sampleTexts[0], sampleTexts[1])
+	b.mustRerank(t, sampleTexts[0], sampleTexts...)
+	objects := func(docs ...string) func(*llmhttp.RerankRequest) {
+		return func(r *llmhttp.RerankRequest) {
+			r.Documents = nil
+			for _, doc := range docs {
+				r.Documents = append(r.Documents, llmhttp.RerankDocument{Raw: json.RawMessage(doc)})
+			}
+		}
+	}
+	for _, change := range []func(*llmhttp.RerankRequest){
+		func(r *llmhttp.RerankRequest) {
+			r.Documents = b.rerankRequest("", "", " ", "\n", "\x00", "\U0001f642", "same", "same", strings.Repeat("word ", 200)).Documents
+		},
+		func(r *llmhttp.RerankRequest) { r.Documents = slices.Repeat(r.Documents, 30) },
+		func(r *llmhttp.RerankRequest) { r.Query = "\x00\U0001f642" },
+		func(r *llmhttp.RerankRequest) { r.TopN = 1 },
+		func(r *llmhttp.RerankRequest) { r.TopN = 100 },
+		func(r *llmhttp.RerankRequest) { r.ReturnDocuments = true },
+		objects(`{"text":"a"}`, `{"title":"b","text":"c"}`),
+		objects(`{"image":"https://example.com/a.png"}`),
+		func(r *llmhttp.RerankRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
+	} {
+		req := b.rerankRequest(sampleTexts[0], sampleTexts...)
+		change(req)
+		if _, err := b.rerank(t, req); err != nil {
+			wantClientError(t, err)
+		}
+	}
+	const calls = 8
+	runConcurrently(t, calls, func(int) {
+		if resp, err := b.Rerank(t.Context(), b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
+			t.Errorf("one of %d concurrent calls of Rerank returned %+v and the error %v, want 2 results", calls, resp, err)
+		}
+	})
+}
+
+// checkRerankOrder looks for texts among others, wherever they are.
+func checkRerankOrder(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.RerankModel)
+	texts := slices.Clone(sampleTexts)
+	for range texts {
+		for i, text := range texts {
+			if best := b.mustRerank(t, text, texts...); best != i {
+				t.Errorf("the best result for %q is %q, want the document that is equal to the query", text, texts[best])
+			}
+		}
+		texts = append(texts[1:], texts[0])
+	}
+}
+
+func checkRerankUnknownModel(t testing.TB, b backendTest) {
+	b.wantUnknownModels(t, b.opts.RerankModel, func(model string) error {
+		req := b.rerankRequest("a", "b")
+		req.Model = model
+		_, err := b.rerank(t, req)
+		return err
+	})
+}
+
+func checkRerankCancelled(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.RerankModel)
+	wantCancelled(&b, t, "Rerank", b.Rerank, b.rerankRequest("a", "b"))
+}

@@ -1,0 +1,329 @@
+package llmhttp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+// OperationRerank is the [Operation] of ordering documents by their relevance to a query.
+const OperationRerank Operation = "rerank"
+
+// ScopeRerank is the [Scope] of ordering documents by their relevance to a query.
+const ScopeRerank Scope = "rerank"
+
+const maxRerankDocuments = 10_000
+
+// A Reranker is a [Backend] that orders documents by their relevance to a query.
+type Reranker interface {
+	// Rerank returns a score for each document of req, or for the TopN that are most relevant,
+	// in any order. Clients compare scores with thresholds from 0 to 1, so a model whose scores
+	// are logits needs a sigmoid function. The Reranker owns req.
+	Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error)
+}
+
+// A RerankRequest is the body of POST /v1/rerank, the union of the APIs of Jina and Cohere. A
+// Handler checks requests before it passes them to a Backend: there are a query and 1 to
+// 10,000 documents.
+type RerankRequest struct {
+	Model           string           `json:"model"`
+	Query           string           `json:"query"`
+	Documents       []RerankDocument `json:"documents"`
+	TopN            int              `json:"top_n,omitzero"`            // how many results the client wants; zero means all
+	ReturnDocuments bool             `json:"return_documents,omitzero"` // the Handler adds the documents to the reply
+	Extra           Extra            `json:"-"`
+}
+
+var rerankRequestJSON = jsonwire.NewObject(
+	jsonwire.String("model", func(r *RerankRequest) *string { return &r.Model }).Always(),
+	jsonwire.String("query", func(r *RerankRequest) *string { return &r.Query }).Always(),
+	jsonwire.Array("documents", func(r *RerankRequest) *[]RerankDocument { return &r.Documents }, rerankDocumentJSON, maxRerankDocuments).Always(),
+	jsonwire.Int("top_n", func(r *RerankRequest) *int { return &r.TopN }).Between(0, math.MaxInt32),
+	jsonwire.Bool("return_documents", func(r *RerankRequest) *bool { return &r.ReturnDocuments }),
+	jsonwire.Extra(func(r *RerankRequest) *Extra { return &r.Extra }),
+)
+
+// MarshalJSON encodes r.
+func (r RerankRequest) MarshalJSON() ([]byte, error) { return marshal(rerankRequestJSON, &r) }
+
+// UnmarshalJSON decodes a request without checking it.
+func (r *RerankRequest) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, rerankRequestJSON, r)
+}
+
+// Validate returns an *Error for the first parameter that the format does not allow.
+// Functions that decode requests call it: see [BindRerank].
+func (r *RerankRequest) Validate() error {
+	switch {
+	case r.Model == "":
+		return errMissing("model")
+	case r.Query == "":
+		return errMissing("query")
+	case r.Documents == nil:
+		return errMissing("documents")
+	case len(r.Documents) == 0:
+		return errEmptyArray("documents")
+	case len(r.Documents) > maxRerankDocuments:
+		return errLongArray("documents", maxRerankDocuments, len(r.Documents))
+	}
+	if err := rerankRequestJSON.Check(r); err != nil {
+		return paramError(err)
+	}
+	return nil
+}
+
+// EndUser returns the end user whom the client names, as that of a [ChatRequest].
+func (r *RerankRequest) EndUser() string { return namedUser(r.Extra) }
+
+// results returns how many results the client wants.
+func (r *RerankRequest) results() int {
+	return min(cmp.Or(max(r.TopN, 0), len(r.Documents)), len(r.Documents))
+}
+
+// searchUnits returns the units of r at Cohere, if its documents have at most 500 tokens each
+// (https://cohere.com/pricing).
+func (r *RerankRequest) searchUnits() int64 { return (int64(len(r.Documents)) + 99) / 100 }
+
+// A RerankDocument is one of the documents of a [RerankRequest]. In JSON it is a string, or an
+// object with a text, an image or other members that the model knows.
+type RerankDocument struct {
+	Text string          // of an object, its member "text" if that is a string
+	Raw  json.RawMessage // the object; nil if the document is a string
+}
+
+// MarshalJSON encodes d as a request has it.
+func (d RerankDocument) MarshalJSON() ([]byte, error) { return marshal(rerankDocumentJSON, &d) }
+
+// UnmarshalJSON decodes a document.
+func (d *RerankDocument) UnmarshalJSON(data []byte) error {
+	return unmarshalRequest(data, rerankDocumentJSON, d)
+}
+
+var rerankDocumentJSON, repliedDocumentJSON jsonwire.Type[RerankDocument] = rerankDocumentType{}, rerankDocumentType{ofReply: true}
+
+// A rerankDocumentType is the Type of documents. Those of replies are always objects.
+type rerankDocumentType struct{ ofReply bool }
+
+func (rerankDocumentType) IsZero(d *RerankDocument) bool { return d.Text == "" && d.Raw == nil }
+
+func (t rerankDocumentType) Append(b []byte, d *RerankDocument) ([]byte, error) {
+	switch {
+	case d.Raw != nil:
+		return jsonwire.AppendRaw(b, d.Raw)
+	case t.ofReply:
+		return append(appendString(append(b, `{"text":`...), d.Text), '}'), nil
+	}
+	return appendString(b, d.Text), nil
+}
+
+func (rerankDocumentType) Decode(d *jsonwire.Decoder, doc *RerankDocument) {
+	switch d.Kind() {
+	case '"':
+		doc.Text = d.String()
+	case '{':
+		doc.Raw = d.Raw()
+		var members map[string]json.RawMessage
+		_ = json.Unmarshal(doc.Raw, &members) // which is valid JSON, or d has failed
+		doc.Text = textOf(members["text"])
+	default:
+		d.Mismatch("one of a string or object")
+	}
+}
+
+// A RerankResponse has the results of a [RerankRequest]. The Handler puts them into the order of
+// their scores, cuts them to TopN, and adds the documents. It is decoded leniently: see [ChatChunk].
+type RerankResponse struct {
+	ID      string         `json:"id"`             // if empty, the Handler makes one
+	Model   string         `json:"model"`          // if empty, the request's
+	Results []RerankResult `json:"results"`        // each has another Index
+	Usage   *Usage         `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
+	Extra   Extra          `json:"-"`
+
+	// SearchUnits is the number of units that Cohere charges for, which JSON has in "meta". Zero
+	// or negative means one for each 100 documents.
+	SearchUnits int64 `json:"-"`
+}
+
+// A RerankResult tells how relevant a document is.
+type RerankResult struct {
+	Index    int             `json:"index"`             // of the document in the request
+	Score    float64         `json:"relevance_score"`   // from 0 to 1 if the model allows; more is better
+	Document *RerankDocument `json:"document,omitzero"` // the Handler sets it if ReturnDocuments is set, and removes others
+	Extra    Extra           `json:"-"`
+}
+
+var rerankResultJSON = jsonwire.NewObject(
+	jsonwire.Int("index", func(r *RerankResult) *int { return &r.Index }).Always(),
+	jsonwire.Float("relevance_score", func(r *RerankResult) *float64 { return &r.Score }).Always(),
+	jsonwire.Pointer("document", func(r *RerankResult) **RerankDocument { return &r.Document }, repliedDocumentJSON),
+	jsonwire.Extra(func(r *RerankResult) *Extra { return &r.Extra }),
+).InitElement(func(r *RerankResult, _ int) { r.Index, r.Score = -1, math.NaN() }) // which CheckReply refuses
+
+// MarshalJSON encodes r.
+func (r RerankResult) MarshalJSON() ([]byte, error) { return marshal(rerankResultJSON, &r) }
+
+// UnmarshalJSON decodes a result leniently.
+func (r *RerankResult) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, rerankResultJSON, r)
+}
+
+// The members "usage" and "meta" tell the same to clients of Jina and of Cohere.
+var rerankResponseJSON = jsonwire.NewObject(
+	jsonwire.PlainString("id", func(r *RerankResponse) *string { return &r.ID }).Always(),
+	constantField[RerankResponse]("object", objectList),
+	jsonwire.String("model", func(r *RerankResponse) *string { return &r.Model }).Always(),
+	jsonwire.List("results", func(r *RerankResponse) *[]RerankResult { return &r.Results }, rerankResultJSON, 0).Always(),
+	jsonwire.Pointer("usage", func(r *RerankResponse) **Usage { return &r.Usage }, usageJSON).
+		AppendWith(func(r *RerankResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
+	jsonwire.Func("meta", (*RerankResponse).decodeMeta, (*RerankResponse).appendMeta),
+	jsonwire.Extra(func(r *RerankResponse) *Extra { return &r.Extra }),
+).Reserve(objectError).AfterDecode(func(r *RerankResponse) { r.Usage = nilIfZero(r.Usage) })
+
+// MarshalJSON encodes r.
+func (r RerankResponse) MarshalJSON() ([]byte, error) { return marshal(rerankResponseJSON, &r) }
+
+// UnmarshalJSON decodes a response leniently.
+func (r *RerankResponse) UnmarshalJSON(data []byte) error {
+	return unmarshalReply(data, rerankResponseJSON, r)
+}
+
+// decodeMeta reads what Cohere tells of the usage. It ignores what it does not understand.
+func (r *RerankResponse) decodeMeta(d *jsonwire.Decoder) {
+	var meta struct {
+		Billed map[string]float64 `json:"billed_units"`
+		Tokens map[string]float64
+	}
+	if json.Unmarshal(d.Raw(), &meta) != nil {
+		return
+	}
+	r.SearchUnits = int64(min(meta.Billed["search_units"], jsonwire.MaxInteger))
+	if n := int(min(meta.Tokens["input_tokens"], jsonwire.MaxInteger)); nilIfZero(r.Usage) == nil {
+		r.Usage = &Usage{PromptTokens: n}
+	}
+}
+
+func (r *RerankResponse) appendMeta(b []byte) ([]byte, error) {
+	return fmt.Appendf(b, `{"api_version":{"version":"2"},"billed_units":{"search_units":%d},"tokens":{"input_tokens":%d}}`,
+		max(r.SearchUnits, 0), cmp.Or(r.Usage, new(Usage)).total()), nil
+}
+
+// CheckReply returns an error that tells why resp, which may be nil, is no reply to r.
+func (r *RerankRequest) CheckReply(resp *RerankResponse) error {
+	if resp == nil || len(resp.Results) < r.results() {
+		return fmt.Errorf("llmhttp: there are too few results, want at least %d", r.results())
+	}
+	seen := make([]bool, len(r.Documents))
+	for _, result := range resp.Results {
+		i, score := result.Index, result.Score
+		if i < 0 || i >= len(seen) || seen[i] || math.IsNaN(score) || math.IsInf(score, 0) {
+			return fmt.Errorf("llmhttp: a result has the index %d and the score %v, want each of %d documents once and finite scores", i, score, len(seen))
+		}
+		seen[i] = true
+	}
+	return nil
+}
+
+var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
+	modelCall: modelCall[RerankRequest]{
+		operation: operation{name: OperationRerank, scope: ScopeRerank, supportedBy: implements[Reranker], output: outputNone},
+		model:     func(r *RerankRequest) string { return r.Model },
+		describer: func(r *RerankRequest) describer { return r },
+		user:      (*RerankRequest).EndUser,
+		prompt:    func(c *tokenEstimator, _ bool, r *RerankRequest) int { return c.rerank(r) },
+		units:     func(r *RerankRequest) *Units { return &Units{SearchUnits: r.searchUnits()} },
+	},
+	call: callRerank,
+	facts: func(r *RerankResponse) replyFacts {
+		return replyFacts{usage: r.Usage, units: &Units{SearchUnits: r.SearchUnits}, model: r.Model}
+	},
+	check:        (*RerankRequest).CheckReply,
+	size:         (*RerankResponse).size,
+	convertReply: func(_ *request, asked *RerankRequest, r *RerankResponse) error { r.rank(asked); return nil },
+	completeReply: func(r *RerankResponse, record *UsageRecord, usage *Usage) {
+		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, newID("rerank-"))
+	},
+}
+
+// callRerank calls b with documents that it may change, and sets the units of the reply.
+func callRerank(ctx context.Context, b Forwarder, r *RerankRequest) (*RerankResponse, error) {
+	units := r.searchUnits()
+	r.Documents = slices.Clone(r.Documents)
+	resp, err := b.Rerank(ctx, r)
+	if resp != nil && resp.SearchUnits <= 0 {
+		resp = new(*resp) // which belongs to the Backend
+		resp.SearchUnits = units
+	}
+	return resp, err
+}
+
+// rank puts the results into order, cuts them, and adds the documents of the request.
+func (r *RerankResponse) rank(asked *RerankRequest) {
+	r.Results = slices.Clone(r.Results)
+	slices.SortStableFunc(r.Results, func(a, b RerankResult) int { return cmp.Compare(b.Score, a.Score) })
+	r.Results = r.Results[:asked.results()]
+	for i := range r.Results {
+		if r.Results[i].Document = nil; asked.ReturnDocuments {
+			r.Results[i].Document = &asked.Documents[r.Results[i].Index]
+		}
+	}
+}
+
+func (r *RerankResponse) size() int {
+	n := r.Extra.size()
+	for i := range r.Results {
+		n += elementSize + r.Results[i].Extra.size()
+	}
+	return n
+}
+
+func (r *RerankRequest) describe(d *description) { d.params.Messages = len(r.Documents) }
+
+// rerank counts the tokens of a rerank request. A model reads the query once with each document.
+func (c *tokenEstimator) rerank(r *RerankRequest) int {
+	n := c.label(r.Model) + c.extra(r.Extra) + max(len(r.Documents), 1)*c.text(r.Query)
+	for i := range r.Documents {
+		if d := &r.Documents[i]; d.Raw != nil {
+			n += c.members(textMedia, Extra{"": d.Raw})
+		} else {
+			n += c.text(d.Text)
+		}
+	}
+	return n
+}
+
+// decodeRerank decodes POST /v1/rerank.
+func decodeRerank(ctx context.Context, _ *http.Request, body []byte) (*RerankRequest, func(b []byte, r *RerankResponse) ([]byte, error), error) {
+	req := new(RerankRequest)
+	return req, rerankResponseJSON.Append, decodeChecked(ctx, body, rerankRequestJSON, req, &req.Extra)
+}
+
+// BindRerank binds a route to the ordering of documents, with [ScopeRerank]. decode checks the
+// request by [RerankRequest.Validate]. The reply that encode gets is complete, and its results
+// are in order. If the Backend is no [Reranker], the client gets a 404. See "Protocols" in the
+// package documentation.
+func BindRerank(decode func(ctx context.Context, r *http.Request, body []byte) (
+	req *RerankRequest, encode func(b []byte, reply *RerankResponse) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	return bindOneShot(rerankOperation, decode)
+}
+
+var _ Reranker = Forwarder{}
+
+// Rerank calls the method of the wrapped [Reranker].
+func (f Forwarder) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
+	if b, ok := f.Backend.(Reranker); ok {
+		return b.Rerank(ctx, req)
+	}
+	return nil, unsupported("rerank documents")
+}
+
+// Rerank calls the method of the Backend if it is a [Reranker].
+func (s *Swap) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
+	return s.backend(ctx).Rerank(ctx, req)
+}
