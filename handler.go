@@ -81,6 +81,33 @@ type Options struct {
 	// zero, and keys cannot have a Quota in money.
 	Price func(*UsageRecord) (Cost, error)
 
+	// QuotaReached is called when a subject has used 80 % of its [Quota], and when it has used
+	// all of it: by default of the tokens or of the money, of which the larger share counts. A
+	// subject that has used 80 % has also used all if a request is refused because too little
+	// is left. Each of the two shares is told once in a period. A Quota whose Tokens or Cost
+	// was changed is another one.
+	//
+	// The period is the calendar month, or begins at Quota.Since if that is later. A Quota with
+	// a negative Per has one period, which does not end. The periods of a sliding Quota
+	// follow each other without a gap: each begins at a time that [time.Time.Truncate] of Per
+	// returns, in UTC. So one that is used evenly is told in each of them.
+	//
+	// It is called outside of requests, which it neither delays nor fails, by at most 16
+	// goroutines at a time, in any order. ctx has none of the values of a request. It ends
+	// after a minute, or when the ctx of Shutdown does; QuotaReached must return then.
+	// After an error or a panic, which is logged, it is called again, after 1 second at first
+	// and at most 10 minutes, for a day. The call that has succeeded is the last one.
+	//
+	// If Usage is a [QuotaEventStore], such as those of packages memory and sqlstore, also behind
+	// a [UsageBuffer], of all processes that share it one is called, and none after a restart. A
+	// process that is killed between the call and its end in the store leads to a second call,
+	// when its claim of two minutes has lapsed: the same ID tells so. Then, and after a day
+	// of errors, a request of the subject is needed, which any process may get. With any other
+	// store each Handler calls by itself, once for as long as it runs.
+	//
+	// If nil, nobody is told. NewHandler panics if it is set and Usage is nil.
+	QuotaReached func(ctx context.Context, e *QuotaEvent) error
+
 	// User returns the end user on whose behalf a request is made, which is recorded and
 	// limited: see Key.PerUser. named is what the client tells: the EndUser of the request,
 	// which may be empty. Any holder of a key can name any user, so a host whose clients are
@@ -244,7 +271,8 @@ func (o *Options) withDefaults() Options {
 //
 // NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the
 // TrustedOrigins is malformed, if a Protocol has no name, if a Route has no Binding or a
-// malformed Pattern, or if two Routes serve the same requests. Use [AllowAll] to serve
+// malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
+// Usage. Use [AllowAll] to serve
 // without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if isNil(b) {
@@ -252,6 +280,9 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	if isNil(keys) {
 		panic("llmhttp: nil KeyStore")
+	}
+	if opts != nil && opts.QuotaReached != nil && opts.Usage == nil {
+		panic("llmhttp: Options.QuotaReached needs Options.Usage")
 	}
 	h := &Handler{
 		backend: Forwarder{b},
@@ -268,7 +299,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
 	h.books = books{
 		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,
-		quotas: quotaCache{store: h.opts.Usage, entries: make(map[quotaID]*quotaEntry)},
+		quotas: quotaCache{store: h.opts.Usage, events: newQuotaNotifier(&h.opts), entries: make(map[quotaID]*quotaEntry)},
 	}
 	h.addProtocol(chatCompletions{})
 	for i, p := range h.opts.Protocols {
@@ -358,7 +389,9 @@ const interruptGrace = time.Second
 // Shutdown refuses new requests with 503 and waits until the active ones have
 // ended and their usage is recorded. When ctx is done it interrupts those that
 // remain: streams end with an error event, other requests get a 503. It then
-// gives their Backends a second to return, and returns ctx's error.
+// gives their Backends a second to return, and returns ctx's error. It treats calls of
+// Options.QuotaReached in the same way, after the requests; those that wait to be
+// repeated are given up.
 //
 // [Serve] calls it in the right order with what else a server must stop. A host that
 // stops its server in another way calls Shutdown itself: before
@@ -377,24 +410,38 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 // drain is Shutdown. It also returns how many requests it has interrupted.
 func (h *Handler) drain(ctx context.Context) (interrupted int, err error) {
 	drained := h.refuseRequests()
-	select {
-	case <-drained:
-		return 0, nil
-	default:
+	inTime := awaitClosed(ctx, drained)
+	if !inTime {
+		interrupted = h.interruptActive()
 	}
-	select {
-	case <-drained:
+	notified := h.books.quotas.events.stop()
+	if awaitClosed(ctx, notified) && inTime {
 		return 0, nil
+	}
+	h.books.quotas.events.interrupt()
+	grace, cancel := context.WithTimeout(context.Background(), interruptGrace)
+	defer cancel()
+	awaitClosed(grace, drained)
+	awaitClosed(grace, notified)
+	return interrupted, ctx.Err()
+}
+
+// awaitClosed waits until c is closed or ctx is done, and reports whether c is closed.
+func awaitClosed(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
 	case <-ctx.Done():
 	}
-	interrupted = h.interruptActive()
-	grace := time.NewTimer(interruptGrace)
-	defer grace.Stop()
+	return isClosed(c)
+}
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-drained:
-	case <-grace.C:
+	case <-c:
+		return true
+	default:
+		return false
 	}
-	return interrupted, ctx.Err()
 }
 
 // awaitDrained waits until no request is active or ctx is done, and returns how many are

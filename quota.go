@@ -122,7 +122,8 @@ func (a amount) reaches(q Quota) bool {
 // A quotaCache has what subjects have used of their quotas: the sums of the UsageStore,
 // and what this Handler has served or reserved since they were read.
 type quotaCache struct {
-	store UsageStore
+	store  UsageStore
+	events *quotaNotifier // nil if the host wants none
 
 	mu      sync.Mutex // guards the fields below, and those of the entries
 	entries map[quotaID]*quotaEntry
@@ -162,6 +163,7 @@ type quotaEntry struct {
 	recent   amount        // used since the last successful read began
 	reserved amount        // by requests in progress
 	requests int           // in progress
+	noted    notedShare    // of the last event
 }
 
 // isFresh reports whether the use of e at usedAt needs no read of the store, because the
@@ -182,16 +184,27 @@ func (c *quotaCache) reserve(
 		return old, err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	r, refused := e.reserve(o.subject, q, old, want, minimum)
+	events := c.noteShare(e, &q, arrived, refused != nil && refused.Code == codeQuota)
+	c.mu.Unlock()
+	c.begin(&o, e, events)
+	if refused != nil {
+		return old, refused
+	}
+	return r, nil
+}
+
+// reserve is quotaCache.reserve with the entry of a subject. The caller holds quotaCache.mu.
+func (e *quotaEntry) reserve(s SubjectID, q Quota, old quotaReservation, want, minimum amount) (_ quotaReservation, refused *Error) {
 	used, reserved := e.stored.plus(e.recent), e.reserved.minus(old.amount)
 	if used.plus(reserved).plus(want).exceeds(q) {
 		want = minimum
 	}
 	switch {
 	case used.reaches(q), used.plus(want).exceeds(q):
-		return old, errQuota(o.subject)
+		return old, errQuota(s)
 	case used.plus(reserved).plus(want).exceeds(q):
-		return old, errQuotaReserved(o.subject)
+		return old, errQuotaReserved(s)
 	}
 	e.reserved = reserved.plus(want)
 	if old.entry == nil {
@@ -211,14 +224,36 @@ func (c *quotaCache) giveBack(r, old quotaReservation) {
 	}
 }
 
-// settle replaces a reservation by the amount that the request used.
-func (c *quotaCache) settle(r quotaReservation, used amount) {
+// settle replaces a reservation of the quota q of o by the amount that the request used, which has
+// arrived at a time.
+func (c *quotaCache) settle(o quotaOwner, q Quota, r quotaReservation, used amount, arrived time.Time) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	e := r.entry
 	e.reserved = e.reserved.minus(r.amount)
 	e.requests--
 	e.recent = e.recent.plus(used)
+	events := c.noteShare(e, &q, arrived, false)
+	c.mu.Unlock()
+	c.begin(&o, e, events)
+}
+
+// noteShare is quotaEntry.noteShare if the host wants events. The caller holds mu.
+func (c *quotaCache) noteShare(e *quotaEntry, q *Quota, at time.Time, exhausted bool) []*QuotaEvent {
+	if c.events == nil {
+		return nil
+	}
+	return e.noteShare(q, at, exhausted)
+}
+
+// begin notifies the host of the events of o. If there are too many in progress, the next request
+// of o tries again.
+func (c *quotaCache) begin(o *quotaOwner, e *quotaEntry, events []*QuotaEvent) {
+	if len(events) == 0 || c.events.begin(o, events) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.noted = notedShare{}
 }
 
 // read returns the entry of o with what the store has recorded: the sums of the last
@@ -357,11 +392,7 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 		if !s.limits.Quota.isSet() {
 			continue
 		}
-		owner := quotaOwner{l.key.Account, s.id}
-		if s.id.Kind == KindUser {
-			owner.subject.ID = r.User // as it is recorded
-		}
-		if s.quota, err = l.quotas.reserve(ctx, owner, s.limits.Quota, s.quota, want, minimum, r.Time); err != nil {
+		if s.quota, err = l.quotas.reserve(ctx, l.quotaOwner(s, r), s.limits.Quota, s.quota, want, minimum, r.Time); err != nil {
 			l.giveBackQuotas(l.subjects[:i], replaced)
 			return l.quotaError(s, err)
 		}
@@ -371,6 +402,15 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 		return err
 	}
 	return nil
+}
+
+// quotaOwner returns whose usage the quota of s limits.
+func (l *ledger) quotaOwner(s *limitedSubject, r *UsageRecord) quotaOwner {
+	o := quotaOwner{l.key.Account, s.id}
+	if s.id.Kind == KindUser {
+		o.subject.ID = r.User // as it is recorded
+	}
+	return o
 }
 
 // checkQuotas returns an error if a subject has a quota that cannot be enforced. Otherwise
@@ -453,15 +493,16 @@ func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 	if billable {
 		spent = amount{r.Units.Tokens(), r.Cost.Total()}
 	}
-	l.settleQuota(spent)
+	l.settleQuota(r, spent)
 }
 
 // settleQuota replaces each reservation by what was spent.
-func (l *ledger) settleQuota(spent amount) {
+func (l *ledger) settleQuota(record *UsageRecord, spent amount) {
 	for i := range l.subjects {
-		if r := l.subjects[i].quota; r.entry != nil {
-			l.subjects[i].quota = quotaReservation{}
-			l.quotas.settle(r, spent)
+		s := &l.subjects[i]
+		if r := s.quota; r.entry != nil {
+			s.quota = quotaReservation{}
+			l.quotas.settle(l.quotaOwner(s, record), s.limits.Quota, r, spent, record.Time)
 		}
 	}
 	l.settleShared(spent)

@@ -28,7 +28,7 @@ func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 		}
 		reserve("in progress")
 		for i := range 500 {
-			cache.settle(reserve(strconv.Itoa(i)), amount{})
+			cache.settle(quotaOwner{}, Quota{}, reserve(strconv.Itoa(i)), amount{}, time.Now())
 			time.Sleep(time.Minute)
 		}
 		assert.LessOrEqual(t, len(cache.entries), 64)
@@ -46,7 +46,7 @@ func TestQuotaCache_EvictsUsers(t *testing.T) {
 			owner := quotaOwner{"a", SubjectID{KindUser, strconv.Itoa(i)}}
 			r, err := cache.reserve(t.Context(), owner, Quota{Tokens: 1}, quotaReservation{}, want, want, time.Now())
 			require.NoError(t, err)
-			cache.settle(r, want)
+			cache.settle(owner, Quota{Tokens: 1}, r, want, time.Now())
 			most = max(most, len(cache.entries))
 			if i%100 == 0 {
 				time.Sleep(10 * time.Millisecond)

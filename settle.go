@@ -20,7 +20,7 @@ import (
 func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
 	r, refused := record.get(), !o.called
 	if l.settled || refused && o.loaded == 0 && len(l.reservation.draws) == 0 {
-		l.settleQuota(amount{})
+		l.settleQuota(r, amount{})
 		return
 	}
 	l.settled = true

@@ -267,6 +267,25 @@ func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, erro
 	return sums, nil
 }
 
+// ClaimQuotaEvent calls the method of the store. If that is no [QuotaEventStore], the error wraps
+// [errors.ErrUnsupported].
+func (b *UsageBuffer) ClaimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error) {
+	if s, ok := b.store.(QuotaEventStore); ok {
+		return s.ClaimQuotaEvent(ctx, id, lease, keep)
+	}
+	return false, 0, errNoQuotaEvents
+}
+
+// EndQuotaEvent calls the method of the store, as ClaimQuotaEvent does.
+func (b *UsageBuffer) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
+	if s, ok := b.store.(QuotaEventStore); ok {
+		return s.EndQuotaEvent(ctx, id, handled)
+	}
+	return errNoQuotaEvents
+}
+
+var errNoQuotaEvents = fmt.Errorf("llmhttp: the store of the UsageBuffer is no QuotaEventStore: %w", errors.ErrUnsupported)
+
 // sums returns a sum for each of the collected records that q selects.
 func (b *UsageBuffer) sums(q UsageQuery) []UsageSum {
 	b.mu.Lock()

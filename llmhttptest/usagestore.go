@@ -22,10 +22,11 @@ import (
 // a wrapper whose Query waits for that. Recorded times are whole microseconds
 // of the year 2025. The bounds of a query may be much earlier, such as the zero
 // Time, or later. For a subject whose kind the store cannot sum for, Query must return an error that
-// wraps [errors.ErrUnsupported].
+// wraps [errors.ErrUnsupported]. If the store is a [llmhttp.QuotaEventStore], that is tested, too, unless
+// its methods return such an error.
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
-	runChecks(t, usageChecks, func(t testing.TB) usageTest {
+	runChecks(t, slices.Concat(usageChecks, quotaEventChecks), func(t testing.TB) usageTest {
 		return usageTest{newStore(t), unique("account")}
 	})
 }

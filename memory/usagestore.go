@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/claims"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -45,6 +46,7 @@ type UsageStore struct {
 	reduced  time.Time                           // entries from before it may lack their users and labels
 	dropped  time.Time                           // entries from before it may be missing
 	users    userSums
+	events   claims.Set // has a mutex of its own
 	seed     maphash.Seed
 	ids      [2]map[uint64]struct{} // hashes of the IDs of stored records: the newer ones, and those before
 }
@@ -110,7 +112,10 @@ func (e *entry) sum() llmhttp.UsageSum {
 	return llmhttp.UsageSum{Start: e.start(), Requests: e.requests, Unpriced: e.unpriced, Units: e.units, Cost: e.cost}
 }
 
-var _ manage.UsageReporter = (*UsageStore)(nil)
+var (
+	_ manage.UsageReporter    = (*UsageStore)(nil)
+	_ llmhttp.QuotaEventStore = (*UsageStore)(nil)
+)
 
 // NewUsageStore returns an empty UsageStore.
 func NewUsageStore() *UsageStore { return &UsageStore{} }
@@ -209,6 +214,19 @@ func (u *UsageStore) queryUser(q *llmhttp.UsageQuery) []llmhttp.UsageSum {
 	var periods usageAdder
 	u.users.query(q, &periods)
 	return periods.sorted()
+}
+
+// ClaimQuotaEvent implements [llmhttp.QuotaEventStore]. The store remembers 65536 events. Of more,
+// it forgets those first whose period ends first.
+func (u *UsageStore) ClaimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error) {
+	claimed, wait = u.events.Claim(id, time.Now(), lease, keep)
+	return claimed, wait, nil
+}
+
+// EndQuotaEvent implements [llmhttp.QuotaEventStore].
+func (u *UsageStore) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
+	u.events.End(id, handled)
+	return nil
 }
 
 // sumsBetween returns the entries whose start is not before from, and before to. The

@@ -27,6 +27,7 @@ const (
 	roleDirect  = "direct"  // records until it is killed, and prints what it has recorded
 	roleServe   = "serve"   // serves the Responses API, and prints its address
 	roleBuffer  = "buffer"  // the same through a UsageBuffer, and prints what the buffer has stored
+	roleClaim   = "claim"   // claims quota events when it reads a line, and prints their IDs
 )
 
 func runChild(role string) int {
@@ -42,6 +43,11 @@ func runChild(role string) int {
 		return 1
 	}
 	switch role {
+	case roleClaim:
+		if err := claimEvents(s); err != nil {
+			fmt.Println(err)
+			return 1
+		}
 	case roleMigrate:
 		if err := s.Close(); err != nil {
 			fmt.Println(err)

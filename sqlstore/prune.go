@@ -3,11 +3,12 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 )
 
-// pruneBatch is the maximum number of records that one transaction deletes.
+// pruneBatch is the maximum number of rows that one transaction of deleteBefore deletes.
 const pruneBatch = 5000
 
 // Prune deletes the records of the UTC days that ended before the given time
@@ -35,16 +36,9 @@ func (s *usageStore) Prune(ctx context.Context, before time.Time) (int64, error)
 	if err := s.raiseState(ctx, statePruned, limit); err != nil {
 		return 0, s.db.wrapError("pruning records", err)
 	}
-	var deleted int64
-	for {
-		n, err := s.deleteRecords(ctx, limit)
-		deleted += n
-		if err != nil {
-			return deleted, s.db.wrapError("pruning records", err)
-		}
-		if n == 0 {
-			break
-		}
+	deleted, err := s.db.deleteBefore(ctx, "llmhttp_usage_records", "time", limit)
+	if err != nil {
+		return deleted, s.db.wrapError("pruning records", err)
 	}
 	return deleted, s.db.wrapError("adding up the usage of end users", s.addUpUserMonths(ctx, limit))
 }
@@ -72,18 +66,20 @@ func readState(ctx context.Context, q querier, name string) (value int64, err er
 	return value, err
 }
 
-// deleteRecords deletes up to pruneBatch records from before limit and returns
-// how many it deleted.
-func (s *usageStore) deleteRecords(ctx context.Context, limit int64) (n int64, err error) {
-	err = s.db.retry(ctx, s.db.isTransient, func() error {
-		result, err := s.db.write.ExecContext(ctx, `
-			DELETE FROM llmhttp_usage_records WHERE id IN (
-				SELECT id FROM llmhttp_usage_records WHERE time < $1 LIMIT $2`+s.db.skipLocked()+`)`, limit, pruneBatch)
-		if err != nil {
+// deleteBefore deletes the rows of a table, whose key is id, with a time in a column that is before
+// limit, and returns their number. It deletes up to pruneBatch rows in a transaction.
+func (db *database) deleteBefore(ctx context.Context, table, column string, limit int64) (deleted int64, err error) {
+	statement := fmt.Sprintf("DELETE FROM %[1]s WHERE id IN (SELECT id FROM %[1]s WHERE %[2]s < $1 LIMIT $2%[3]s)", table, column, db.skipLocked())
+	for n := int64(1); n > 0 && err == nil; deleted += n {
+		err = db.retry(ctx, db.isTransient, func() error {
+			result, err := db.write.ExecContext(ctx, statement, limit, pruneBatch)
+			if err != nil {
+				n = 0
+				return err
+			}
+			n, err = result.RowsAffected()
 			return err
-		}
-		n, err = result.RowsAffected()
-		return err
-	})
-	return n, err
+		})
+	}
+	return deleted, err
 }

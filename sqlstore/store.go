@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
@@ -82,10 +83,11 @@ type Store struct {
 }
 
 var (
-	_ manage.KeyManager     = (*Store)(nil)
-	_ manage.AccountManager = (*Store)(nil)
-	_ responsestore.Store   = (*Store)(nil)
-	_ manage.UsageReporter  = (*Store)(nil)
+	_ manage.KeyManager       = (*Store)(nil)
+	_ manage.AccountManager   = (*Store)(nil)
+	_ responsestore.Store     = (*Store)(nil)
+	_ manage.UsageReporter    = (*Store)(nil)
+	_ llmhttp.QuotaEventStore = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,
@@ -207,7 +209,7 @@ const (
 	closeTimeout     = 5 * time.Second // for the last write of Close
 )
 
-// runBackground stores when keys were last used, and deletes old records and
+// runBackground stores when keys were last used, and deletes old records, quota events and
 // expired responses, at regular intervals until the Store is closed.
 func (s *Store) runBackground() {
 	lastUsed, prune := time.NewTicker(lastUsedInterval), time.NewTicker(pruneInterval)
@@ -220,6 +222,7 @@ func (s *Store) runBackground() {
 		case <-prune.C:
 			s.pruneOldRecords()
 			s.pruneExpiredResponses()
+			s.pruneOldQuotaEvents()
 		case <-s.db.ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 			defer cancel()
@@ -240,6 +243,11 @@ func (s *Store) pruneOldRecords() {
 func (s *Store) pruneExpiredResponses() {
 	n, err := s.PruneResponses(s.db.ctx)
 	s.logPruned("responses", n, err)
+}
+
+func (s *Store) pruneOldQuotaEvents() {
+	n, err := s.pruneQuotaEvents(s.db.ctx)
+	s.logPruned("quota events", n, err)
 }
 
 // logPruned logs the result of pruning, unless Close interrupted it.

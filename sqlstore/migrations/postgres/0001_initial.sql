@@ -136,6 +136,14 @@ CREATE TABLE llmhttp_state (
 	value bigint NOT NULL
 );
 
+-- Quotas of which a share was used in a period, so that it is told once.
+CREATE TABLE llmhttp_quota_events (
+	id      text COLLATE "C" PRIMARY KEY, -- llmhttp.QuotaEvent.ID
+	claimed bigint, -- until when a process has claimed it; null means that it was handled
+	keep    bigint -- until when the row is kept; null means forever
+);
+CREATE INDEX llmhttp_quota_events_keep ON llmhttp_quota_events (keep) WHERE keep IS NOT NULL;
+
 -- llmhttp_bigint converts a sum to bigint. It returns the nearest bound of bigint
 -- for a sum outside of its range.
 CREATE FUNCTION llmhttp_bigint(numeric) RETURNS bigint LANGUAGE sql IMMUTABLE

@@ -139,6 +139,14 @@ CREATE TABLE llmhttp_state (
 	value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Quotas of which a share was used in a period, so that it is told once.
+CREATE TABLE llmhttp_quota_events (
+	id      TEXT PRIMARY KEY, -- llmhttp.QuotaEvent.ID
+	claimed INTEGER, -- until when a process has claimed it; null means that it was handled
+	keep    INTEGER -- until when the row is kept; null means forever
+) STRICT, WITHOUT ROWID;
+CREATE INDEX llmhttp_quota_events_keep ON llmhttp_quota_events (keep) WHERE keep IS NOT NULL;
+
 -- Responses that clients can continue. What a request needs to continue a conversation can be
 -- read without data.
 CREATE TABLE llmhttp_responses (
