@@ -60,7 +60,7 @@ func newHandler(keys manage.KeyManager, o *Options) *Handler {
 		overview:   &overviewPages{monitor: o.Monitor, targets: o.Targets},
 		keys:       &keyPages{keys: keys, accounts: accountsOf(keys), limits: limits, reports: reports, audit: audit, playground: o.API != nil},
 		secrets:    &secretPages{keys: keys, audit: audit},
-		usage:      &usagePages{keys: keys, reports: reports},
+		usage:      &usagePages{keys: keys, accounts: accountsOf(keys), reports: reports},
 		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL},
 		audit:      audit,
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,15 +169,22 @@ func TestScreenshots(t *testing.T) {
 			b.click("Send")
 			b.waitFor("#state", "Complete")
 		}
-		if name == "usage-by-key" || name == "usage-cost" {
-			evaluate[bool](b, "(document.getElementById('table-title').scrollIntoView(), true)")
+		if strings.HasPrefix(name, "usage") {
+			b.showChart()
 		}
 		write(name)
 	}
 	b.setDark()
 	b.open("usage")
+	b.showChart()
 	write("usage-dark")
 	b.run(chromedp.EmulateViewport(390, 700, chromedp.EmulateMobile))
 	b.open("overview")
 	write("overview-narrow")
+}
+
+// showChart scrolls to the chart and shows the values of a bar.
+func (b *tab) showChart() {
+	b.t.Helper()
+	evaluate[bool](b, "(document.querySelector('.bar-column:nth-of-type(8)').focus(), document.getElementById('by-day').closest('section').scrollIntoView(), true)")
 }

@@ -36,8 +36,9 @@ type link struct {
 
 // usagePages serve the page of usage and its CSV file.
 type usagePages struct {
-	keys    manage.KeyManager
-	reports *usageReports
+	keys     manage.KeyManager
+	accounts manage.AccountManager // nil if the store keeps none
+	reports  *usageReports
 }
 
 // serve shows usage as a table with a chart.
@@ -50,10 +51,14 @@ func (u *usagePages) serve(q *request) error {
 	if err != nil {
 		return err
 	}
-	if f.By == "key" {
-		if err := u.addKeyNames(q, table.Rows); err != nil {
-			return err
-		}
+	switch f.By {
+	case "key":
+		err = u.addKeyNames(q, table.Rows)
+	case "account":
+		err = u.addAccountNames(q, table.Rows)
+	}
+	if err != nil {
+		return err
 	}
 	chart, err := u.reports.chart(q.r.Context(), &f, table)
 	if err != nil {
@@ -94,6 +99,20 @@ func shares(rows []usageRow) [][]rowShare {
 	return all
 }
 
+// addAccountNames adds the names of accounts that have settings, and links to their pages.
+func (u *usagePages) addAccountNames(q *request, rows []usageRow) error {
+	for i := range rows {
+		account, err := findAccount(q.r.Context(), u.accounts, rows[i].Name)
+		if err != nil {
+			return err
+		}
+		if account != nil {
+			rows[i].Note, rows[i].Page = account.Name, "account"
+		}
+	}
+	return nil
+}
+
 // addKeyNames adds the names of keys that still exist and that the user sees. It reads
 // few keys one by one, and for many rows all keys.
 func (u *usagePages) addKeyNames(q *request, rows []usageRow) error {
@@ -101,6 +120,7 @@ func (u *usagePages) addKeyNames(q *request, rows []usageRow) error {
 		return u.addListedNames(q, rows)
 	}
 	for i := range rows {
+		rows[i].Page = "key"
 		if info, err := q.findKey(u.keys, rows[i].Name); err == nil {
 			rows[i].Note = info.Name
 		}

@@ -106,6 +106,12 @@ func TestUsage_ChartOfGroups(t *testing.T) {
 		assert.Equal(t, append(want, others), parts, query)
 	}
 	assert.Contains(t, v.get("usage?by=label&label=team").body, "Tokens of each day by team")
+	h.mustCreateAccount(t, "account-7", manage.AccountParams{Name: "Acme Inc."}, 0)
+	named := v.get("usage?by=account").body
+	_, named7 := barOfToday(t, named)
+	assert.Equal(t, "Acme Inc. 70", named7[1], "an account with a name")
+	assert.Contains(t, named, `<a href="/console/account?id=account-7">Acme Inc.</a><span class="sub">account-7</span>`)
+	assert.Contains(t, named, `<th scope="row">account-8</th>`, "an account that is not in the store")
 
 	// The parts of the cost, over time and of each group.
 	body := v.get("usage?by=account&measure=parts").body

@@ -110,8 +110,8 @@ func (u *usageReports) chartGroups(ctx context.Context, f *usageFilter, t *usage
 			return nil, err
 		}
 		groups[i].sums = report.Sums
-		if f.By == "key" && row.Note != "" {
-			row.Name = row.Note
+		if row.Page != "" {
+			row.Name = cmp.Or(row.Note, row.Name)
 		}
 	}
 	return groups, nil

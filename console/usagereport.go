@@ -29,7 +29,8 @@ type usageTable struct {
 // A usageRow has the usage of one row of a usageTable.
 type usageRow struct {
 	Name string // a date, a model, the ID of a key, an account, an end user, or the value of a label
-	Note string // the name of a key; the account of an end user
+	Note string // the name of a key or an account; the account of an end user
+	Page string // the page that shows the key or the account; empty if there is none
 	usageTotals
 
 	account string // of all usage of the row; empty if that is not known or there are several
