@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-responses screenshots
+.PHONY: help check test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-responses screenshots
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -28,6 +28,10 @@ GOFILES = $(shell find . -name node_modules -prune -o -name .git -prune -o -name
 ## help: lists the targets
 help:
 	@sed -n 's/^## //p' Makefile
+
+## check: runs the tests that need nothing but Go, and tells what it leaves out
+check:
+	@scripts/check.sh
 
 ## test: runs the tests of all modules, the examples and the client tests
 test: setup
@@ -84,9 +88,9 @@ soak:
 	SOAK_FOR=$(SOAK) go test -race -count=1 -v -timeout=0 -run='^TestSoak$$' ./soak
 	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
 
-## soak-production: runs examples/production for SOAKTIME (5m) with a fault every 20 seconds
+## soak-production: runs examples/production for SOAKTIME (5m) with a fault every 20 seconds, and copies that are killed while accounts are at their limits
 soak-production: setup
-	cd examples/production && go test -race -count=1 -v -timeout=1h -run='^TestSoak$$' -soak=$(SOAKTIME) -soak-interval=10s
+	cd examples/production && go test -race -count=1 -v -timeout=1h -run='^TestSoak' -soak=$(SOAKTIME) -soak-interval=10s
 
 ## soak-reload: reloads the configuration of examples/gateway every 2 seconds under load, for SOAKTIME (5m)
 soak-reload:

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -202,6 +203,7 @@ func runServer(t *testing.T, server *exec.Cmd, addr string) {
 // runCurl runs a curl command and returns what it prints.
 func runCurl(t *testing.T, command string) string {
 	t.Helper()
+	tier.Needs(t, "curl")
 	_, err := exec.LookPath("curl")
 	require.NoError(t, err, "make setup installs curl")
 	command = strings.ReplaceAll(command, "curl ", "curl -sS --fail-with-body --max-time 20 ")

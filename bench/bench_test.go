@@ -15,6 +15,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/tier"
 )
 
 // TestMain runs a server process if the command has started this binary as one.
@@ -28,9 +29,7 @@ func TestMain(m *testing.M) {
 
 // TestRun_Short checks that every case works. It does not check the results.
 func TestRun_Short(t *testing.T) {
-	if testing.Short() {
-		t.Skip("runs wrk for some seconds")
-	}
+	tier.Needs(t, "wrk")
 	var out, log bytes.Buffer
 	require.NoError(t, run([]string{"-short"}, &out, &log), "%s", &log)
 	for line := range strings.Lines(out.String()) {

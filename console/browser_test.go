@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -66,6 +67,7 @@ type tab struct {
 // console.
 func newTab(t testing.TB, h *host) *tab {
 	t.Helper()
+	tier.Needs(t, "Chromium")
 	chromium.once.Do(startChromium)
 	require.NoError(t, chromium.err, "Chromium does not start; scripts/setup.sh installs it")
 	b := &tab{t: t, h: h}

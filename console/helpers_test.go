@@ -25,6 +25,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -266,6 +267,7 @@ const chatBody = `{"model": "demo-chat", "messages": [{"role": "user", "content"
 // installs, and returns the reply.
 func (h *host) openAI(t testing.TB, secret string) string {
 	t.Helper()
+	tier.Needs(t, "Node.js")
 	require.FileExists(t, nodePath, "make test installs it")
 	cmd := exec.CommandContext(t.Context(), nodePath, "--input-type=module", "-e", `
 		import OpenAI from "openai";

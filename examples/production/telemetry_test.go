@@ -27,6 +27,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -118,6 +119,7 @@ type metricsServer struct{ url string }
 
 func startPrometheus(t *testing.T, p *process) *metricsServer {
 	t.Helper()
+	tier.Needs(t, "Prometheus")
 	match := metricsPattern.FindStringSubmatch(p.Output.String())
 	require.NotNil(t, match)
 	dir := t.TempDir()
@@ -423,6 +425,7 @@ func TestTargets(t *testing.T) {
 // TestAlertRules checks the rules with Prometheus' own tool.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
+	tier.Needs(t, "Prometheus")
 	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
 		cmd := exec.Command("promtool", args...)
 		cmd.Dir = "../../otelllm/prometheus"

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/tier"
 )
 
 // A Server is a PostgreSQL or Redis server. It keeps its address and its data
@@ -74,6 +76,7 @@ func (s *Server) DSN() string { return s.product.dsn(s) }
 // end of the server's log.
 func newServer(tb testing.TB, p *product, opts []Option) *Server {
 	tb.Helper()
+	tier.Needs(tb, p.name)
 	s, err := createServer(p, opts)
 	if err != nil {
 		tb.Fatal(err)
@@ -96,6 +99,7 @@ type sharedServer struct {
 
 func (s *sharedServer) get(tb testing.TB, p *product) *Server {
 	tb.Helper()
+	tier.Needs(tb, p.name)
 	s.once.Do(func() { s.server, s.err = createServer(p, nil) })
 	if s.err != nil {
 		tb.Fatal(s.err)

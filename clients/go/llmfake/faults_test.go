@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -257,6 +258,7 @@ func runGo(t *testing.T, cells map[cellID]string) (columns []string) {
 // runNode fills the cells of the SDKs in Node.js, which a script runs all at once. The names of
 // the models tell the fault, the SDK and whether it is a stream.
 func runNode(t *testing.T, cells map[cellID]string) (columns []string) {
+	tier.Needs(t, "Node.js")
 	srv := llmfake.NewServer(t)
 	type fault struct {
 		Name       string `json:"name"`

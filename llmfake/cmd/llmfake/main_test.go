@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp/internal/proctest"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -263,6 +264,7 @@ func TestRun_Control(t *testing.T) {
 // The command of README for Python runs. That for Node.js is in clients/node/llmfake.
 func TestPythonExample(t *testing.T) {
 	t.Parallel()
+	tier.Needs(t, "Python")
 	readme, err := os.ReadFile("../../../README.md")
 	require.NoError(t, err)
 	assert.Contains(t, string(readme), "\nllmfake replies.yaml -- python3 -m unittest\n")
