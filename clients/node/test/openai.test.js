@@ -255,9 +255,9 @@ test("models", async (t) => {
   assert.deepEqual(models.map((model) => model.id).sort(), [
     "demo-chat",
     "demo-embed",
-    "demo-rerank",
     "demo-image-large",
     "demo-image-small",
+    "demo-rerank",
   ]);
   for (const model of models) {
     assert.equal(model.object, "model");
