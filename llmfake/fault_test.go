@@ -241,6 +241,31 @@ func TestFaults_OtherOperations(t *testing.T) {
 	assert.Equal(t, "a", srv.Request(0).UserText())
 }
 
+func TestFaults_Speech(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	speak := func() (*http.Response, error) {
+		return tryPost(srv.Client(), "/v1/audio/speech", `{"model":"tts-1","input":"Hi","voice":"alloy","stream_format":"sse"}`)
+	}
+	srv.When(llmfake.Speech()).Reply(llmfake.Fail(500), llmfake.Cut(), llmfake.Audio([]byte("ab"), []byte("c")).Usage(14, 101))
+	res, err := speak()
+	require.NoError(t, err)
+	assert.Equal(t, 500, res.StatusCode)
+	_, err = speak()
+	assert.Error(t, err)
+	res, err = speak()
+	require.NoError(t, err)
+	assert.Equal(t, `data: {"type":"speech.audio.delta","audio":"YWI="}
+
+data: {"type":"speech.audio.delta","audio":"Yw=="}
+
+data: {"type":"speech.audio.done","usage":{"input_tokens":14,"output_tokens":101,"total_tokens":115}}
+
+`, read(t, res))
+	assert.Equal(t, "alloy", srv.Request(2).Speech.Voice.Name)
+	assert.True(t, srv.Request(2).Stream)
+}
+
 func TestServer_Chaos(t *testing.T) {
 	t.Parallel()
 	outcomes := func(t *testing.T, seed uint64, concurrent bool) string {

@@ -153,6 +153,9 @@ func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 // Rerank returns a Matcher for requests to rerank documents: see [Embeddings].
 func Rerank() Matcher { return operationMatcher(llmhttp.OperationRerank) }
 
+// Speech returns a Matcher for requests for speech: see [Embeddings].
+func Speech() Matcher { return operationMatcher(llmhttp.OperationSpeech) }
+
 // operationMatcher returns the Matcher of an operation other than chat, whose function has its name.
 func operationMatcher(op llmhttp.Operation) Matcher {
 	return Matcher{

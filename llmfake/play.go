@@ -112,6 +112,34 @@ func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 	return simulator.Draw(ctx, req)
 }
 
+// Speak implements [llmhttp.Speaker].
+func (b backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		request := b.s.describe(ctx, func(r *Request) { r.Speech, r.Model, r.Stream = new(*req), req.Model, true })
+		p, err := b.s.playOther(ctx, request)
+		switch {
+		case err != nil:
+			yield(nil, err)
+			return
+		case p.simulated:
+			asked := *req
+			asked.Model = simulator.ModelSpeech
+			b.s.model.Speak(ctx, &asked)(yield)
+			return
+		case p.audio == nil:
+			b.s.errorf("%s got %s, which is no reply to a request for speech", request, request.Reply)
+			yield(nil, errUnexpectedReply())
+			return
+		}
+		for _, piece := range p.audio {
+			if !yield(&llmhttp.SpeechChunk{Audio: piece}, nil) {
+				return
+			}
+		}
+		yield(&llmhttp.SpeechChunk{Usage: p.usage}, nil)
+	}
+}
+
 // vendorSizes has the sizes of the image models of OpenAI, by the beginnings of their names.
 var vendorSizes = []struct {
 	model string
@@ -214,6 +242,7 @@ type player struct {
 	simulated bool        // of a request that is not for a chat
 	vectors   [][]float32 // of a request for embeddings
 	scores    []float64   // of a request to rerank
+	audio     [][]byte    // of a request for speech
 }
 
 // A textOf names a text of a reply, whose tokens are counted for themselves.

@@ -201,6 +201,14 @@ func Scores(scores ...float64) Reply {
 	})
 }
 
+// Audio returns a Reply to a request for speech: pieces of audio, each of which is sent at once.
+func Audio(pieces ...[]byte) Reply {
+	return Reply{}.with("Audio(...)", func(p *player) bool {
+		p.audio = pieces
+		return true
+	})
+}
+
 // Simulate returns a Reply by the simulated model.
 func Simulate() Reply {
 	return Reply{}.with("Simulate()", func(p *player) bool { return p.simulate() })

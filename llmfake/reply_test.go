@@ -251,8 +251,12 @@ func TestFailures_WrongReply(t *testing.T) {
 	for range 2 {
 		assert.Equal(t, 400, post(t, srv.Client(), "/v1/rerank", `{"model":"r","query":"q","documents":["a","b"]}`).StatusCode)
 	}
+	srv.When(llmfake.Speech()).Reply(llmfake.Vectors())
+	res = post(t, srv.Client(), "/v1/audio/speech", `{"model":"tts-1","input":"Hi","voice":"alloy"}`)
+	assert.Equal(t, 400, res.StatusCode)
 	errors := tb.end()
-	require.Len(t, errors, 7)
+	require.Len(t, errors, 8)
+	assert.Contains(t, errors[7], `which is no reply to a request for speech`)
 	assert.Contains(t, errors[0], `got Text("x"), which is a reply to a chat`)
 	assert.Contains(t, errors[1], `has 2 inputs, and its reply has 1 vector`)
 	assert.Contains(t, errors[4], `which is no reply to a request for images`)

@@ -36,7 +36,7 @@ type Request struct {
 	// ChatCompletions.
 	Protocol string
 
-	// Operation is what the request asks a model to do, such as a chat. It is ""
+	// Operation is what the request asks a model to do, such as chat, embeddings or speech. It is ""
 	// for other requests, and for those that were refused before a model was asked.
 	Operation llmhttp.Operation
 
@@ -52,6 +52,7 @@ type Request struct {
 	Embedding *llmhttp.EmbeddingRequest
 	Image     *llmhttp.ImageRequest
 	Rerank    *llmhttp.RerankRequest
+	Speech    *llmhttp.SpeechRequest
 
 	// Status is the status of the reply. It is 0 while there is none, and if the connection
 	// was cut before.
@@ -84,7 +85,8 @@ func (r *Request) Turn() int {
 }
 
 // UserText returns the text of the last message of the user, the prompt of an image, the
-// first text of an input for embeddings, or the query for which documents are ranked.
+// first text of an input for embeddings, the query for which documents are ranked, or the text to
+// speak.
 func (r *Request) UserText() string {
 	switch {
 	case r.Chat != nil:
@@ -99,6 +101,8 @@ func (r *Request) UserText() string {
 		return r.Rerank.Query
 	case r.Embedding != nil && len(r.Embedding.Input.Texts) > 0:
 		return r.Embedding.Input.Texts[0]
+	case r.Speech != nil:
+		return r.Speech.Input
 	}
 	return ""
 }

@@ -37,6 +37,7 @@ import (
 //   - choices: a list of replies
 //   - vectors: a list of lists of numbers, for embeddings
 //   - scores: a list of numbers, for the documents of a request to rerank
+//   - audio: a list of pieces in base64, for speech
 //   - simulate: true
 //   - usage: {prompt, completion}, and finish: a reason
 //   - wait: a duration such as 300ms

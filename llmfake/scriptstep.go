@@ -80,6 +80,7 @@ func init() { // because choices refer to the steps
 		}),
 		"choices": stepOf(func(r Reply, choices list[scriptReply]) Reply { return r.Then(Choices(replies(choices)...)) }),
 		"scores":  stepOf(func(r Reply, v []float64) Reply { return r.Then(Scores(v...)) }),
+		"audio":   stepOf(func(r Reply, v [][]byte) Reply { return r.Then(Audio(v...)) }),
 		"vectors": stepOf(func(r Reply, v [][]float32) Reply { return r.Then(Vectors(v...)) }),
 		"usage": stepOf(func(r Reply, u struct {
 			Prompt     int `json:"prompt"`

@@ -38,7 +38,7 @@ type TB interface {
 // only on the goroutine of the test.
 //
 // A Server serves every format of llmhttp at once, for any model and any API key: chat
-// completions, the Responses API, Anthropic's Messages API, embeddings, images and the model
+// completions, the Responses API, Anthropic's Messages API, embeddings, images, speech and the model
 // list. Requests are read by an [llmhttp.Handler], so a request that the real server would
 // refuse gets an error with the same status and format.
 //

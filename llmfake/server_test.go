@@ -76,6 +76,11 @@ func TestServer_Simulator(t *testing.T) {
 	defer image.Body.Close()
 	assert.Equal(t, "image/png", image.Header.Get("Content-Type"))
 
+	res = post(t, srv.Client(), "/v1/audio/speech", `{"model":"tts-1","input":"Hello there","voice":"alloy"}`)
+	assert.Equal(t, "audio/mpeg", res.Header.Get("Content-Type"))
+	assert.Len(t, read(t, res), 2*8*192)
+	srv.Request(3).WantUserText("Hello there")
+
 	srv.AddModels("gpt-x")
 	res = get(t, srv, "/v1/models/gpt-x")
 	assert.Equal(t, 200, res.StatusCode)

@@ -17,6 +17,7 @@ const (
 	ModelRerank     = "demo-rerank"
 	ModelImageLarge = "demo-image-large" // 1024x1024, 1024x1792, 1792x1024
 	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
+	ModelSpeech     = "demo-speech"      // mp3, wav, pcm
 )
 
 // A Backend is a [llmhttp.Backend] that simulates a model. It is
@@ -73,8 +74,14 @@ const (
 //
 // The score of a document is the similarity of its vector and that of the query, from 0 to 1. An
 // object without a text is compared as JSON.
+//
+// # Speech
+//
+// Each word is a chunk: a tone of 192 milliseconds, at the speed 1, that depends on the word and on
+// the name of the voice, which may be any. MP3 is silent, and there are no other formats than mp3, wav
+// and pcm. The usage has a token for each 24 milliseconds.
 type Backend struct {
-	// Delay is the time that Chat waits before each chunk. Zero and negative mean
+	// Delay is the time that Chat and Speak wait before each chunk. Zero and negative mean
 	// no delay.
 	Delay time.Duration
 }
@@ -86,6 +93,7 @@ var (
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 )
 
@@ -130,6 +138,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},
+		{ID: ModelSpeech, DisplayName: "Demo speech", Capabilities: []llmhttp.Capability{}},
 	}
 	for i := range models {
 		models[i].Created = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()

@@ -4,8 +4,8 @@
 //
 //	llmfake [flags] [script] [-- command arguments...]
 //
-// It serves chat completions, the Responses API, Anthropic's Messages API, embeddings and images,
-// for any model and any API key. Without a script, a simulated model replies: it repeats the
+// It serves chat completions, the Responses API, Anthropic's Messages API, embeddings, images and
+// speech, for any model and any API key. Without a script, a simulated model replies: it repeats the
 // user's text, calls the tools that it is offered, and makes values for JSON schemas. A script is
 // a file in JSON or YAML with replies and rules; see the type Script of package llmfake. It is
 // read again when it changes.
