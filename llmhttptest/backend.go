@@ -21,6 +21,7 @@ type BackendOptions struct {
 	ImageModel     string
 	EmbeddingModel string
 	RerankModel    string
+	SpeechModel    string
 
 	// AnyModel means that the Backend accepts every model. Otherwise it must
 	// refuse models that do not exist.
@@ -42,13 +43,13 @@ type BackendOptions struct {
 
 // models returns the models that are set.
 func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel}
+	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel, o.SpeechModel}
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
 // TestBackend tests a [llmhttp.Backend], and its optional methods for the
 // models in opts. It makes about a hundred short chats, and generates about a
-// dozen images of the smallest size.
+// dozen images of the smallest size and twenty short recordings.
 //
 // The kit does not check what a model says. It checks that chunks are
 // well-formed, that streams start, end and stop when they must, and that errors
@@ -112,6 +113,10 @@ var backendChecks = []check[backendTest]{
 	{"RerankOrder", "indices are positions in the order of the scores, or low scores are the best.", checkRerankOrder},
 	{"RerankUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkRerankUnknownModel},
 	{"RerankCancelled", "the context of Rerank is not passed on.", checkRerankCancelled},
+	{"Speech", "a reply has no audio, or the Backend does not refuse what it does not support with a 4xx.", checkSpeech},
+	{"SpeechUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkSpeechUnknownModel},
+	{"SpeechBreak", "the result of yield is ignored.", checkSpeechBreak},
+	{"SpeechCancel", "the context of Speak is not passed on.", checkSpeechCancel},
 }
 
 // skipWithoutModel skips a check unless BackendOptions have a model for it.

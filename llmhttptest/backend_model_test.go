@@ -25,6 +25,8 @@ type (
 	imageResp  = llmhttp.ImageResponse
 	vectorReq  = llmhttp.EmbeddingRequest
 	vectorResp = llmhttp.EmbeddingResponse
+	speechReq  = llmhttp.SpeechRequest
+	sound      = llmhttp.SpeechChunk
 )
 
 // An echo is a simple correct Backend. It repeats the last message, generates grey
@@ -37,6 +39,7 @@ type echo struct {
 	images func(req *imageReq) (*imageResp, error)
 	embed  func(req *vectorReq) (*vectorResp, error)
 	rerank func(req *rerankReq) (*rerankResp, error)
+	speak  func(ctx context.Context, req *speechReq) llmhttp.SpeechStream
 }
 
 var (
@@ -46,6 +49,7 @@ var (
 	_ llmhttp.ImageGenerator = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ llmhttp.Reranker       = (*echo)(nil)
+	_ llmhttp.Speaker        = (*echo)(nil)
 )
 
 func (e *echo) Chat(ctx context.Context, req *chatReq) stream { return e.chat(e, ctx, req) }
@@ -60,10 +64,14 @@ func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, err
 
 func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
 
-var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank"}
+func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	return e.speak(ctx, req)
+}
+
+var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", SpeechModel: "speak"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
-var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}}
+var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "speak"}}
 
 func newEcho() *echo {
 	return &echo{
@@ -74,6 +82,7 @@ func newEcho() *echo {
 		images: drawImages,
 		embed:  countBytes,
 		rerank: compareTexts,
+		speak:  spell,
 	}
 }
 
@@ -162,6 +171,48 @@ func countBytes(req *vectorReq) (*vectorResp, error) {
 		resp.Vectors = append(resp.Vectors, v)
 	}
 	return resp, nil
+}
+
+// spell yields the words of a text as audio.
+func spell(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	return func(yield func(*sound, error) bool) {
+		if req.Model != "speak" {
+			yield(nil, llmhttp.ModelNotFound(req.Model))
+			return
+		}
+		words := strings.SplitAfter(req.Input, " ")
+		for i, word := range words {
+			if ctx.Err() != nil {
+				yield(nil, ctx.Err())
+				return
+			}
+			if !yield(&sound{Audio: []byte(word), Duration: time.Duration(i+1) * time.Second}, nil) {
+				return
+			}
+		}
+		yield(&sound{Usage: &llmhttp.Usage{PromptTokens: len(words)}}, nil)
+	}
+}
+
+// speaking returns a constructor of a Backend with another Speak.
+func speaking(f func(ctx context.Context, req *speechReq) llmhttp.SpeechStream) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.speak = f })
+}
+
+// editingSpeech returns a constructor of a Backend that changes the chunks of speech.
+func editingSpeech(change func(i int, c *sound)) func(testing.TB) backendTest {
+	return speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+		return func(yield func(*sound, error) bool) {
+			i := 0
+			spell(ctx, req)(func(c *sound, err error) bool {
+				if c != nil {
+					change(i, c)
+				}
+				i++
+				return yield(c, err)
+			})
+		}
+	})
 }
 
 // backendFixture returns a constructor of an echo with a fault.

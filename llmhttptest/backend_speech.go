@@ -1,0 +1,142 @@
+package llmhttptest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// speechRequest returns a plain request for speech.
+func (b *backendTest) speechRequest() *llmhttp.SpeechRequest {
+	return &llmhttp.SpeechRequest{
+		Model: b.opts.SpeechModel, Input: "The brown fox jumps over the lazy dog. The dog yawns and turns over.",
+		Voice: llmhttp.SpeechVoice{Name: "alloy"}, ResponseFormat: "mp3", StreamFormat: "audio",
+	}
+}
+
+// A spokenReply is what a Backend has yielded for a request for speech.
+type spokenReply struct {
+	chunks int
+	bytes  int
+	err    error
+}
+
+// speak iterates over the reply to req as long as more returns true, and reports faults of the
+// stream. Its error is that of the stream, or says that the stream did not end in time.
+func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.SpeechRequest, more func(r spokenReply) bool) (r spokenReply) {
+	t.Helper()
+	failed := b.call(ctx, func(ctx context.Context) {
+		stream := b.Speak(ctx, req)
+		if stream == nil {
+			panic("Speak returned a nil stream, want one that yields an error")
+		}
+		ended, duration := "", time.Duration(0)
+		stream(func(c *llmhttp.SpeechChunk, err error) bool {
+			if ended != "" {
+				t.Errorf("the stream yielded after %s, want it to return", ended)
+				return false
+			}
+			if err != nil {
+				r.err, ended = err, "an error"
+				return false
+			}
+			r.chunks++
+			if c != nil {
+				r.bytes += len(c.Audio)
+				wantConsistentUsage(t, "a chunk of speech", c.Usage)
+				if c.Duration < 0 || c.Duration > 0 && c.Duration < duration {
+					t.Errorf("a chunk has the Duration %v after %v, want that of all audio so far", c.Duration, duration)
+				}
+				duration = max(duration, c.Duration)
+			}
+			if !more(r) {
+				ended = "yield had returned false"
+			}
+			return ended == ""
+		})
+	})
+	switch {
+	case failed != nil:
+		t.Fatalf("Speak: %v", failed)
+	case errors.Is(r.err, errors.ErrUnsupported):
+		t.Fatalf("BackendOptions have a model for speech, but it yielded the error %v", r.err)
+	}
+	return r
+}
+
+// always is a condition that lasts.
+func always(spokenReply) bool { return true }
+
+func checkSpeech(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.SpeechModel)
+	if r := b.speak(t.Context(), t, b.speechRequest(), always); r.err != nil || r.bytes == 0 {
+		t.Fatalf("a plain request for speech got %d bytes of audio and the error %v, want audio", r.bytes, r.err)
+	}
+	for _, change := range []func(*llmhttp.SpeechRequest){
+		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "wav" },
+		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "pcm" },
+		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "opus" },
+		func(r *llmhttp.SpeechRequest) { r.StreamFormat = "sse" },
+		func(r *llmhttp.SpeechRequest) { r.Voice.Name = unique("no-such-voice") },
+		func(r *llmhttp.SpeechRequest) { r.Voice = llmhttp.SpeechVoice{ID: unique("voice_")} },
+		func(r *llmhttp.SpeechRequest) { r.Speed, r.Instructions = new(0.25), "Whisper." },
+		func(r *llmhttp.SpeechRequest) { r.Input = "\U0001f642 \"quoted\"\n\x00" },
+		func(r *llmhttp.SpeechRequest) { r.Input = " " },
+		func(r *llmhttp.SpeechRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+	} {
+		req := b.speechRequest()
+		change(req)
+		if r := b.speak(t.Context(), t, req, always); r.err != nil {
+			wantClientError(t, r.err)
+		} else if r.bytes == 0 {
+			t.Errorf("a request for speech got neither audio nor an error")
+		}
+	}
+	const calls = 4
+	runConcurrently(t, calls, func(int) {
+		if r := b.speak(t.Context(), t, b.speechRequest(), always); r.err != nil || r.bytes == 0 {
+			t.Errorf("one of %d concurrent requests for speech got %d bytes and the error %v, want audio", calls, r.bytes, r.err)
+		}
+	})
+}
+
+func checkSpeechUnknownModel(t testing.TB, b backendTest) {
+	b.wantUnknownModels(t, b.opts.SpeechModel, func(model string) error {
+		req := b.speechRequest()
+		req.Model = model
+		return b.speak(t.Context(), t, req, always).err
+	})
+}
+
+func checkSpeechBreak(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.SpeechModel)
+	for n := range 2 {
+		b.speak(t.Context(), t, b.speechRequest(), func(r spokenReply) bool { return r.chunks <= n })
+	}
+}
+
+func checkSpeechCancel(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.SpeechModel)
+	const limit = 1000 // more chunks than a Backend buffers
+	for n := range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		if n == 0 {
+			cancel()
+		}
+		req := b.speechRequest()
+		req.Input = strings.Repeat(req.Input+" ", 50)
+		r := b.speak(ctx, t, req, func(r spokenReply) bool {
+			cancel()
+			return r.chunks <= limit
+		})
+		cancel()
+		if r.chunks > limit {
+			t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
+		}
+	}
+}
