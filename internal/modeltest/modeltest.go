@@ -25,11 +25,13 @@ const (
 	Embed  = "demo-embed"
 	Rerank = "demo-rerank"
 	Image  = "demo-image-small" // 256x256, 512x512, 1024x1024
+	Speak  = "demo-speech"
 )
 
 // A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
 // empty arguments. It generates empty images, and computes vectors that depend on nothing but the
-// input. The score of a document is 1 if it is the query, and else less. The zero value is ready to use.
+// input. The score of a document is 1 if it is the query, and else less. It speaks the words of a text
+// as their bytes. The zero value is ready to use.
 type Backend struct{ memory.Backend }
 
 // New returns a new Backend with zero fields.
@@ -44,6 +46,7 @@ var (
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ llmhttp.Speaker        = (*Backend)(nil)
 )
 
 // Chat implements [llmhttp.Backend].
@@ -62,7 +65,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	models, err := b.Backend.ListModels(ctx)
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	for _, id := range []string{Embed, Rerank, Image} {
+	for _, id := range []string{Embed, Rerank, Image, Speak} {
 		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
 	}
 	return models, err
@@ -168,4 +171,23 @@ func vector(text string, dimensions int) []float32 {
 		v[i] /= float32(math.Sqrt(square))
 	}
 	return v
+}
+
+// Speak implements [llmhttp.Speaker].
+func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		if req.Model != Speak {
+			yield(nil, llmhttp.ModelNotFound(req.Model))
+			return
+		}
+		for _, word := range strings.SplitAfter(req.Input, " ") {
+			if ctx.Err() != nil {
+				yield(nil, context.Cause(ctx))
+				return
+			}
+			if word != "" && !yield(&llmhttp.SpeechChunk{Audio: []byte(word)}, nil) {
+				return
+			}
+		}
+	}
 }

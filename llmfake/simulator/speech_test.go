@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
+	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
 // speak returns the chunks of a reply.
@@ -60,6 +61,10 @@ func TestSpeech(t *testing.T) {
 	}
 	blank, _, _ := speak(t, func(r *llmhttp.SpeechRequest) { r.Input = " \n" })
 	assert.NotEmpty(t, blank)
+}
+
+func TestSpeech_Conformance(t *testing.T) {
+	llmhttptest.TestBackend(t, simulator.New(), llmhttptest.BackendOptions{SpeechModel: simulator.ModelSpeech})
 }
 
 func TestSpeech_Refused(t *testing.T) {
