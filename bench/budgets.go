@@ -59,6 +59,7 @@ func budgets(r results) []budget {
 		{"Limiter.Take, 1,000,000 buckets: time, of two AllowN", atMost, 15, ratio("Take/buckets=1000000", unitTime, ours, allowN)},
 		{"Limiter: memory of idle buckets given back", atLeast, 0.9, r.series("Take/idle", ours, unitGivenBack).median()},
 		{"gateway 0.5 KB: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/size=0.5KB", ours, proxy)},
+		{"examples/gateway, 0.5 KB: CPU, of ReverseProxy", atMost, 1.8, cpu("Gateway/size=0.5KB", example, proxy)},
 		{"gateway 0.5 KB: added median latency, of ReverseProxy", atMost, 1.2, added(ours).combine(added(proxy), divide).median()},
 		{"gateway 1 MB: CPU, of ReverseProxy", atMost, 3, cpu("Gateway/size=1MB", ours, proxy)},
 		{"gateway, an agent's request of 150 KB: CPU, of ReverseProxy", atMost, 7, cpu("Gateway/request=agent", ours, proxy)},

@@ -44,6 +44,7 @@ const (
 	bare            = "bare"         // net/http that writes the bytes llmhttp would
 	bareWithHeaders = "bare+headers" // bare with the headers that llmhttp sends
 	std             = "std"          // net/http, encoding/json and the types of go-openai
+	example         = "example"      // examples/gateway, which is llmhttp with package route, more protocols and a line of log for each request
 	proxy           = "ReverseProxy" // httputil's, with a transport that keeps its connections
 	goOpenAI        = "go-openai"    // encoding/json into the types of go-openai
 	allowN          = "AllowN"       // time.Now and two calls of rate.Limiter.AllowN

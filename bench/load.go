@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ func runStreams(b *bench) {
 
 func runGateways(b *bench) {
 	whole, image, stream := chatRequest(512, false), imageRequest(1<<20), chatRequest(512, true)
-	b.runLoadCase(loadCase{"Gateway/size=0.5KB", modeWhole, whole, 64, true, time.Second}, ours, proxy)
+	b.runLoadCase(loadCase{"Gateway/size=0.5KB", modeWhole, whole, 64, true, time.Second}, ours, example, proxy)
 	b.runLoadCase(loadCase{"Gateway/size=1MB", modeWhole, image, 8, true, time.Second}, ours, proxy)
 	b.runLoadCase(loadCase{"Gateway/request=agent", modeWhole, agentRequest(), 8, true, time.Second}, ours, proxy)
 	b.runLoadCase(loadCase{"Gateway/chunks=paced", modePaced, stream, 64, true, time.Second}, ours, proxy)
@@ -128,7 +129,7 @@ func (r *loadRun) start() error {
 		}
 		r.servers, upstreamAddr = append(r.servers, s), s.addr
 	}
-	s, err := startServer(serverCPU, r.contender, r.mode, upstreamAddr)
+	s, err := r.startContender(upstreamAddr)
 	if err != nil {
 		return err
 	}
@@ -141,6 +142,13 @@ func (r *loadRun) start() error {
 	}
 	_, err = r.finish()
 	return err
+}
+
+func (r *loadRun) startContender(upstreamAddr string) (*server, error) {
+	if r.contender == example {
+		return startExample(serverCPU, filepath.Dir(r.script), upstreamAddr)
+	}
+	return startServer(serverCPU, r.contender, r.mode, upstreamAddr)
 }
 
 func (r *loadRun) server() *server { return r.servers[len(r.servers)-1] }

@@ -84,7 +84,7 @@ func memorySize(status []byte, label string) (size float64) {
 type server struct {
 	addr string
 	cmd  *exec.Cmd
-	in   io.Writer
+	in   io.Writer // nil if the process does not tell its usage
 	out  *json.Decoder
 }
 
@@ -143,6 +143,9 @@ func (s *server) growth(f func() error) (grown usage, err error) {
 }
 
 func (s *server) usage(collect bool) (u usage, err error) {
+	if s.in == nil {
+		return processUsage(s.cmd.Process.Pid)
+	}
 	if _, err := fmt.Fprintln(s.in, collect); err != nil {
 		return u, err
 	}

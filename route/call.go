@@ -52,6 +52,7 @@ func (r *Router) newCall(ctx context.Context, req Request) (*call, error) {
 		return nil, c.notFound(errNoTarget)
 	}
 	c.info.serving = slices.DeleteFunc(c.info.serving, c.refuses)
+	c.info.Body = nil // so that a long stream does not retain it
 	c.eligibleFrom = slices.Repeat([]int{excluded}, len(rt.targets))
 	for _, i := range c.info.serving {
 		c.eligibleFrom[i] = 1

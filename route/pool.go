@@ -78,12 +78,12 @@ type admission struct {
 	ticket ticket
 }
 
-// pick selects one of candidates and counts a request in flight to it. It returns false
-// if it can select none. The caller must call recordResult with the admission once.
+// pick selects one of candidates, which it overwrites, and counts a request in flight to it. It
+// returns false if it can select none. The caller must call recordResult with the admission once.
 func (p *pool) pick(info *requestInfo, candidates []int, opts pickOptions, now time.Time) (admission, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	usable := make([]int, 0, len(candidates))
+	usable := candidates[:0]
 	var resting, openBreaker []int
 	for _, i := range candidates {
 		switch m := p.findModel(i, info); {
