@@ -90,7 +90,7 @@ func TestStore_CloseStopsAllGoroutines(t *testing.T) {
 		require.True(t, isRunning("sqlstore.(*Store).runBackground"))
 		require.True(t, isRunning("database/sql.(*DB).connectionOpener"))
 		require.NoError(t, s.Close())
-		for _, function := range []string{"sqlstore.(*Store)", "sqlstore.(*keyCache)", "database/sql.", "pgxpool.", "puddle."} {
+		for _, function := range []string{"sqlstore.(*Store)", "keycache.(*Cache", "database/sql.", "pgxpool.", "puddle."} {
 			eventually(t, func() bool { return !isRunning(function) }, function+" has returned")
 		}
 		if postgres {

@@ -93,7 +93,7 @@ func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params 
 	if err != nil {
 		return manage.KeyInfo{}, err
 	}
-	s.cache.forget(llmhttp.HashSecret(secret)) // an imported secret may be cached as unknown
+	s.cache.Forget(llmhttp.HashSecret(secret)) // an imported secret may be cached as unknown
 	return row.info()
 }
 
@@ -309,6 +309,6 @@ func (s *keyStore) changeKey(ctx context.Context, id string, change func(tx *sql
 			return change(tx, s.withUse(info))
 		})
 	})
-	s.cache.forget(hashes...) // also after an error: the commit may have succeeded
+	s.cache.Forget(hashes...) // also after an error: the commit may have succeeded
 	return err
 }

@@ -321,7 +321,7 @@ func testLookupAfterChange(t *testing.T, s *Store, name string, change func(s *S
 					after.Add(1)
 				}
 				if before.Load()%10 == 0 {
-					s.cache.forget(llmhttp.HashSecret(secret)) // makes the next lookup read
+					s.cache.Forget(llmhttp.HashSecret(secret)) // makes the next lookup read
 				}
 			}
 		})

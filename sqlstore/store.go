@@ -140,7 +140,8 @@ func open(ctx context.Context, dsn string, opts *Options, migrations []migration
 		_ = db.close()
 		return nil, err
 	}
-	s.keyStore = keyStore{s.db, &s.opts, newKeyCache(s.db, &s.opts, &s.background)}
+	read := func(ctx context.Context, hash string) (*llmhttp.Key, error) { return readKeyByHash(ctx, db, hash) }
+	s.keyStore = keyStore{s.db, &s.opts, newKeyCache(s.db, &s.opts, &s.background, read)}
 	s.accountStore = accountStore{s.db, s.cache}
 	s.usageStore = usageStore{s.db}
 	s.responseStore = responseStore{s.db, s.opts.MaxResponseBytes}
@@ -195,7 +196,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // database. If an [llmhttp.UsageBuffer] writes to the Store, close the buffer
 // first. Calls after the first do nothing.
 func (s *Store) Close() error {
-	if !s.cache.close() {
+	if !s.cache.Close(errClosed) {
 		return nil
 	}
 	s.db.stop()

@@ -1,0 +1,217 @@
+package llmhttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+func ExampleCacheKeys() {
+	lookups := 0
+	database := llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+		lookups++ // as in a query of a database
+		return &llmhttp.Key{ID: "key_1", Account: "acme"}, nil
+	})
+	keys := llmhttp.CacheKeys(database, time.Minute, time.Hour)
+	for range 3 {
+		key, err := keys.Lookup(context.Background(), "sk-demo")
+		fmt.Println(key.Account, err)
+	}
+	fmt.Println(lookups, "lookup")
+	// Output:
+	// acme <nil>
+	// acme <nil>
+	// acme <nil>
+	// 1 lookup
+}
+
+// A countedStore is a KeyStore whose answers a test sets. It must not be used concurrently with set.
+type countedStore struct {
+	mu      sync.Mutex // guards the fields below
+	key     *llmhttp.Key
+	err     error
+	latency time.Duration
+	lookups int
+}
+
+func (s *countedStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	s.mu.Lock()
+	s.lookups++
+	key, err, latency := s.key, s.err, s.latency
+	s.mu.Unlock()
+	select {
+	case <-time.After(latency):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return key, err
+}
+
+func (s *countedStore) set(key *llmhttp.Key, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key, s.err = key, err
+}
+
+func (s *countedStore) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lookups
+}
+
+// captureDefaultLog makes slog.Default() write to what it returns, until the test ends.
+func captureDefaultLog(t *testing.T) *logBuffer {
+	log, before := new(logBuffer), slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return log
+}
+
+func TestCacheKeys(t *testing.T) {
+	log := captureDefaultLog(t)
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &llmhttp.Key{ID: "1"}, &llmhttp.Key{ID: "2"}
+		unavailable := fmt.Errorf("cannot look up %s", testSecret)
+		store := &countedStore{key: first}
+		keys := llmhttp.CacheKeys(store, 10*time.Second, time.Minute)
+		get := func() (*llmhttp.Key, error) { return keys.Lookup(t.Context(), testSecret) }
+
+		key, err := get()
+		require.NoError(t, err)
+		assert.Same(t, first, key)
+		store.set(second, nil)
+		time.Sleep(10*time.Second - 1)
+		key, _ = get()
+		assert.Same(t, first, key, "within ttl")
+		time.Sleep(1)
+		key, _ = get()
+		assert.Same(t, second, key, "after ttl")
+		assert.Equal(t, 2, store.count())
+
+		store.set(nil, unavailable)
+		time.Sleep(70*time.Second - 1)
+		key, err = get()
+		require.NoError(t, err)
+		assert.Same(t, second, key, "within grace")
+		time.Sleep(1)
+		_, err = get()
+		assert.ErrorContains(t, err, "cannot look up [redacted]", "after grace")
+
+		store.set(nil, fmt.Errorf("no such key: %w", llmhttp.ErrKeyNotFound))
+		_, err = get()
+		assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+		lookups := store.count()
+		_, err = get()
+		assert.Equal(t, llmhttp.ErrKeyNotFound, err, "what is cached has no text of the store")
+		assert.Equal(t, lookups, store.count())
+	})
+	assert.Contains(t, log.String(), "serving cached keys")
+	assert.NotContains(t, log.String(), testSecret)
+}
+
+// An *Error is an answer of the store, unless it says that the store has failed.
+func TestCacheKeys_Errors(t *testing.T) {
+	captureDefaultLog(t)
+	for status, isServed := range map[int]bool{403: false, 429: false, 500: true, 503: true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &countedStore{key: &llmhttp.Key{ID: "1"}}
+			keys := llmhttp.CacheKeys(store, time.Second, time.Hour)
+			_, err := keys.Lookup(t.Context(), testSecret)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			store.set(nil, llmhttp.Errorf(status, "", "no"))
+			_, err = keys.Lookup(t.Context(), testSecret)
+			assert.Equal(t, isServed, err == nil, status)
+		})
+	}
+}
+
+func TestCacheKeys_NegativeTTL(t *testing.T) {
+	store := &countedStore{key: &llmhttp.Key{ID: "1"}}
+	keys := llmhttp.CacheKeys(store, -1, time.Hour)
+	for range 3 {
+		_, err := keys.Lookup(t.Context(), testSecret)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 3, store.count())
+	assert.Panics(t, func() { llmhttp.CacheKeys(nil, 0, 0) })
+}
+
+// Concurrent lookups share one, which goes on when the request that began it has ended, and sees the
+// values of its context.
+func TestCacheKeys_SharedLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &countedStore{key: &llmhttp.Key{ID: "1"}, latency: time.Second}
+		type name struct{}
+		seen := make(chan any, 1)
+		keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+			seen <- ctx.Value(name{})
+			return store.Lookup(ctx, secret)
+		}), 0, 0)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "first"), time.Millisecond)
+		defer cancel()
+		_, err := keys.Lookup(ctx, testSecret)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, "first", <-seen)
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				key, err := keys.Lookup(t.Context(), testSecret)
+				assert.NoError(t, err)
+				assert.Equal(t, "1", key.ID)
+			})
+		}
+		callers.Wait()
+		assert.Equal(t, 1, store.count())
+	})
+}
+
+// A store that panics fails the request, and not the process.
+func TestCacheKeys_Panic(t *testing.T) {
+	s := startServer(t, config{keys: llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		panic(errors.New(secretCause))
+	}), 0, 0)})
+	assert.Equal(t, 503, s.chat(chatBody).StatusCode)
+	assert.Contains(t, s.log.String(), secretCause)
+}
+
+// The cache has a bound, and unknown secrets take no place of keys.
+func TestCacheKeys_Bounded(t *testing.T) {
+	lookups := 0
+	keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		lookups++
+		if secret == testSecret {
+			return &llmhttp.Key{ID: "1"}, nil
+		}
+		return nil, llmhttp.ErrKeyNotFound
+	}), time.Hour, 0)
+	_, err := keys.Lookup(t.Context(), testSecret)
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	for i := range 40_000 {
+		if i == 20_000 {
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+		}
+		_, err := keys.Lookup(t.Context(), fmt.Sprint("unknown ", i))
+		require.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(1<<20), "nothing is kept of 20,000 more unknown secrets")
+	lookups = 0
+	_, err = keys.Lookup(t.Context(), testSecret)
+	require.NoError(t, err)
+	assert.Zero(t, lookups)
+}
