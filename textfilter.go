@@ -24,7 +24,7 @@ type TextFilter struct {
 // has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the functions
 // of a TextFilter are called one after the other.
 //
-// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images and speech. What
+// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech and rerank. What
 // FilterTexts does not know does not pass: if b has a method of which this package knows nothing, the
 // Backend that FilterTexts returns does not have it. Inputs of embeddings that are token numbers get a 400
 // if there is a function for requests.
@@ -159,6 +159,26 @@ func (b *textFilterBackend) GenerateImages(ctx context.Context, req *ImageReques
 func cloneExtra(e *Extra) Extra {
 	*e = maps.Clone(*e)
 	return *e
+}
+
+// Rerank implements [Reranker].
+func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
+	filter := b.newFilter(ctx)
+	if err := filter.rewrite(req); err != nil {
+		return nil, err
+	}
+	resp, err := b.next.Rerank(ctx, req)
+	w := filter.rewriter()
+	if w == nil || err != nil || resp == nil {
+		return resp, err
+	}
+	out := *resp // which belongs to b.next
+	out.Results = slices.Clone(out.Results)
+	for i := range out.Results {
+		w.extra(textWhole, cloneExtra(&out.Results[i].Extra))
+	}
+	w.extra(textWhole, cloneExtra(&out.Extra))
+	return &out, errFiltered(w.err)
 }
 
 // Speak implements [Speaker]. Audio has no texts.

@@ -208,6 +208,7 @@ func TestFilterTexts_SecretsInRequests(t *testing.T) {
 			{"role":"assistant","content":[{"type":"output_text","text":"%s"}]}],
 			"tools":[{"type":"function","name":"f","description":"%s","parameters":{"type":"object","title":"%s"}}],"metadata":{"a":"%s"},"user":"%s"}`,
 		},
+		"/v1/rerank":                {`{"model":"m","query":"%s","documents":["%s",{"text":"a %s","title":"%s"}],"return_documents":true}`},
 		embeddingsPath:              {`{"model":"m","input":["%s","b %s"],"user":"%s"}`, `{"model":"m","input":"%s"}`},
 		imagesPath:                  {`{"model":"m","prompt":"%s","user":"%s","style":"%s"}`},
 		"/v1/messages/count_tokens": {`{"model":"m","system":"%s","messages":[{"role":"user","content":"%s"}]}`},
@@ -253,6 +254,11 @@ func (b *recordingBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageR
 	b.requests = append(b.requests, r)
 	image := llmhttp.Image{URL: "https://x", RevisedPrompt: "better " + filterSecret, Extra: llmhttp.Extra{"alt": json.RawMessage(jsonText(filterSecret))}}
 	return &llmhttp.ImageResponse{Data: []llmhttp.Image{image}, Extra: llmhttp.Extra{"echo": json.RawMessage(jsonText(filterSecret))}}, nil
+}
+
+func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	b.requests = append(b.requests, r)
+	return &llmhttp.RerankResponse{Results: []llmhttp.RerankResult{{Index: 1, Score: 1}, {Index: 0}}}, nil
 }
 
 func (b *recordingBackend) CountTokens(_ context.Context, r *llmhttp.ChatRequest) (int, error) {
@@ -377,6 +383,14 @@ func TestFilterTexts_NothingPassesUnknown(t *testing.T) {
 type unknownBackend struct{ stubBackend }
 
 func (*unknownBackend) Translate(s string) string { return s }
+
+// A client gets its own documents back, and not what the Backend got.
+func TestFilterTexts_RerankedDocuments(t *testing.T) {
+	w := serveFormat(formatHandler(llmhttp.FilterTexts(new(recordingBackend), redacting)), "/v1/rerank",
+		`{"model":"m","query":"q","documents":["a",`+jsonText(filterSecret)+`],"return_documents":true}`)
+	assert.Equal(t, 200, w.Code)
+	assert.Contains(t, w.Body.String(), jsonText(filterSecret))
+}
 
 // Token numbers are texts that a filter cannot read.
 func TestFilterTexts_TokenNumbers(t *testing.T) {

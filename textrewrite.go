@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -11,7 +12,7 @@ type TextKind string
 
 // The kinds of texts.
 const (
-	TextContent     TextKind = "content"     // what is said: content, results of tools, prompts of images, inputs of embeddings and speech
+	TextContent     TextKind = "content"     // what is said: content, results of tools, prompts of images, inputs of embeddings and speech, queries and documents
 	TextReasoning   TextKind = "reasoning"   // of a model, also in ReasoningDetails
 	TextRefusal     TextKind = "refusal"     // of a model
 	TextArguments   TextKind = "arguments"   // of a call of a function: JSON as the model wrote it, which may be invalid or not complete
@@ -103,6 +104,20 @@ func (r *SpeechRequest) RewriteTexts(f func(kind TextKind, text string) (string,
 	w.rewrite(TextContent, &r.Input)
 	w.rewrite(TextContent, &r.Instructions)
 	w.extra(textWhole, r.Voice.Extra)
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. It replaces the list of
+// documents too: the one before may be needed for the reply.
+func (r *RerankRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	w := textRewriter{f: f}
+	w.rewrite(TextContent, &r.Query)
+	r.Documents = slices.Clone(r.Documents)
+	for i := range r.Documents {
+		w.rewrite(TextContent, &r.Documents[i].Text)
+		w.json(&r.Documents[i].Raw)
+	}
 	w.extra(textWhole, r.Extra)
 	return w.err
 }

@@ -115,6 +115,7 @@ var notRewritten = map[string]string{
 	"SpeechRequest.Voice.ID":                                "chooses the voice",
 	"SpeechRequest.ResponseFormat":                          "one of a few",
 	"SpeechRequest.StreamFormat":                            "one of a few",
+	"RerankRequest.Model":                                   "chooses the model",
 	"EmbeddingRequest.Model":                                "chooses the model",
 	"EmbeddingRequest.EncodingFormat":                       "one of a few",
 }
