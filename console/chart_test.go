@@ -51,6 +51,16 @@ func TestChart_Bars(t *testing.T) {
 	assert.Equal(t, "40", v.Bars[0].Total)
 	assert.Empty(t, v.Bars[1].Parts)
 	assert.Equal(t, "7.5", v.Bars[2].Parts[0].Height)
+
+	c = chartOf(math.MaxInt64)
+	c.Series = append(c.Series, chartSeries{Name: "two", Values: []int64{math.MaxInt64}}, chartSeries{Name: "three", Values: []int64{-1}})
+	var below, height float64
+	for _, p := range c.view("").Bars[0].Parts {
+		assert.NotContains(t, p.Y+p.Height, "-", "a part does not leave the chart")
+		fmt.Sscan(p.Y, &below)
+		fmt.Sscan(p.Height, &height)
+		assert.LessOrEqual(t, below+height, 100.0)
+	}
 }
 
 // The axis has room for a label at some bars: always at the last, and at fewer on narrow screens.

@@ -175,6 +175,18 @@ func TestUsage_Detail(t *testing.T) {
 	owner := h.newOwner(t, secret).get("usage/table.csv?by=user&account=other").body
 	assert.Contains(t, owner, "ann,acme,3,")
 	assert.NotContains(t, owner, ",other,", "the person sees the own account only")
+	total, parts := barOfToday(t, h.newOwner(t, secret).get("usage?by=label&label=team&account=other&measure=requests").body)
+	assert.Equal(t, "6", total)
+	assert.ElementsMatch(t, []string{"red 2", "blue 2", "=1 2"}, parts, "and so in the chart")
+}
+
+// The chart has the usage of a key for all accounts that it had, as the table does.
+func TestUsage_ChartOfMovedKey(t *testing.T) {
+	h := newHost(t, nil)
+	h.mustRecord(t, record("1", time.Now(), "before", "key_1", "m", 40), record("2", time.Now(), "after", "key_1", "m", 4), record("3", time.Now(), "after", "key_2", "m", 8))
+	total, parts := barOfToday(t, h.newAdmin(t).get("usage?by=key&measure=requests").body)
+	assert.Equal(t, "3", total)
+	assert.Equal(t, []string{"key_1 2", "key_2 1"}, parts)
 }
 
 // A page says from when users and labels are known, or that the store does not know them.
