@@ -2,9 +2,6 @@ package route_test
 
 import (
 	"context"
-	"fmt"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -147,42 +144,4 @@ func TestAllow_Breakers(t *testing.T) {
 	}
 	assert.Equal(t, route.StateClosed, r.Status()[0].State)
 	assert.Equal(t, int64(3), failing.calls.Load())
-}
-
-// A target is for the accounts that have a key of their own for it.
-func ExampleTarget_allow() {
-	type account struct{ providerKey string }
-	hasKey := func(ctx context.Context, _ route.Request) bool {
-		key := llmhttp.KeyFrom(ctx)
-		if key == nil {
-			return false
-		}
-		data, _ := key.Data.(account)
-		return data.providerKey != ""
-	}
-	backend := func(name string) llmhttp.Backend { return newFake(say("from " + name)) }
-	router, err := route.New([]route.Route{{Model: "large", Strategy: route.InOrder, Targets: []route.Target{
-		{Name: "their own", Backend: backend("their own"), Allow: hasKey},
-		{Name: "ours", Backend: backend("ours")},
-	}}}, nil)
-	if err != nil {
-		panic(err)
-	}
-	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
-		data := map[string]account{"sk-acme": {"sk-provider"}}
-		return &llmhttp.Key{ID: secret, Data: data[secret]}, nil
-	})
-	h := llmhttp.NewHandler(router, keys, nil)
-	for _, secret := range []string{"sk-acme", "sk-other"} {
-		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"large","messages":[{"role":"user","content":"Hi!"}]}`))
-		r.Header.Set("Authorization", "Bearer "+secret)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		_, text, _ := strings.Cut(w.Body.String(), `"content":"`)
-		text, _, _ = strings.Cut(text, `"`)
-		fmt.Println(secret, text)
-	}
-	// Output:
-	// sk-acme from their own
-	// sk-other from ours
 }

@@ -42,6 +42,12 @@
 // Tries of one request never overlap. To send a request to several targets in
 // parallel (hedging), use a Backend that does so as a target.
 //
+// # Requests and targets
+//
+// Target.Allow keeps a target from some requests. Target.Params says what happens to parameters
+// that the model of a target does not take. With the strategy [Affinity] the requests of a session
+// go to the same target. [Router.Update] replaces the routes while requests run.
+//
 // # Circuit breakers
 //
 // Each target has a circuit breaker for each model, identified by the target's name

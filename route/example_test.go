@@ -3,12 +3,16 @@ package route_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // The hosted model answers when our own is overloaded.
@@ -79,4 +83,147 @@ func ExampleRouter() {
 	// demo-chat 200 from a at try 1
 	// demo-chat 200 from b at try 1
 	// demo-chat 200 from a at try 1
+}
+
+// The wrong key of one tenant does not keep a target from the others, and the tenant is told.
+func ExampleIsKeyRefused() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer sk-provider" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"Hello!"},"finish_reason":"stop"}]}`)
+	}))
+	defer server.Close()
+	type tenant struct{ providerKey string }
+	provider, err := upstream.New(server.URL, &upstream.Options{
+		KeyFunc: func(ctx context.Context) (string, error) { return llmhttp.KeyFrom(ctx).Data.(tenant).providerKey, nil },
+	})
+	if err != nil {
+		panic(err)
+	}
+	router, err := route.New([]route.Route{{Model: "large", Targets: []route.Target{{Name: "provider", Backend: provider}}}}, &route.Options{
+		Fallback: func(_ context.Context, err error) route.Decision {
+			if !route.IsKeyRefused(err) {
+				return route.Decision{}
+			}
+			told := llmhttp.Errorf(http.StatusForbidden, "provider_key_refused", "The provider has refused your key.")
+			told.Err = err // for the log
+			return route.Decision{TryNext: route.No, Failed: route.No, Err: told}
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		return &llmhttp.Key{ID: secret, Account: secret, Data: tenant{"sk-" + secret}}, nil
+	})
+	h := llmhttp.NewHandler(router, keys, nil)
+	for _, secret := range []string{"stolen", "provider"} {
+		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"large","messages":[{"role":"user","content":"Hi!"}]}`))
+		r.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code, router.Status()[0].Failures)
+	}
+	// Output:
+	// 403 0
+	// 200 0
+}
+
+// A target is for the accounts that have a key of their own for it.
+func ExampleTarget_allow() {
+	type account struct{ providerKey string }
+	hasKey := func(ctx context.Context, _ route.Request) bool {
+		key := llmhttp.KeyFrom(ctx)
+		if key == nil {
+			return false
+		}
+		data, _ := key.Data.(account)
+		return data.providerKey != ""
+	}
+	router, err := route.New([]route.Route{{Model: "large", Strategy: route.InOrder, Targets: []route.Target{
+		{Name: "their own", Backend: memory.Scripted(memory.Say("From their own.")), Allow: hasKey},
+		{Name: "ours", Backend: memory.Scripted(memory.Say("From ours."))},
+	}}}, nil)
+	if err != nil {
+		panic(err)
+	}
+	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		data := map[string]account{"sk-acme": {"sk-provider"}}
+		return &llmhttp.Key{ID: secret, Data: data[secret]}, nil
+	})
+	h := llmhttp.NewHandler(router, keys, nil)
+	for _, secret := range []string{"sk-acme", "sk-other"} {
+		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"large","messages":[{"role":"user","content":"Hi!"}]}`))
+		r.Header.Set("Authorization", "Bearer "+secret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		_, text, _ := strings.Cut(w.Body.String(), `"content":"`)
+		text, _, _ = strings.Cut(text, `"`)
+		fmt.Println(secret, text)
+	}
+	// Output:
+	// sk-acme From their own.
+	// sk-other From ours.
+}
+
+// A target leaves while requests run, and another one comes.
+func ExampleRouter_Update() {
+	ours := route.Target{Name: "ours", Backend: memory.Scripted(memory.Fail(llmhttp.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))}
+	old := route.Target{Name: "old", Backend: memory.Echo(), Model: memory.ModelChat}
+	router, err := route.New([]route.Route{{Model: "large", Strategy: route.InOrder, Targets: []route.Target{ours, old}}},
+		&route.Options{Failures: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	ask := func() {
+		_, err := llmhttp.Collect(router.Chat(context.Background(), &llmhttp.ChatRequest{
+			Model: "large", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}},
+		}))
+		if err != nil {
+			panic(err)
+		}
+	}
+	ask()
+	spare := route.Target{Name: "spare", Backend: memory.Echo(), Model: memory.ModelChat}
+	if err := router.Update([]route.Route{{Model: "large", Strategy: route.InOrder, Targets: []route.Target{ours, spare}}}); err != nil {
+		panic(err)
+	}
+	ask()
+	for _, s := range router.Status() {
+		fmt.Println(s.Target, s.State, s.Tries)
+	}
+	// Output:
+	// ours open 1
+	// spare closed 1
+}
+
+// The model of a target has another name for the limit of tokens, and no seed.
+func ExampleParamRules() {
+	model := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		limit, _ := req.TokenLimit()
+		return llmhttp.Reply(fmt.Sprint(limit, " tokens, seed: ", string(req.Extra["seed"])))
+	})
+	router, err := route.New([]route.Route{{Model: "large", Targets: []route.Target{{
+		Name: "ours", Backend: model,
+		Params: route.ParamRules{
+			Rename: map[string]string{"max_tokens": "max_completion_tokens"},
+			Drop:   []string{"seed"},
+			Refuse: []string{"logit_bias"},
+		},
+	}}}}, nil)
+	if err != nil {
+		panic(err)
+	}
+	h := llmhttp.NewHandler(router, llmhttp.AllowAll("acme"), nil)
+	const messages = `"model": "large", "messages": [{"role": "user", "content": "Hi!"}]`
+	w := postJSON(h, "/v1/chat/completions", `{`+messages+`, "max_tokens": 9, "seed": 5}`)
+	fmt.Println(w.Code, "dropped:", w.Header().Get("X-Dropped-Params"), "renamed:", w.Header().Get("X-Renamed-Params"))
+	w = postJSON(h, "/v1/chat/completions", `{`+messages+`, "logit_bias": {"50256": -100}}`)
+	fmt.Println(w.Code)
+	// Output:
+	// 200 dropped: seed renamed: max_tokens=max_completion_tokens
+	// 400
 }

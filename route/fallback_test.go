@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,51 +187,4 @@ func TestFallback_ErrorsOfServers(t *testing.T) {
 	for _, err := range []error{nil, errors.New("x"), (*llmhttp.Error)(nil)} {
 		assert.False(t, route.IsContextLength(err) || route.IsContentFilter(err) || route.IsKeyRefused(err))
 	}
-}
-
-// The wrong key of one tenant does not keep a target from the others, and the tenant is told.
-func ExampleIsKeyRefused() {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer sk-provider" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"Hello!"},"finish_reason":"stop"}]}`)
-	}))
-	defer server.Close()
-	type tenant struct{ providerKey string }
-	provider, err := upstream.New(server.URL, &upstream.Options{
-		KeyFunc: func(ctx context.Context) (string, error) { return llmhttp.KeyFrom(ctx).Data.(tenant).providerKey, nil },
-	})
-	if err != nil {
-		panic(err)
-	}
-	router, err := route.New([]route.Route{{Model: "large", Targets: []route.Target{{Name: "provider", Backend: provider}}}}, &route.Options{
-		Fallback: func(_ context.Context, err error) route.Decision {
-			if !route.IsKeyRefused(err) {
-				return route.Decision{}
-			}
-			told := llmhttp.Errorf(http.StatusForbidden, "provider_key_refused", "The provider has refused your key.")
-			told.Err = err // for the log
-			return route.Decision{TryNext: route.No, Failed: route.No, Err: told}
-		},
-	})
-	if err != nil {
-		panic(err)
-	}
-	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
-		return &llmhttp.Key{ID: secret, Account: secret, Data: tenant{"sk-" + secret}}, nil
-	})
-	h := llmhttp.NewHandler(router, keys, nil)
-	for _, secret := range []string{"stolen", "provider"} {
-		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"large","messages":[{"role":"user","content":"Hi!"}]}`))
-		r.Header.Set("Authorization", "Bearer "+secret)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		fmt.Println(w.Code, router.Status()[0].Failures)
-	}
-	// Output:
-	// 403 0
-	// 200 0
 }
