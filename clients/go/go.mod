@@ -11,6 +11,7 @@ replace (
 require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
 	github.com/anthropics/anthropic-sdk-go/v2 v2.13.0
+	github.com/cohere-ai/cohere-go/v2 v2.15.3
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/llmhttp/llmhttp/llmfake v0.0.0
 	github.com/openai/openai-go/v3 v3.95.0
@@ -27,6 +28,7 @@ require (
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.2 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/google/uuid v1.6.0 // indirect
 	github.com/invopop/jsonschema v0.14.0 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
