@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net/http"
 	"os"
@@ -38,6 +39,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	images      what GenerateImages returns, as a JSON object
 //	embeddings  what Embed returns, as a JSON object
 //	rerank      what Rerank returns, as a JSON object
+//	speech      what Speak does, in the steps of chat: a chunk has its audio as text, and a usage
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
 //	            "error 400 code text", "fail text" or "panic text"
 //	request     a request without its Content-Length
@@ -173,10 +175,10 @@ type goldenBackend struct {
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	var err error
 	switch f.name {
-	case "chat":
+	case "chat", "speech":
 		b.steps = strings.Split(strings.TrimSpace(f.data), "\n")
 		for _, s := range b.steps {
-			if strings.HasPrefix(s, "{") {
+			if f.name == "chat" && strings.HasPrefix(s, "{") {
 				parseChunks(t, s)
 			}
 		}
@@ -199,8 +201,28 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 }
 
 func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		for _, step := range b.steps {
+	return goldenStream[llmhttp.ChatChunk](ctx, b.steps)
+}
+
+func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		type chunk struct {
+			Audio string
+			Usage *llmhttp.Usage
+		}
+		goldenStream[chunk](ctx, b.steps)(func(c *chunk, err error) bool {
+			if c == nil {
+				return yield(nil, err)
+			}
+			return yield(&llmhttp.SpeechChunk{Audio: []byte(c.Audio), Usage: c.Usage}, err)
+		})
+	}
+}
+
+// goldenStream returns a stream of chunks that does what steps say.
+func goldenStream[Chunk any](ctx context.Context, steps []string) iter.Seq2[*Chunk, error] {
+	return func(yield func(*Chunk, error) bool) {
+		for _, step := range steps {
 			verb, rest, _ := strings.Cut(step, " ")
 			switch verb {
 			case "sleep":
@@ -223,7 +245,7 @@ func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhtt
 			case "panic":
 				panic(rest)
 			default:
-				c := new(llmhttp.ChatChunk)
+				c := new(Chunk)
 				if err := json.Unmarshal([]byte(step), c); err != nil {
 					panic(err)
 				}

@@ -128,7 +128,7 @@ func operationName(op llmhttp.Operation) string {
 		return operationChat
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings
-	case llmhttp.OperationImages:
+	case llmhttp.OperationImages, llmhttp.OperationSpeech:
 		return operationGenerate
 	}
 	return string(op)

@@ -81,6 +81,7 @@ const (
 	outputText          = "text"
 	outputJSON          = "json"
 	outputImage         = "image"
+	outputSpeech        = "speech"
 	otherName           = "_OTHER"
 	finishError         = "error" // of a choice that did not end
 )

@@ -97,6 +97,8 @@ func outputType(info *llmhttp.RequestInfo) string {
 	switch {
 	case info.Operation == llmhttp.OperationImages:
 		return outputImage
+	case info.Operation == llmhttp.OperationSpeech:
+		return outputSpeech
 	case info.Params.ResponseFormatType == "text":
 		return outputText
 	case info.Params.ResponseFormatType != "":

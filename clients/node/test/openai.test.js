@@ -258,6 +258,7 @@ test("models", async (t) => {
     "demo-image-large",
     "demo-image-small",
     "demo-rerank",
+    "demo-speech",
   ]);
   for (const model of models) {
     assert.equal(model.object, "model");
