@@ -92,6 +92,9 @@ type Options struct {
 	// follow each other without a gap: each begins at a time that [time.Time.Truncate] of Per
 	// returns, in UTC. So one that is used evenly is told in each of them.
 	//
+	// A Handler notices when a request of the subject begins or ends, by what it knows then: of
+	// what other processes have served, up to 5 seconds later.
+	//
 	// It is called outside of requests, which it neither delays nor fails, by at most 16
 	// goroutines at a time, in any order. ctx has none of the values of a request. It ends
 	// after a minute, or when the ctx of Shutdown does; QuotaReached must return then.

@@ -37,7 +37,7 @@ import (
 
 // A config holds the values of the flags.
 type config struct {
-	addr, metrics, console, dsn, prices string
+	addr, metrics, console, dsn, prices, webhook string
 
 	accountMetrics bool
 
@@ -81,6 +81,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.Var(&c.proxies, "trusted-proxies", "the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link")
 	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
 	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, in the format of package pricing, such as {\"models\": {\"large\": {\"input\": 3, \"cache_read\": 0.3, \"output\": 15}, \"pictures\": {\"image\": 0.04}}, \"default\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; it is read again after SIGHUP")
+	f.StringVar(&c.webhook, "quota-webhook", "", "the `URL` to which a JSON object is posted when a key, an account or an end user has used 80 % and all of its quota: by one of the copies, until the reply is a 2xx; requests are signed as Standard Webhooks describes, with the secret in LLMHTTP_QUOTA_WEBHOOK_SECRET: whsec_ and at least 24 random bytes in base64")
 	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
 	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
@@ -194,6 +195,13 @@ func run(c *config) (err error) {
 	}
 	if c.prices != "" {
 		options.Price = models.price
+	}
+	if c.webhook != "" {
+		hook, err := newWebhook(c.webhook, os.Getenv("LLMHTTP_QUOTA_WEBHOOK_SECRET"))
+		if err != nil {
+			return err
+		}
+		options.QuotaReached = hook.quotaReached
 	}
 	h := llmhttp.NewHandler(models.backend, console.NewKeyStore(store), options)
 	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, models.router, &console.Options{

@@ -35,7 +35,6 @@ type tenant struct {
 	Models       map[string]string // the upstream's names of models, by the tenant's
 	Webhook      string            // a URL; empty for none
 	backend      *upstream.Backend
-	warned       time.Time // the month in which the webhook was called last
 }
 
 // key prepares t to serve, and returns its key.
@@ -52,31 +51,29 @@ func (t *tenant) key(name, upstreamURL string) (key *llmhttp.Key, err error) {
 	}, err
 }
 
-// warn calls the webhook if 80 % of the budget are used, once in each month. After a failure the
-// next call of warn tries again, and after a restart the first one does.
-func (t *tenant) warn(ctx context.Context, name string, usage llmhttp.UsageStore) error {
-	month := llmhttp.Quota{}.Start(time.Now()) // as that of the budget
-	if t.Webhook == "" || t.warned.Equal(month) {
+// tenants are all tenants, by their names.
+type tenants map[string]*tenant
+
+// quotaReached calls the webhook of a tenant when 80 % of its budget are used. If it fails, it is called again.
+func (t tenants) quotaReached(ctx context.Context, e *llmhttp.QuotaEvent) error {
+	url := t[e.Account].Webhook
+	if url == "" || e.Share != 80 || e.Subject.Kind != llmhttp.KindAccount {
 		return nil
 	}
-	sums, err := usage.Query(ctx, llmhttp.UsageQuery{Account: name, From: month, To: month.AddDate(0, 1, 0)})
-	var cost llmhttp.Cost
-	for _, sum := range sums {
-		cost.Add(sum.Cost)
-	}
-	if err != nil || cost.Total() < t.Budget.Scale(80, 100) {
+	body, _ := json.Marshal(map[string]any{"id": e.ID, "tenant": e.Account, "month": e.Start.Format("2006-01"), "budget": e.Quota.Cost, "used": e.Cost}) // no error
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
 		return err
 	}
-	body, _ := json.Marshal(map[string]any{"tenant": name, "month": month.Format("2006-01"), "budget": t.Budget, "used": cost.Total()}) // no error
-	res, err := (&http.Client{Timeout: 10 * time.Second}).Post(t.Webhook, "application/json", bytes.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if res.StatusCode >= 300 {
-		return fmt.Errorf("the webhook answers %s", res.Status)
+		return fmt.Errorf("the webhook of tenant %s answers %s", e.Account, res.Status)
 	}
-	t.warned = month
 	return nil
 }
 
@@ -98,22 +95,22 @@ func main() {
 	flag.Parse()
 	l, err := net.Listen("tcp", *addr)
 	if err == nil {
-		err = run(ctx, l, *upstreamURL, "tenants.json", "reseller.db", 10*time.Second)
+		err = run(ctx, l, *upstreamURL, "tenants.json", "reseller.db")
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// run serves until ctx is done. It looks at the budgets once in each interval.
-func run(ctx context.Context, l net.Listener, upstreamURL, file, db string, interval time.Duration) error {
-	var tenants map[string]*tenant // by name
+// run serves until ctx is done.
+func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) error {
+	var all tenants
 	text, err := os.ReadFile(file)
-	if err = cmp.Or(err, json.Unmarshal(text, &tenants)); err != nil {
+	if err = cmp.Or(err, json.Unmarshal(text, &all)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	prices, err := pricing.ReadFile("prices.json", &pricing.Options{Name: func(r *llmhttp.UsageRecord) string {
-		return tenants[r.Account].Models[r.Model]
+		return all[r.Account].Models[r.Model]
 	}})
 	if err != nil {
 		return err
@@ -124,19 +121,12 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string, inte
 	}
 	defer store.Close()
 	keys := make(map[string]*llmhttp.Key) // by the hash of the secret
-	for name, t := range tenants {
+	for name, t := range all {
 		key, err := t.key(name, upstreamURL)
 		if err != nil {
 			return err
 		}
 		keys[llmhttp.HashSecret(os.Getenv(t.SecretEnv))] = key
-		go func() {
-			for ; ctx.Err() == nil; time.Sleep(interval) {
-				if err := t.warn(ctx, name, store); err != nil {
-					log.Printf("tenant %s: budget: %v", name, err)
-				}
-			}
-		}()
 	}
 	lookup := func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if key := keys[llmhttp.HashSecret(secret)]; key != nil {
@@ -144,7 +134,7 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string, inte
 		}
 		return nil, llmhttp.ErrKeyNotFound
 	}
-	h := llmhttp.NewHandler(shop{}, llmhttp.KeyStoreFunc(lookup), &llmhttp.Options{Usage: store, Price: prices.Price})
+	h := llmhttp.NewHandler(shop{}, llmhttp.KeyStoreFunc(lookup), &llmhttp.Options{Usage: store, Price: prices.Price, QuotaReached: all.quotaReached})
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	return llmhttp.Serve(ctx, server, h, nil, l)
 }
