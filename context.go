@@ -110,9 +110,34 @@ func keepObservation(ctx context.Context, all observations) {
 // returned, it logs a warning. It may be called concurrently. The caller must not modify
 // u.Extra afterwards.
 func ReportUsage(ctx context.Context, u Usage) {
-	if q := requestFrom(ctx); q != nil && !q.usage.report(u) {
+	q := requestFrom(ctx)
+	if q == nil {
+		return
+	}
+	u.Add(usedBefore(ctx))
+	if !q.usage.report(u) {
 		q.log.warn(misuseLateUsage)
 	}
+}
+
+type usedBeforeKey struct{}
+
+// WithUsage returns a context for the next call of a Backend by one that serves a request with
+// several calls and has used u for it until now. What is reported with that context by ReportUsage
+// counts in addition to u. So the usage that package upstream still finds out when the client has
+// left is added to that of the calls before, in place of being less and without effect.
+//
+// If ctx has a usage already, because the Backend is itself called by such a Backend, u is added
+// to it.
+func WithUsage(ctx context.Context, u Usage) context.Context {
+	u.Add(usedBefore(ctx))
+	return context.WithValue(ctx, usedBeforeKey{}, &u)
+}
+
+// usedBefore returns the usage that WithUsage has set, or nil.
+func usedBefore(ctx context.Context) *Usage {
+	u, _ := ctx.Value(usedBeforeKey{}).(*Usage)
+	return u
 }
 
 // SetReplyHeader sets a header of the reply to the request that ctx belongs to, whether that is

@@ -73,6 +73,7 @@ start_upstream() {
 run inmemory
 run custom -pace 10ms
 run hosts
+run agent
 run cors
 start_upstream
 sed "s/127.0.0.1:8081/$upstream/" examples/gateway/gateway.json >"$dir/gateway.json"

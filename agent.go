@@ -1,0 +1,157 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+var (
+	errReaderStopped = errors.New("llmhttp: the reader of the stream has stopped")
+	errNoChoice      = errors.New("llmhttp: the reply has no choice")
+)
+
+// NewStream returns a stream that f writes with send, and that fails with the error of f. f runs
+// while the stream is iterated over. send returns an error when the reader has stopped, for example
+// because the client has left; f then returns, with any error. f must not call send concurrently,
+// nor after it has returned.
+//
+// A Backend whose work is a sequence of steps, such as an agent, returns their errors to f in place
+// of keeping track of what yield has returned.
+func NewStream(f func(send func(*ChatChunk) error) error) ChatStream {
+	return func(yield func(*ChatChunk, error) bool) {
+		stopped := false
+		err := f(func(c *ChatChunk) error {
+			if stopped || !yield(c, nil) {
+				stopped = true
+				return errReaderStopped
+			}
+			return nil
+		})
+		if err != nil && !stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// Relay sends what a model generates in s on while it comes, and returns the whole reply as
+// [Collect] does. It is for agents, which show the client what the model says and carry out the
+// tool calls of the reply.
+//
+// Not sent are tool calls, the ends of choices, the usage, and what identifies the reply: an agent
+// sends those calls that are for the client, and at the end the reason and the usage of the whole
+// request. The chunks that send gets are copies.
+//
+// If s or send fails, Relay returns the error, and what came before as a reply. A reply without a
+// choice is an error too. The reply is never nil, so that its Usage can be added in any case.
+func Relay(s ChatStream, send func(*ChatChunk) error) (*ChatResponse, error) {
+	if s == nil {
+		s = Fail(errNilStream)
+	}
+	var sendErr error
+	reply, err := Collect(func(yield func(*ChatChunk, error) bool) {
+		for chunk, err := range s {
+			if c := chunk.relayed(); err == nil && c != nil {
+				sendErr = send(c)
+			}
+			if !yield(chunk, err) || sendErr != nil {
+				return
+			}
+		}
+	})
+	switch {
+	case sendErr != nil:
+		return reply, sendErr
+	case err == nil && len(reply.Choices) == 0:
+		return reply, errNoChoice
+	}
+	return reply, err
+}
+
+// relayed returns a copy of what Relay sends of c, or nil if that is nothing.
+func (c *ChatChunk) relayed() *ChatChunk {
+	if c == nil {
+		return nil
+	}
+	var sent ChatChunk
+	for i := range c.Choices {
+		from := &c.Choices[i]
+		to := ChunkChoice{Index: from.Index, Delta: from.Delta, Extra: from.Extra}
+		to.Delta.Role, to.Delta.ToolCalls = "", nil
+		if !to.Delta.isEmpty() || hasValue(to.Extra) {
+			sent.Choices = append(sent.Choices, to)
+		}
+	}
+	if sent.Choices == nil {
+		return nil
+	}
+	return sent.Clone()
+}
+
+// maxParallelCalls is how many calls CallTools runs at a time. A reply may have 1024.
+const maxParallelCalls = 16
+
+// CallTools runs f for each of the calls, at most 16 at a time, and returns the messages with their
+// results in the order of the calls, for the next request to the model. f returns the Content of the
+// message, with IsError set if the model is to be told that the call failed; CallTools sets its
+// Role and ToolCallID. f runs on goroutines of its own, and must return soon after its context is
+// done. CallTools waits for all of them.
+//
+// An error of f is not for the model: it cancels the context of the others, and CallTools returns
+// the first one. If ctx is done, CallTools returns its cause. A panic of f continues on the
+// goroutine of CallTools, so that it ends the request and not the process.
+func CallTools(ctx context.Context, calls []ToolCall, f func(ctx context.Context, call ToolCall) (Message, error)) ([]Message, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		results  = make([]Message, len(calls))
+		slots    = make(chan struct{}, maxParallelCalls)
+		panicked atomic.Pointer[any]
+		wg       sync.WaitGroup
+	)
+	for i, call := range calls {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					panicked.CompareAndSwap(nil, withStack(v))
+					cancel(nil)
+				}
+				<-slots
+			}()
+			m, err := f(ctx, call)
+			if err != nil {
+				cancel(err)
+			}
+			m.Role, m.ToolCallID = RoleTool, call.ID
+			results[i] = m
+		})
+	}
+	wg.Wait()
+	if v := panicked.Load(); v != nil {
+		panic(*v)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return results, nil
+}
+
+// withStack returns the value of a panic together with the stack of its goroutine, which the
+// goroutine that panics again does not have. http.ErrAbortHandler stays as it is.
+func withStack(v any) *any {
+	if v == http.ErrAbortHandler {
+		return &v
+	}
+	return new(any(fmt.Sprintf("%v\n\n%s", v, debug.Stack())))
+}

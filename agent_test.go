@@ -1,0 +1,284 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// An agent that lets a model call one tool. See examples/agent for one with more tools, bounds and
+// state.
+func ExampleRelay() {
+	var model llmhttp.Backend = &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {
+			return []memory.Step{memory.Say("It is " + last.Content.Text() + ".")}
+		}
+		return []memory.Step{memory.Say("Let me look. "), memory.Call("call_1", "clock", "{}")}
+	}}
+	var agent llmhttp.BackendFunc = func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+			var used llmhttp.Usage
+			for range 5 {
+				reply, err := llmhttp.Relay(model.Chat(llmhttp.WithUsage(ctx, used), req.Clone()), send)
+				used.Add(reply.Usage)
+				if reply.Usage != nil {
+					llmhttp.ReportUsage(ctx, used)
+				}
+				if err != nil {
+					return err
+				}
+				m := reply.Choices[0].Message
+				if len(m.ToolCalls) == 0 {
+					return nil
+				}
+				results, err := llmhttp.CallTools(ctx, m.ToolCalls, func(context.Context, llmhttp.ToolCall) (llmhttp.Message, error) {
+					return llmhttp.Message{Content: llmhttp.Text("noon")}, nil
+				})
+				if err != nil {
+					return err
+				}
+				req.Messages = append(append(req.Messages, m), results...)
+			}
+			return errors.New("the model has no answer")
+		})
+	}
+	reply, err := llmhttp.Collect(agent.Chat(context.Background(), &llmhttp.ChatRequest{
+		Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("What time is it?")}},
+	}))
+	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
+	// Output: Let me look. It is noon. <nil>
+}
+
+func ExampleCallTools() {
+	calls := []llmhttp.ToolCall{
+		{ID: "call_1", Function: llmhttp.FunctionCall{Name: "capital", Arguments: `{"country": "Norway"}`}},
+		{ID: "call_2", Function: llmhttp.FunctionCall{Name: "capital", Arguments: `{"country": 1}`}},
+	}
+	results, err := llmhttp.CallTools(context.Background(), calls, func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+		var arguments struct{ Country string }
+		if json.Unmarshal([]byte(call.Function.Arguments), &arguments) != nil {
+			return llmhttp.Message{Content: llmhttp.Text("country must be a string"), IsError: true}, nil
+		}
+		return llmhttp.Message{Content: llmhttp.Text("Oslo")}, nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, m := range results {
+		fmt.Println(m.Role, m.ToolCallID, m.Content.Text(), m.IsError)
+	}
+	// Output:
+	// tool call_1 Oslo false
+	// tool call_2 country must be a string true
+}
+
+func TestNewStream(t *testing.T) {
+	text := func(s string) *llmhttp.ChatChunk { return llmhttp.TextChunk(s) }
+	var sent []error
+	stream := func(end error) llmhttp.ChatStream {
+		sent = nil
+		return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+			for _, s := range []string{"a", "b", "c"} {
+				sent = append(sent, send(text(s)))
+			}
+			return end
+		})
+	}
+	r, err := llmhttp.Collect(stream(nil))
+	require.NoError(t, err)
+	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
+
+	r, err = llmhttp.Collect(stream(errCause))
+	assert.Equal(t, errCause, err)
+	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
+
+	for range stream(errCause) { // a loop that is called again after a break panics
+		break
+	}
+	assert.Error(t, sent[0])
+	assert.Error(t, sent[2])
+}
+
+// Relay sends what the model says, as it comes, and keeps what is for the agent.
+func TestRelay(t *testing.T) {
+	chunks := parseChunks(t,
+		`{"id":"r1","model":"inner","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_content":"Hm. "}}]}`,
+		`{"choices":[{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.text","text":"Hm. ","signature":"s"}]}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":{"content":[]}},{"index":1,"delta":{"refusal":"No."}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"!","tool_calls":[{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]}}]}`,
+		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
+		`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}`)
+	var sent []string
+	r, err := llmhttp.Relay(streamOf(chunks...), func(c *llmhttp.ChatChunk) error {
+		b, err := json.Marshal(c)
+		sent = append(sent, string(b))
+		for i := range c.Choices { // the receiver may change it
+			c.Choices[i].Delta.Content = "changed"
+			if len(c.Choices[i].Delta.ReasoningDetails) > 0 {
+				c.Choices[i].Delta.ReasoningDetails[0].Text = "changed"
+			}
+		}
+		return err
+	})
+	require.NoError(t, err)
+	const prefix = `{"id":"","object":"chat.completion.chunk","created":0,"model":"","choices":[`
+	assert.Equal(t, []string{
+		prefix + `{"index":0,"delta":{"reasoning_content":"Hm. "},"finish_reason":null}]}`,
+		prefix + `{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.text","text":"Hm. ","signature":"s"}]},"finish_reason":null}]}`,
+		prefix + `{"index":0,"delta":{"content":"Hi"},"finish_reason":null,"logprobs":{"content":[]}},{"index":1,"delta":{"refusal":"No."},"finish_reason":null}]}`,
+		prefix + `{"index":0,"delta":{"content":"!"},"finish_reason":null}]}`,
+	}, sent)
+	m := r.Choices[0].Message
+	assert.Equal(t, "Hi!", m.Content.Text())
+	assert.Equal(t, "Hm. ", m.ReasoningDetails[0].Text)
+	assert.Equal(t, "f", m.ToolCalls[0].Function.Name)
+	assert.Equal(t, "r1", r.ID)
+	assert.Equal(t, 7, r.Usage.TotalTokens)
+}
+
+func TestRelay_Errors(t *testing.T) {
+	discard := func(*llmhttp.ChatChunk) error { return nil }
+	r, err := llmhttp.Relay(failAfter(errCause, "a").Chat(t.Context(), nil), discard)
+	assert.Equal(t, errCause, err)
+	assert.Equal(t, "a", r.Choices[0].Message.Content.Text())
+
+	for name, s := range map[string]llmhttp.ChatStream{"nil": nil, "empty": streamOf(), "usage only": streamOf(&llmhttp.ChatChunk{Usage: new(usageOf(1, 2))})} {
+		r, err := llmhttp.Relay(s, discard)
+		assert.Error(t, err, name)
+		require.NotNil(t, r, name)
+		assert.Empty(t, r.Choices, name)
+	}
+
+	// When send fails, the model stops, and the chunk counts.
+	chunks := []*llmhttp.ChatChunk{chunkWithUsage("a", usageOf(3, 4)), llmhttp.TextChunk("b")}
+	read := 0
+	counted := llmhttp.Tee(streamOf(chunks...), func(*llmhttp.ChatChunk, error) { read++ })
+	r, err = llmhttp.Relay(counted, func(*llmhttp.ChatChunk) error { return errCause })
+	assert.Equal(t, errCause, err)
+	assert.Equal(t, 1, read)
+	assert.Equal(t, 7, r.Usage.TotalTokens)
+}
+
+// What a model reports after the client has left counts in addition to the calls before.
+func TestWithUsage(t *testing.T) {
+	for name, test := range map[string]struct {
+		report func(ctx context.Context)
+		want   llmhttp.Usage
+	}{
+		"added": {func(ctx context.Context) { llmhttp.ReportUsage(llmhttp.WithUsage(ctx, usageOf(20, 9)), usageOf(7, 3)) }, usageOf(27, 12)},
+		"of inner calls": {func(ctx context.Context) {
+			llmhttp.ReportUsage(llmhttp.WithUsage(llmhttp.WithUsage(ctx, usageOf(20, 9)), usageOf(1, 1)), usageOf(7, 3))
+		}, usageOf(28, 13)},
+		"of nothing": {func(ctx context.Context) { llmhttp.ReportUsage(llmhttp.WithUsage(ctx, llmhttp.Usage{}), usageOf(7, 3)) }, usageOf(7, 3)},
+		"of the agent": {func(ctx context.Context) {
+			llmhttp.WithUsage(ctx, usageOf(20, 9))
+			llmhttp.ReportUsage(ctx, usageOf(7, 3))
+		}, usageOf(7, 3)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			usage := memory.NewUsageStore()
+			keyFunc := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
+				return &llmhttp.Key{ID: "ada", Account: "acme"}, nil
+			})
+			b := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+				return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+					test.report(ctx)
+					return send(llmhttp.TextChunk("Hi"))
+				})
+			})
+			h := llmhttp.NewHandler(b, keyFunc, &llmhttp.Options{Usage: usage})
+			assert.Equal(t, http.StatusOK, post(h, `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`).StatusCode)
+			sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", To: time.Now().Add(time.Hour)})
+			require.NoError(t, err)
+			require.Len(t, sums, 1)
+			assert.Equal(t, test.want.Units(), sums[0].Units)
+		})
+	}
+	llmhttp.ReportUsage(llmhttp.WithUsage(t.Context(), usageOf(1, 1)), usageOf(1, 1)) // of no request
+}
+
+func manyCalls(n int) (calls []llmhttp.ToolCall) {
+	for i := range n {
+		calls = append(calls, llmhttp.ToolCall{ID: fmt.Sprint("c", i)})
+	}
+	return calls
+}
+
+func TestCallTools_RunsSomeAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), func(_ context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+			time.Sleep(time.Second)
+			return llmhttp.Message{Content: llmhttp.Text("result of " + call.ID)}, nil
+		})
+		require.NoError(t, err)
+		assert.Equal(t, 3*time.Second, time.Since(start), "16 at a time")
+		require.Len(t, results, 40)
+		for i, m := range results {
+			id := fmt.Sprint("c", i)
+			assert.Equal(t, llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: id, Content: llmhttp.Text("result of " + id)}, m)
+		}
+	})
+	results, err := llmhttp.CallTools(t.Context(), nil, nil)
+	assert.NoError(t, err)
+	assert.Empty(t, results)
+}
+
+// An error, the end of the context and a panic end the other calls.
+func TestCallTools_Ends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := 0
+		waitUnlessFirst := func(first func() error) func(context.Context, llmhttp.ToolCall) (llmhttp.Message, error) {
+			ended = 0
+			slots := make(chan struct{}, 1)
+			return func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+				if call.ID == "c0" {
+					time.Sleep(time.Second)
+					return llmhttp.Message{}, first()
+				}
+				<-ctx.Done()
+				slots <- struct{}{}
+				ended++
+				<-slots
+				return llmhttp.Message{}, ctx.Err()
+			}
+		}
+		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), waitUnlessFirst(func() error { return errCause }))
+		assert.Equal(t, errCause, err)
+		assert.Nil(t, results)
+		assert.Equal(t, 15, ended, "the others do not begin")
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_, err = llmhttp.CallTools(ctx, manyCalls(2), waitUnlessFirst(func() error { cancel(errCause); return nil }))
+		assert.Equal(t, errCause, err)
+		assert.Equal(t, 1, ended)
+
+		for _, v := range []any{"oops", http.ErrAbortHandler} {
+			func() {
+				defer func() {
+					got := recover()
+					if v == http.ErrAbortHandler {
+						assert.Equal(t, v, got)
+						return
+					}
+					assert.Contains(t, got, "oops")
+					assert.Contains(t, got, "agent_test.go", "the stack of the tool")
+				}()
+				llmhttp.CallTools(t.Context(), manyCalls(2), waitUnlessFirst(func() error { panic(v) }))
+			}()
+			assert.Equal(t, 1, ended)
+		}
+	})
+}

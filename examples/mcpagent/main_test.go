@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+type cityArguments struct {
+	City string `json:"city" jsonschema:"the name of the city"`
+}
+
+// newMCPServer returns an MCP server with a tool.
+func newMCPServer() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "v0.0.1"}, nil)
+	forecast := func(_ context.Context, _ *mcp.CallToolRequest, in cityArguments) (*mcp.CallToolResult, any, error) {
+		if in.City == "" {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "Which city?"}}, IsError: true}, nil, nil
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "It rains in " + in.City + "."}}}, nil, nil
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "forecast", Description: "The weather in a city"}, forecast)
+	return s
+}
+
+// newAgent returns an agent over a model whose first reply has the steps and whose second is an
+// answer, with the requests that the model gets.
+func newAgent(t *testing.T, transport mcp.Transport, first ...memory.Step) (*agent, *[]*llmhttp.ChatRequest) {
+	session, err := connect(t.Context(), transport)
+	require.NoError(t, err)
+	t.Cleanup(func() { session.Close() })
+	requests := new([]*llmhttp.ChatRequest)
+	model := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+		*requests = append(*requests, req.Clone())
+		usage := memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5}})
+		if len(*requests) > 1 {
+			return []memory.Step{memory.Say("Take an umbrella."), usage}
+		}
+		return append(first, usage)
+	}}
+	return &agent{model: model, session: session, maxTurns: 8}, requests
+}
+
+// inMemory returns a transport to an MCP server in this process.
+func inMemory(t *testing.T) mcp.Transport {
+	here, there := mcp.NewInMemoryTransports()
+	server, err := newMCPServer().Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Wait() })
+	return here
+}
+
+func ask(t *testing.T, a *agent, body string) string {
+	t.Helper()
+	server := httptest.NewServer(newHandler(a))
+	t.Cleanup(server.Close)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", server.URL+"/v1/chat/completions", strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer sk-demo")
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	reply, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return string(reply)
+}
+
+const question = `{"model":"m","messages":[{"role":"user","content":"What do I need?"}]}`
+
+// The model calls tools of an MCP server: in this process, and over HTTP.
+func TestAgent(t *testing.T) {
+	server := newMCPServer()
+	remote := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(remote.Close)
+	for name, transport := range map[string]mcp.Transport{"in this process": inMemory(t), "over HTTP": transport(remote.URL)} {
+		t.Run(name, func(t *testing.T) {
+			a, requests := newAgent(t, transport, memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "forecast", `{"city":""}`), memory.Call("c3", "forecast", `{"city":`))
+			reply := ask(t, a, question)
+			assert.Contains(t, reply, `"content":"Take an umbrella."`)
+			assert.Contains(t, reply, `"reasoning_content":"Calling forecast {\"city\":\"Bergen\"}`)
+			assert.Contains(t, reply, `"total_tokens":30`)
+			require.Len(t, *requests, 2)
+			offered := (*requests)[0].Tools[0].Function
+			assert.Equal(t, "The weather in a city", offered.Description)
+			assert.Contains(t, string(offered.Parameters), `"the name of the city"`)
+			var results []string
+			for i, m := range (*requests)[1].Messages[2:] {
+				results = append(results, m.ToolCallID+" "+m.Content.Text())
+				assert.Equal(t, i > 0, m.IsError)
+			}
+			assert.Equal(t, []string{"c1 It rains in Bergen.", "c2 Which city?", "c3 The arguments are not valid JSON."}, results)
+		})
+	}
+}
+
+// Calls of the client's tools go to the client.
+func TestAgent_ClientTools(t *testing.T) {
+	const tools = `,"tools":[{"type":"function","function":{"name":"read_file"}}]}`
+	a, _ := newAgent(t, inMemory(t), memory.Call("c1", "read_file", `{}`))
+	assert.Contains(t, ask(t, a, question[:len(question)-1]+tools), `"name":"read_file"`)
+	assert.Contains(t, ask(t, a, question[:len(question)-1]+strings.Replace(tools, "read_file", "forecast", 1)), `"param":"tools"`)
+}
+
+// The model is not called for ever.
+func TestAgent_Turns(t *testing.T) {
+	a, requests := newAgent(t, inMemory(t), memory.Call("c1", "forecast", `{"city":"Bergen"}`))
+	a.maxTurns = 1
+	assert.Contains(t, ask(t, a, question), `"finish_reason":"length"`)
+	assert.Empty(t, (*requests)[0].Tools)
+}
+
+// When the MCP server is away, the client gets a general message.
+func TestAgent_ServerIsAway(t *testing.T) {
+	a, _ := newAgent(t, inMemory(t))
+	require.NoError(t, a.session.Close())
+	reply := ask(t, a, question)
+	assert.Contains(t, reply, `"error"`)
+	assert.NotContains(t, reply, "closed")
+}
