@@ -43,6 +43,11 @@ func (b *countingBackend) GenerateImages(ctx context.Context, req *llmhttp.Image
 	return b.Forwarder.GenerateImages(ctx, req)
 }
 
+func (b *countingBackend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	b.count(ctx)
+	return b.Forwarder.Speak(ctx, req)
+}
+
 // A behavior is what the Backend does with a request.
 type behavior int
 
@@ -188,6 +193,27 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 					b.sim.fail("request %d: a chunk was accepted after the Backend had returned", n)
 				}
 			}
+		})
+	}
+}
+
+// Speak yields the texts of a chat as audio.
+func (b *backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	n := number(ctx)
+	s := b.sim.script(n)
+	if req.Input != mark(n) {
+		b.sim.fail("request %d has the input %q", n, req.Input)
+	}
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		b.chat(ctx, n, s, func(c *llmhttp.ChatChunk, err error) bool {
+			spoken := new(llmhttp.SpeechChunk)
+			if c != nil {
+				spoken.Usage = c.Usage
+				for i := range c.Choices {
+					spoken.Audio = append(spoken.Audio, c.Choices[i].Delta.Content...)
+				}
+			}
+			return yield(spoken, err)
 		})
 	}
 }

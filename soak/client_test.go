@@ -3,6 +3,7 @@ package soak
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,6 +56,16 @@ var wires = []wire{
 		},
 		func(b []byte) string { return find(string(b), "output", 0, "content", 0, "text") }},
 	{"/v1/embeddings", `{"model":"m","input":"TEXT"}`, nil, nil, nil},
+	{"/v1/audio/speech", `{"model":"m","input":"TEXT","voice":"v"}`, nil, nil, func(b []byte) string { return string(b) }},
+	{"/v1/audio/speech", `{"model":"m","input":"TEXT","voice":"v","stream_format":"sse"}`,
+		func(e event) bool { return find(e.data, "type") == "speech.audio.done" },
+		func(e event) string {
+			audio, err := base64.StdEncoding.DecodeString(find(e.data, "audio"))
+			if err != nil {
+				return err.Error()
+			}
+			return string(audio)
+		}, nil},
 	{"/v1/images/generations", `{"model":"m","prompt":"TEXT"}`, nil, nil, nil},
 	{"/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"TEXT"}]}`, nil, nil, nil},
 	{"/v1/models", "", nil, nil, nil},
@@ -240,7 +251,7 @@ func (p *clientPlan) checkReply(resp *http.Response, cancel context.CancelFunc) 
 		p.checkStream(body, err, fail)
 	case err == nil:
 		p.checkWhole(resp, body, fail)
-	case !p.cutAllowed():
+	case !p.cutAllowed() && !isAudio(resp):
 		fail("a whole reply was cut")
 	}
 }
@@ -253,8 +264,13 @@ func (p *clientPlan) cutAllowed() bool {
 
 var markPattern = regexp.MustCompile(`#(\d+)#`)
 
+// isAudio reports whether a reply is bytes of audio, which a failure cuts.
+func isAudio(resp *http.Response) bool {
+	return strings.HasPrefix(resp.Header.Get("Content-Type"), "audio/")
+}
+
 func (p *clientPlan) checkWhole(resp *http.Response, body []byte, fail func(string, ...any)) {
-	if !json.Valid(body) {
+	if !isAudio(resp) && !json.Valid(body) {
 		fail("the reply is not JSON")
 	}
 	if p.mustSucceed() && p.wire.whole != nil {
