@@ -44,6 +44,7 @@ func budgets(r results) []budget {
 		{"decode an agent's request: time, of encoding/json", atMost, 0.35, ratio("Decode/request=agent", unitTime, ours, goOpenAI)},
 		{"stream, a flush per chunk: CPU, of bare", atMost, 1.35, cpu("Stream/chunks=paced", ours, bare)},
 		{"stream, chunks ready at once: streams/s, of bare", atLeast, 3.5, cpu("Stream/chunks=ready", bare, ours)},
+		{"speech, a flush per piece of 2 KB: CPU, of bare", atMost, 1.3, cpu("Speech/pieces=paced", ours, bare)},
 		{"Messages API, a flush per chunk: CPU, of chat", atMost, 1.15, cpu("Stream/chunks=paced", messagesAPI, ours)},
 		{"Responses API, a flush per chunk: CPU, of chat", atMost, 1.3, cpu("Stream/chunks=paced", responsesAPI, ours)},
 		{"whole 0.5 KB with otelllm: CPU, of without", atMost, 1.2, cpu("Whole/size=0.5KB", traced, ours)},

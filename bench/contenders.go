@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -90,6 +91,7 @@ const (
 	modePaced  mode = "paced"  // chunks with chunkPause between them
 	modeBursts mode = "bursts" // burstSize chunks at a time with burstPause between them; the texts are times in ns
 	modeHeld   mode = "held"   // one chunk and then silence until the client leaves
+	modeSpeech mode = "speech" // pieces of audio with chunkPause between them
 )
 
 const (
@@ -109,6 +111,9 @@ var words = strings.SplitAfter(strings.TrimSpace(answerText), " ")
 
 func word(i int) string { return words[i%len(words)] }
 
+// audio is the speech of the model: chunkCount pieces of 2 KiB.
+var audio = slices.Repeat([][]byte{bytes.Repeat([]byte{0, 'a', 0xff, '\n'}, 512)}, chunkCount)
+
 func (m mode) streams() bool { return m != modeWhole }
 
 // texts returns the texts that the model generates.
@@ -120,7 +125,10 @@ func (m mode) texts(ctx context.Context) iter.Seq[string] {
 		}
 		for i := range chunkCount {
 			text := word(i)
-			if m == modeBursts {
+			switch m {
+			case modeSpeech:
+				text = "" // the audio is not copied
+			case modeBursts:
 				text = strconv.FormatInt(time.Now().UnixNano(), 10)
 			}
 			if !yield(text) {
@@ -130,7 +138,7 @@ func (m mode) texts(ctx context.Context) iter.Seq[string] {
 			case m == modeHeld:
 				<-ctx.Done()
 				return
-			case m == modePaced:
+			case m == modePaced || m == modeSpeech:
 				time.Sleep(chunkPause)
 			case m == modeBursts && (i+1)%burstSize == 0:
 				time.Sleep(burstPause)
@@ -139,9 +147,29 @@ func (m mode) texts(ctx context.Context) iter.Seq[string] {
 	}
 }
 
+// A speaker is a Backend that speaks.
+type speaker struct {
+	llmhttp.BackendFunc
+	mode mode
+}
+
+func (s speaker) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		var chunk llmhttp.SpeechChunk
+		i := 0
+		for range s.mode.texts(ctx) {
+			chunk.Audio = audio[i]
+			if !yield(&chunk, nil) {
+				return
+			}
+			i++
+		}
+	}
+}
+
 // newModel returns a Backend that answers in mode m.
 func newModel(m mode) llmhttp.Backend {
-	return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return speaker{mode: m, BackendFunc: func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 		return func(yield func(*llmhttp.ChatChunk, error) bool) {
 			n := 0
 			for text := range m.texts(ctx) {
@@ -152,7 +180,7 @@ func newModel(m mode) llmhttp.Backend {
 			}
 			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: n}}, nil)
 		}
-	})
+	}}
 }
 
 // secret is the API key of every request.
@@ -228,7 +256,10 @@ func newBare(m mode, allHeaders bool) http.Handler {
 	}
 	body := reply.Body.Bytes()
 	var frames [][]byte
-	if m.streams() {
+	switch {
+	case m == modeSpeech:
+		frames = append(audio[:chunkCount:chunkCount], nil)
+	case m.streams():
 		frames = splitFrames(body)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -250,11 +281,15 @@ func newBare(m mode, allHeaders bool) http.Handler {
 
 // ourReply returns llmhttp's reply to a short request.
 func ourReply(m mode) *httptest.ResponseRecorder {
-	if m.streams() {
+	r := chatRequest(512, m.streams())
+	switch {
+	case m == modeSpeech:
+		r = speechRequest()
+	case m.streams():
 		m = modeReady // the same bytes without pauses
 	}
 	w := httptest.NewRecorder()
-	newOurs(newModel(m), llmhttp.Options{}).ServeHTTP(w, chatRequest(512, m.streams()).http(""))
+	newOurs(newModel(m), llmhttp.Options{}).ServeHTTP(w, r.http(""))
 	return w
 }
 

@@ -39,6 +39,7 @@ func runStreams(b *bench) {
 	r := chatRequest(512, true)
 	b.runLoadCase(loadCase{"Stream/chunks=paced", modePaced, r, 64, false, time.Second}, ours, bare, messagesAPI, responsesAPI)
 	b.runLoadCase(loadCase{"Stream/chunks=ready", modeReady, r, 64, false, time.Second}, ours, bare)
+	b.runLoadCase(loadCase{"Speech/pieces=paced", modeSpeech, speechRequest(), 64, false, time.Second}, ours, bare)
 }
 
 func runGateways(b *bench) {
@@ -188,12 +189,28 @@ func runBursts(b *bench) {
 	}))
 }
 
-// verify checks that the server at addr answers r with the text of its model.
+// verify checks that the server at addr answers r with the text of its model, or with its audio.
 func verify(addr string, r request, m mode) error {
+	if m == modeSpeech {
+		return verifySpeech(addr, r)
+	}
 	got := ""
 	err := receive(addr, r, func(text string) { got += text })
 	if err == nil && got != strings.Join(slices.Collect(m.texts(context.Background())), "") {
 		err = fmt.Errorf("wrong text: %q", got)
+	}
+	return err
+}
+
+func verifySpeech(addr string, r request) error {
+	resp, err := http.DefaultClient.Do(r.http(addr))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && !bytes.Equal(body, bytes.Join(audio, nil)) {
+		err = fmt.Errorf("%s with %d bytes, which are not the audio", resp.Status, len(body))
 	}
 	return err
 }

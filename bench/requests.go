@@ -50,6 +50,11 @@ func chatRequest(size int, stream bool) request {
 	return request{chatPath, b.Bytes()}
 }
 
+// speechRequest returns a request for speech in the default format.
+func speechRequest() request {
+	return request{"/v1/audio/speech", []byte(`{"model":"` + modelName + `","voice":"alloy","input":"` + strings.Repeat("Paris is the capital of France. ", 10) + `"}`)}
+}
+
 // forAPI returns the request for the same conversation as the chat request r in the
 // API of the contender.
 func (r request) forAPI(contender string) request {
