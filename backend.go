@@ -7,9 +7,9 @@ import (
 	"iter"
 )
 
-// A Backend answers chat requests. It may also implement [ModelLister],
-// [ImageGenerator] and [Embedder], without which a [Handler] answers 404 on their
-// endpoints, and [ImageSizer] and [TokenCounter]. All methods must be safe
+// A Backend answers chat requests. It may also implement other interfaces, such as
+// [ModelLister] and [Embedder], without which a [Handler] answers 404 on their
+// endpoints: a [Forwarder] has the methods of all of them. All methods must be safe
 // for concurrent use.
 type Backend interface {
 	// Chat returns the reply to req. The work is done while the returned

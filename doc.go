@@ -58,7 +58,7 @@
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [ModelLister],
-// [ImageGenerator], [ImageSizer], [Embedder] or [TokenCounter]. To wrap a
+// [ImageGenerator], [ImageSizer], [Embedder], [Reranker] or [TokenCounter]. To wrap a
 // Backend, embed a [Forwarder], which has all of these methods. Clients read the
 // context window, the output limit and the capabilities of a [Model], so set those that
 // are known.

@@ -392,7 +392,7 @@ type backendCall struct {
 	began   time.Time // zero if it was not called
 	notSent bool      // its error wraps ErrNotSent
 	units   *Units    // of the reply, besides tokens; nil if there is nothing else
-	model   string    // of the reply to a request for embeddings; may be empty
+	model   string    // of the reply to a oneShot; may be empty
 }
 
 // notifyStarted is called before the Backend is called with req, after beginCall at a time. It
