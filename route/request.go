@@ -28,7 +28,7 @@ type requestInfo struct {
 	Request
 	account string  // the account of the key; empty if it is not known
 	session session // set if the strategy of the route is Affinity
-	allowed bool    // a target may serve it
+	allowed bool    // the host lets a target serve it
 	serving []int   // the targets that can serve it
 }
 

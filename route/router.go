@@ -43,7 +43,7 @@ func New(routes []Route, opts *Options) (*Router, error) {
 // Update replaces the routes, which it copies. Requests that arrive from then on are sent to
 // the targets of the new routes; those in progress end as they have begun, with their tries and
 // their waiting. If the new routes are not valid, the old ones stay, and the error is that of
-// [New].
+// [New]. Options stay as they are.
 //
 // A target stays if its name, the Model of its route and its Backend stay. It keeps its circuit
 // breakers, the time until which it is resting, its requests in flight and its counts in
