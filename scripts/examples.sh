@@ -79,6 +79,6 @@ start_upstream
 sed "s/127.0.0.1:8081/$upstream/" examples/gateway/gateway.json >"$dir/gateway.json"
 export FIRST_KEY=sk-demo SECOND_KEY=sk-second GATEWAY_KEY=sk-gateway
 run gateway -config "$dir/gateway.json" # its second upstream is away
-for router in nethttp chi gin echo; do
+for router in nethttp chi gin default echo; do
 	run mount -router "$router"
 done

@@ -18,3 +18,14 @@ func withGin(api http.Handler, prefix string) http.Handler {
 	e.GET("/", func(c *gin.Context) { c.String(http.StatusOK, homePage) })
 	return e
 }
+
+// withGinDefault mounts the API beside a gin.Default(), whose Recovery cannot be removed. Its Logger
+// would delay nothing, but does not see the API here: Options.Observe logs its requests.
+func withGinDefault(api http.Handler, prefix string) http.Handler {
+	e := gin.Default()
+	e.GET("/", func(c *gin.Context) { c.String(http.StatusOK, homePage) })
+	mux := http.NewServeMux()
+	mux.Handle(prefix+"/v1/", api)
+	mux.Handle("/", e)
+	return mux
+}

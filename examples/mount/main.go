@@ -1,5 +1,5 @@
 // Mount serves the API next to the other routes of a program. There is a file
-// for each of net/http, chi, gin and echo.
+// for each of net/http, chi, gin, with a gin.Default() too, and echo.
 //
 //	go run ./examples/mount -router chi
 //	go run ./examples/mount -prefix /llm
@@ -31,6 +31,7 @@ var routers = map[string]func(api http.Handler, prefix string) http.Handler{
 	"nethttp": withNetHTTP,
 	"chi":     withChi,
 	"gin":     withGin,
+	"default": withGinDefault,
 	"echo":    withEcho,
 }
 

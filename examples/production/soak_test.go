@@ -69,7 +69,7 @@ const copyKilled, upstreamKilled = "kill -9 of a copy", "kill -9 of an upstream"
 const slack = 5 * time.Second
 
 // TestSoak lets faults happen one after another while tenants send requests. Then
-// it compares what was lost with what README.md promises.
+// it compares what was lost with what docs/production.md promises.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	s := newSoak(t)

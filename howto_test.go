@@ -1,0 +1,169 @@
+package llmhttp_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+type hostValue struct{}
+
+// A callLog notes the calls of what a host gives to a Handler, and what their contexts tell.
+type callLog struct {
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+func (l *callLog) add(ctx context.Context, call string) {
+	var known []string
+	if ctx.Value(hostValue{}) != nil {
+		known = append(known, "host")
+	}
+	if llmhttp.RequestIDFrom(ctx) != "" {
+		known = append(known, "ID")
+	}
+	if llmhttp.KeyFrom(ctx) != nil {
+		known = append(known, "key")
+	}
+	if llmhttp.RequestInfoFrom(ctx) != nil {
+		known = append(known, "info")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, strings.TrimSpace(fmt.Sprintf("%-32s %s", call, cmp.Or(strings.Join(known, ", "), "nothing"))))
+}
+
+func (l *callLog) middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := context.WithValue(r.Context(), hostValue{}, true)
+		l.add(ctx, "middleware")
+		next.ServeHTTP(w, r.WithContext(ctx))
+		l.add(ctx, "middleware, after ServeHTTP")
+	})
+}
+
+func (l *callLog) observe(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+	l.add(ctx, "Observer")
+	return ctx, llmhttp.Observation{
+		Started: func(ctx context.Context, _ *llmhttp.RequestInfo) context.Context {
+			l.add(ctx, "Observation.Started")
+			return ctx
+		},
+		Ended: func(*llmhttp.RequestSummary) { l.add(ctx, "Observation.Ended") },
+	}
+}
+
+type loggedLimiter struct {
+	llmhttp.Limiter
+	log *callLog
+}
+
+func (l loggedLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+	l.log.add(ctx, "Limiter.Take, "+string(draws[0].Bucket))
+	return l.Limiter.Take(ctx, draws...)
+}
+
+func (l loggedLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+	l.log.add(ctx, "Limiter.Adjust, "+string(draws[0].Bucket))
+	return l.Limiter.Adjust(ctx, draws...)
+}
+
+type loggedStore struct {
+	llmhttp.UsageStore
+	log *callLog
+}
+
+func (s loggedStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	s.log.add(ctx, "UsageStore.Record")
+	return s.UsageStore.Record(ctx, records...)
+}
+
+// docs/howto.md shows in which order a Handler calls what the host gives to it, and what the
+// contexts of the calls know.
+func TestHowto_OrderOfWrappers(t *testing.T) {
+	log := new(callLog)
+	keys := llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
+		log.add(ctx, "KeyStore.Lookup")
+		return &llmhttp.Key{ID: "k1", Account: "acme", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(9), Tokens: llmhttp.PerMinute(9000)}}, nil
+	})
+	backend := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		log.add(ctx, "Backend.Chat")
+		return llmhttp.Reply("Hi")
+	})
+	serve := func(usage llmhttp.UsageStore) {
+		h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
+			Observe: log.observe, Limiter: loggedLimiter{llmhttp.NewLimiter(), log}, Usage: usage,
+		})
+		require.Equal(t, http.StatusOK, post(log.middleware(h), hello).StatusCode)
+	}
+	store := loggedStore{memory.NewUsageStore(), log}
+	serve(store)
+	text, err := os.ReadFile("docs/howto.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "\n```\n"+strings.Join(log.lines, "\n")+"\n```\n")
+
+	// A UsageBuffer stores records after the request.
+	buffer := llmhttp.NewUsageBuffer(store, nil)
+	log.lines = nil
+	serve(buffer)
+	require.NoError(t, buffer.Close(t.Context()))
+	assert.Equal(t, "UsageStore.Record                nothing", log.lines[len(log.lines)-1])
+}
+
+// The code in docs/howto.md is that of examples, which their tests run. Indentation may differ.
+func TestHowto_CodeIsOfExamples(t *testing.T) {
+	text, err := os.ReadFile("docs/howto.md")
+	require.NoError(t, err)
+	outdent := regexp.MustCompile(`(?m)^\t+`)
+	var examples []string
+	files, err := filepath.Glob("examples/*/*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		code, err := os.ReadFile(file)
+		require.NoError(t, err)
+		examples = append(examples, outdent.ReplaceAllString(string(code), ""))
+	}
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 4)
+	for _, block := range blocks {
+		code := outdent.ReplaceAllString(block[1], "")
+		assert.True(t, slices.ContainsFunc(examples, func(example string) bool { return strings.Contains(example, code) }), block[1])
+	}
+}
+
+// Links within README.md, and from it to headings of docs/howto.md, have a target.
+func TestHowto_Links(t *testing.T) {
+	anchors := func(file string) (anchors []string) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(string(text), -1) {
+			anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+			anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
+		}
+		return anchors
+	}
+	own, howto := anchors("README.md"), anchors("docs/howto.md")
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`\((docs/howto.md)?#([^)]*)\)`).FindAllStringSubmatch(string(text), -1) {
+		if m[1] == "" {
+			assert.Contains(t, own, m[2])
+		} else {
+			assert.Contains(t, howto, m[2])
+		}
+	}
+}
