@@ -34,14 +34,13 @@ type Binding struct {
 	serve func(q *request) error
 }
 
-// A bodyKind is the form in which a Binding gets the body of a request. Forms that are read
-// piece by piece, such as multipart/form-data, would be further values, with a function
-// beside request.withBody for each.
+// A bodyKind is how a Binding gets the body of a request.
 type bodyKind uint8
 
 const (
 	bodyNone bodyKind = iota // not read
 	bodyJSON                 // read whole: JSON of at most Options.MaxBody bytes
+	bodyForm                 // read piece by piece: see request.withForm
 )
 
 // forMethod returns the kind of the body of a request with the given method.

@@ -95,7 +95,7 @@ func (q *request) reserveChat(req *ChatRequest) error {
 
 // countPrompt estimates the tokens of the prompt of a chat.
 func (q *request) countPrompt(req *ChatRequest) int {
-	return q.tokenEstimator().prompt(req) + estimateTokens(q.unsent)
+	return q.tokenEstimator().prompt(req) + estimateTokens(int(q.unsent))
 }
 
 // tokenEstimator returns the tokenEstimator for the request's model.

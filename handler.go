@@ -182,6 +182,18 @@ type Options struct {
 	// have, and the instructions for it. Zero means 4096; negative means no limit but MaxBody.
 	MaxSpeechInput int
 
+	// MaxAudio is the maximum size of a recording that a client sends, in bytes. A larger one gets
+	// a 413. Zero means 25 MiB; negative means no limit, which is not for clients that are not
+	// trusted.
+	MaxAudio int64
+
+	// FileDir is a directory for temporary files, in which the files of requests are kept while they
+	// are served: recordings. No file remains in it, whatever ends a request; if the
+	// process is killed, that is so on systems that can remove a file which is open, as all but
+	// Windows can. If empty, the files are kept in memory, of which requests at the same time
+	// together need as much as they send.
+	FileDir string
+
 	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
 	// of a chat, of images, of vectors or of audio, all together. A larger one fails with a
 	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
@@ -232,6 +244,7 @@ type Options struct {
 // The defaults of [Options].
 const (
 	defaultMaxBody      = 16 << 20
+	defaultMaxAudio     = 25 << 20
 	defaultMaxReply     = 64 << 20
 	defaultTimeout      = 5 * time.Minute
 	defaultKeepAlive    = 15 * time.Second
@@ -259,6 +272,7 @@ func (o *Options) withDefaults() Options {
 		n.UnknownMembers = DefaultUnknownMembers
 	}
 	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
+	n.MaxAudio = option.Bound(n.MaxAudio, defaultMaxAudio)
 	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
 	n.MaxSpeechInput = option.Bound(n.MaxSpeechInput, defaultMaxSpeechInput)
 	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
@@ -273,7 +287,7 @@ func (o *Options) withDefaults() Options {
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
 // NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the
-// TrustedOrigins is malformed, if a Protocol has no name, if a Route has no Binding or a
+// TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or a
 // malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
 // Usage. Use [AllowAll] to serve
 // without keys.
@@ -299,6 +313,9 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	h.prefix = pathPrefix(h.opts.Prefix)
 	h.prefix.check()
+	if !isDirectory(h.opts.FileDir) {
+		panic("llmhttp: Options.FileDir is not a directory")
+	}
 	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
 	h.books = books{
 		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,

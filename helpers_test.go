@@ -36,8 +36,12 @@ const (
 	embeddingsPath = "/v1/embeddings"
 	speechPath     = "/v1/audio/speech"
 	rerankPath     = "/v1/rerank"
-	modelsPath     = "/v1/models"
-	usagePath      = "/v1/dashboard/billing/usage"
+
+	transcriptionsPath = "/v1/audio/transcriptions"
+	translationsPath   = "/v1/audio/translations"
+
+	modelsPath = "/v1/models"
+	usagePath  = "/v1/dashboard/billing/usage"
 )
 
 // A valid request of each kind.
@@ -48,6 +52,8 @@ const (
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`
 	rerankBody    = `{"model":"demo-rerank","query":"Hello, how are you?","documents":["I am well."]}`
+
+	transcriptionBody = `{"file":"RIFF","prompt":"Hello, how are you?","model":"demo-transcribe"}` // testServer.open makes a form of it
 
 	speechEventsBody = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy","stream_format":"sse"}`
 )
@@ -73,6 +79,8 @@ var testOperations = []testOperation{
 		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
 	{llmhttp.OperationRerank, llmhttp.ScopeRerank, rerankPath, rerankBody, "Hello, how are you?",
 		`{"model":"m","query":"q","documents":["a"],"top_n":1,"return_documents":true}`},
+	{llmhttp.OperationTranscriptions, llmhttp.ScopeTranscriptions, transcriptionsPath, transcriptionBody, "Hello, how are you?",
+		`{"file":"a","model":"m","language":"en","prompt":"p","response_format":"verbose_json","temperature":0,"timestamp_granularities":"word","include":"logprobs","stream":false}`},
 }
 
 // with returns the body with more members.
@@ -144,13 +152,14 @@ type stubBackend struct {
 	call  func(ctx context.Context) error
 	usage *llmhttp.Usage
 
-	chat   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
-	models func(context.Context) ([]llmhttp.Model, error)
-	images func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
-	sizes  func(context.Context, string) ([]string, error)
-	embed  func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
-	speak  func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
-	rerank func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
+	chat       func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
+	models     func(context.Context) ([]llmhttp.Model, error)
+	images     func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+	sizes      func(context.Context, string) ([]string, error)
+	embed      func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
+	rerank     func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
+	transcribe func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream
 }
 
 func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -222,6 +231,34 @@ func (b *stubBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmht
 			return
 		}
 		_ = yield(&llmhttp.SpeechChunk{Audio: []byte("One, ")}, nil) && yield(&llmhttp.SpeechChunk{Audio: []byte("two."), Usage: b.usage}, nil)
+	}
+}
+
+func (b *stubBackend) Transcribe(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+	if b.transcribe != nil {
+		return b.transcribe(ctx, r)
+	}
+	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+		if err := b.called(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
+		c := &llmhttp.TranscriptionChunk{Text: "Hello!"}
+		if b.usage != nil {
+			c.Usage = &llmhttp.TranscriptionUsage{Tokens: b.usage}
+		}
+		yield(c, nil)
+	}
+}
+
+// transcript returns a stream of chunks.
+func transcript(chunks ...*llmhttp.TranscriptionChunk) llmhttp.TranscriptionStream {
+	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+		for _, c := range chunks {
+			if !yield(c, nil) {
+				return
+			}
+		}
 	}
 }
 

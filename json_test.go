@@ -54,6 +54,9 @@ var jsonTypes = map[string]func() any{
 	"ImageResponse":     func() any { return new(llmhttp.ImageResponse) },
 	"Image":             func() any { return new(llmhttp.Image) },
 	"Model":             func() any { return new(llmhttp.Model) },
+	"Transcription":     func() any { return new(llmhttp.TranscriptionChunk) },
+	"Segment":           func() any { return new(llmhttp.TranscriptionSegment) },
+	"Word":              func() any { return new(llmhttp.TranscriptionWord) },
 	"EmbeddingInput":    func() any { return new(llmhttp.EmbeddingInput) },
 	"EmbeddingRequest":  func() any { return new(llmhttp.EmbeddingRequest) },
 	"EmbeddingResponse": func() any { return new(llmhttp.EmbeddingResponse) },
@@ -505,6 +508,8 @@ func makeConsistent(v any) {
 		makeConsistent(&v.Voice)
 	case *llmhttp.SpeechVoice:
 		v.Name = ""
+	case *llmhttp.TranscriptionChunk:
+		v.Usage = &llmhttp.TranscriptionUsage{Seconds: 8.5}
 	case *llmhttp.AllowedTools:
 		for i := range v.Tools {
 			makeConsistent(&v.Tools[i])

@@ -87,7 +87,9 @@ func TestMembers_OtherCaseOfRequests(t *testing.T) {
 	calls := 0
 	h := llmhttp.NewHandler(countCalls(&calls), keysFor(testKey()), nil)
 	post := func(path, body string) *httptest.ResponseRecorder {
+		body, contentType := requestBody(t, path, body)
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))
+		r.Header.Set("Content-Type", contentType)
 		r.Header.Set("Authorization", "Bearer "+testSecret)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

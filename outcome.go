@@ -23,7 +23,7 @@ type outcome struct {
 	servedModel string          // as the Backend has set it; any text
 	serviceTier json.RawMessage // as the Backend has set it; nil if it has not
 	units       *Units          // of the reply of the Backend, besides tokens; nil if there is nothing else
-	output      *outputCounter  // of a chat: the texts that the Backend yielded
+	output      *outputCounter  // the texts that the Backend yielded
 }
 
 // A classedError is an error with its class, which it gets where it arises.

@@ -251,7 +251,7 @@ func admittedFrom(ctx context.Context) *request {
 // called by the function that got ctx. See "Protocols" in the package documentation.
 func CountLoaded(ctx context.Context, bytes int) {
 	if q := admittedFrom(ctx); q != nil && q.route.binding.op.name == OperationChat {
-		q.loaded = min(q.loaded+max(bytes, 0), math.MaxInt32)
+		q.loaded = int32(min(int64(q.loaded)+int64(max(bytes, 0)), math.MaxInt32))
 	}
 }
 
@@ -264,7 +264,7 @@ func CountLoaded(ctx context.Context, bytes int) {
 // be called by the function that got ctx. See "Protocols" in the package documentation.
 func CountUnsent(ctx context.Context, bytes int) {
 	if q := requestFrom(ctx); q != nil {
-		q.unsent = min(max(bytes, 0), math.MaxInt32)
+		q.unsent = int32(min(max(bytes, 0), math.MaxInt32))
 	}
 }
 

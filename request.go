@@ -43,8 +43,9 @@ type request struct {
 	ledger      ledger
 	record      *UsageRecord // the element of stored
 	stored      storedRecord
-	loaded      int // bytes: see CountLoaded
-	unsent      int // bytes: see CountUnsent
+	loaded      int32 // bytes: see CountLoaded
+	unsent      int32 // bytes: see CountUnsent
+	form        *Form // nil unless the body is one
 	usage       usageReport
 	chunks      chunkGate    // used if the reply comes in chunks
 	chat        chatPipeline // used if the request is a chat
@@ -222,9 +223,16 @@ func errTooLarge(limit int64) error {
 		"The request body is too large. The limit is %d bytes.", limit)
 }
 
-func checkMediaType(r *http.Request) error {
+func checkEncoding(r *http.Request) error {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
+	}
+	return nil
+}
+
+func checkMediaType(r *http.Request) error {
+	if err := checkEncoding(r); err != nil {
+		return err
 	}
 	t := r.Header.Get("Content-Type")
 	if t == "" || t == "application/json" {
@@ -470,6 +478,7 @@ func (q *request) finish() {
 	runAll(
 		q.settle,
 		q.ledger.slots.release,
+		q.closeForm,
 		q.client.EndContext,
 		q.notifyEnded,
 		func() { aborted = q.client.Close() },
@@ -500,7 +509,7 @@ func (q *request) setOutcome(o *outcome) {
 	result, order := q.client.Result(), &q.chat.order
 	target, labels := q.notes.get()
 	*o = outcome{
-		loaded: q.loaded, errStatus: q.cred.errorStatus(result.Err),
+		loaded: int(q.loaded), errStatus: q.cred.errorStatus(result.Err),
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
 		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, reported: q.usage.get(),

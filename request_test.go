@@ -119,6 +119,9 @@ func TestRequest_ContentType(t *testing.T) {
 	s := startServer(t, config{})
 	check := func(name, value string, code string) { // code is "" if value is good
 		for path, body := range modelBodies {
+			if path == transcriptionsPath {
+				continue // see TestFormBoundary
+			}
 			t.Run(fmt.Sprintf("%s: %.40s/%s", name, value, path), func(t *testing.T) {
 				r := s.do("POST", path, body, func(r *http.Request) {
 					if r.Header.Set(name, value); value == "" {

@@ -119,7 +119,9 @@ func TestRequestInfoFrom_Stores(t *testing.T) {
 			if test.body == "" {
 				method = "GET"
 			}
-			r := httptest.NewRequest(method, test.path, strings.NewReader(test.body))
+			body, contentType := requestBody(t, test.path, test.body)
+			r := httptest.NewRequest(method, test.path, strings.NewReader(body))
+			r.Header.Set("Content-Type", contentType)
 			r.Header.Set("Authorization", "Bearer "+testSecret)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)

@@ -186,7 +186,7 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	if o.reported != nil && o.reported.dropInvalid() {
 		l.log.warn(misuseInvalidExtra)
 	}
-	units := o.units
+	units, audioMillis := o.units, int64(0)
 	if asked := l.expected.units; billable && o.clientLeft && !o.notSent && units == nil && asked != nil {
 		units, r.Estimated = asked, true // nobody waited for the images to be counted
 	}
@@ -203,10 +203,14 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 			l.divideTotal(r, o)
 		}
 	case failed, o.notSent, l.op.output == outputUncounted, l.op.output == outputAudio: // there is no estimate
+	case o.units != nil && o.units.AudioMillis > 0: // which is charged for in place of tokens
 	default:
 		r.Estimated = true
 		u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o)
 		u.bound()
+		if asked := l.expected.units; asked != nil {
+			audioMillis = asked.AudioMillis
+		}
 	}
 	if l.op.output == outputAudio {
 		u.CompletionTokensDetails.AudioTokens = u.CompletionTokens
@@ -216,6 +220,7 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	if units != nil {
 		r.Units.Add(*units)
 	}
+	r.Units.AudioMillis = max(r.Units.AudioMillis, audioMillis)
 }
 
 // estimateOutput estimates the tokens of the reply to a chat, as far as it was received.

@@ -258,11 +258,13 @@ func BindSpeech(decode func(ctx context.Context, r *http.Request, body []byte) (
 	mustBeSet(decode != nil)
 	return speechOperation.bind(func(q *request) error {
 		limit := q.h.opts.MaxSpeechInput
-		return speechOperation.serve(q, func(ctx context.Context, r *http.Request, body []byte) (*SpeechRequest, replyEncoder[SpeechChunk], error) {
-			req, encoder, err := decode(ctx, r, body)
-			if err == nil && req != nil {
-				err = req.checkLength(limit)
-			}
+		return speechOperation.serve(q, func(q *request) (req *SpeechRequest, encoder replyEncoder[SpeechChunk], err error) {
+			err = q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+				if req, encoder, err = decode(ctx, r, body); err == nil && req != nil {
+					err = req.checkLength(limit)
+				}
+				return err
+			})
 			return req, encoder, err
 		})
 	})

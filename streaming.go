@@ -20,9 +20,7 @@ type streaming[Req, Chunk any] struct {
 }
 
 // serve decodes the request, reserves what it needs, calls the Backend, settles and replies.
-func (op *streaming[Req, Chunk]) serve(
-	q *request, decode func(ctx context.Context, r *http.Request, body []byte) (*Req, replyEncoder[Chunk], error),
-) error {
+func (op *streaming[Req, Chunk]) serve(q *request, decode func(q *request) (*Req, replyEncoder[Chunk], error)) error {
 	req, p, err := op.begin(q, decode)
 	if err != nil {
 		return err
@@ -32,18 +30,13 @@ func (op *streaming[Req, Chunk]) serve(
 
 // begin decodes the request, reserves what it is expected to use, and prepares its reply. It is
 // not a part of serve, for the reason of request.begin.
-func (op *streaming[Req, Chunk]) begin(
-	q *request, decode func(ctx context.Context, r *http.Request, body []byte) (*Req, replyEncoder[Chunk], error),
-) (req *Req, _ *streamPipeline[Chunk], err error) {
-	var encoder replyEncoder[Chunk]
-	err = q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
-		if req, encoder, err = decode(ctx, r, body); err == nil && (req == nil || encoder == nil) {
-			err = errNothingDecoded
-		}
-		return err
-	})
-	if err != nil {
+func (op *streaming[Req, Chunk]) begin(q *request, decode func(q *request) (*Req, replyEncoder[Chunk], error)) (*Req, *streamPipeline[Chunk], error) {
+	req, encoder, err := decode(q)
+	switch {
+	case err != nil:
 		return nil, nil, err
+	case req == nil || encoder == nil:
+		return nil, nil, errNothingDecoded
 	}
 	framing := encoder.Framing()
 	if framing.ContentType == "" {
@@ -53,8 +46,9 @@ func (op *streaming[Req, Chunk]) begin(
 		return nil, nil, err
 	}
 	p := &streamPipeline[Chunk]{
-		cred: &q.cred, encoder: encoder, maxReply: q.h.opts.MaxReply, asked: q.ledger.expected.units,
+		cred: &q.cred, encoder: encoder, maxReply: q.h.opts.MaxReply, asked: q.ledger.expected.units, output: &q.chat.order.output,
 	}
+	p.output.keepText = q.h.opts.TextTokens != nil
 	q.beginFraming(framing, p)
 	return req, p, nil
 }

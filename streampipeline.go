@@ -30,6 +30,7 @@ type chunkFacts struct {
 	audioMillis int64  // of the reply so far; zero if it is not known
 	size        int    // in bytes, about
 	hasOutput   bool   // it has a part of what the client asked for
+	text        string // of the output, if it is one
 }
 
 // A streamPipeline is the pipeline of a streaming operation. Its methods are called as those of a
@@ -37,9 +38,10 @@ type chunkFacts struct {
 type streamPipeline[Chunk any] struct {
 	cred     *credential // is removed from the errors that the client gets
 	encoder  replyEncoder[Chunk]
-	maxReply int64  // bounds size
-	size     int    // approximate size of the chunks so far, in bytes
-	asked    *Units // what the request is expected to use besides tokens; nil if nothing
+	maxReply int64          // bounds size
+	size     int            // approximate size of the chunks so far, in bytes
+	asked    *Units         // what the request is expected to use besides tokens; nil if nothing
+	output   *outputCounter // counts the texts
 
 	began bool            // a chunk had output
 	units *Units          // what the reply used besides tokens; nil if nothing
@@ -57,10 +59,12 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 		p.began, p.units = true, new(Units)
 		if p.asked != nil {
 			*p.units = *p.asked
+			p.units.AudioMillis = 0 // which is an estimate
 		}
 	}
-	if p.began && f.audioMillis > 0 {
-		p.units.AudioMillis = f.audioMillis
+	p.output.addText(f.text)
+	if p.began {
+		p.units.AudioMillis = max(p.units.AudioMillis, f.audioMillis)
 	}
 	if out == nil { // nothing of a whole reply is sent yet
 		out = &p.body

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -187,6 +188,7 @@ func chunked(r *http.Request) { r.ContentLength = -1 }
 func (s *testServer) open(ctx context.Context, method, path, body string, options ...requestOption) (*http.Response, error) {
 	// net/http writes a strings.Reader together with the header. A body in a
 	// second write fails on a pipe that the server closes after it refused.
+	body, contentType := requestBody(s.t, path, body)
 	r, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -194,12 +196,63 @@ func (s *testServer) open(ctx context.Context, method, path, body string, option
 	r.GetBody = nil // so that net/http never sends a request twice
 	r.Header.Set("Authorization", "Bearer "+testSecret)
 	if body != "" {
-		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", contentType)
 	}
 	for _, change := range options {
 		change(r)
 	}
 	return s.client.Do(r)
+}
+
+// requestBody returns body, or the form that is made of it if the path is one of forms, and its
+// Content-Type.
+func requestBody(t testing.TB, path, body string) (_, contentType string) {
+	t.Helper()
+	if (path == transcriptionsPath || path == translationsPath) && strings.HasPrefix(body, "{") {
+		return formOf(t, body), "multipart/form-data; boundary=" + formBoundary
+	}
+	return body, "application/json"
+}
+
+// formBoundary separates the parts of a form.
+const formBoundary = "FORM-BOUNDARY"
+
+// formOf returns a form with the members of a JSON object as its fields, in their order. "file" is the
+// content of a file. An array has a field for each element.
+func formOf(t testing.TB, object string) string {
+	t.Helper()
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	require.NoError(t, w.SetBoundary(formBoundary))
+	d := json.NewDecoder(strings.NewReader(object))
+	_, err := d.Token()
+	require.NoError(t, err)
+	for d.More() {
+		name, err := d.Token()
+		require.NoError(t, err)
+		var values []json.RawMessage
+		var raw json.RawMessage
+		require.NoError(t, d.Decode(&raw))
+		if json.Unmarshal(raw, &values) != nil {
+			values = []json.RawMessage{raw}
+		}
+		for _, v := range values {
+			var text string
+			if json.Unmarshal(v, &text) != nil {
+				text = string(v)
+			}
+			if name == "file" {
+				part, err := w.CreateFormFile("file", "speech.mp3")
+				require.NoError(t, err)
+				_, err = io.WriteString(part, text)
+				require.NoError(t, err)
+				continue
+			}
+			require.NoError(t, w.WriteField(name.(string), text))
+		}
+	}
+	require.NoError(t, w.Close())
+	return form.String()
 }
 
 // do sends a request and reads the whole reply. It follows no redirect.

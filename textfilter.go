@@ -24,7 +24,8 @@ type TextFilter struct {
 // has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the functions
 // of a TextFilter are called one after the other.
 //
-// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech and rerank. What
+// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech, transcriptions and
+// rerank. What
 // FilterTexts does not know does not pass: if b has a method of which this package knows nothing, the
 // Backend that FilterTexts returns does not have it. Inputs of embeddings that are token numbers get a 400
 // if there is a function for requests.
@@ -194,6 +195,39 @@ func (b *textFilterBackend) Speak(ctx context.Context, req *SpeechRequest) Speec
 		} else {
 			yield(nil, errNilStream)
 		}
+	}
+}
+
+// Transcribe implements [Transcriber]. The text is filtered when it is complete. If that changes it, its
+// segments and words are dropped, because they have the same text in pieces.
+func (b *textFilterBackend) Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream {
+	return func(yield func(*TranscriptionChunk, error) bool) {
+		filter := b.newFilter(ctx)
+		if err := filter.rewrite(req); err != nil {
+			yield(nil, err)
+			return
+		}
+		stream, w := b.next.Transcribe(ctx, req), filter.rewriter()
+		switch {
+		case stream == nil:
+			yield(nil, errNilStream)
+			return
+		case w == nil:
+			stream(yield)
+			return
+		}
+		c, err := CollectTranscription(stream)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		text := c.Text
+		w.rewrite(TextContent, &c.Text)
+		w.extra(textWhole, c.Extra)
+		if c.Text != text {
+			c.Segments, c.Words = nil, nil
+		}
+		yield(c, errFiltered(w.err))
 	}
 }
 

@@ -122,6 +122,22 @@ func (r *RerankRequest) RewriteTexts(f func(kind TextKind, text string) (string,
 	return w.err
 }
 
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The name of the file is one
+// of them, and what is spoken is not.
+func (r *TranscriptionRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	w := textRewriter{f: f}
+	w.rewrite(TextContent, &r.Prompt)
+	if r.File != nil {
+		w.rewrite(TextOther, &r.File.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
+		for i := range r.Extra[name] {
+			w.rewrite(TextOther, &r.Extra[name][i])
+		}
+	}
+	return w.err
+}
+
 // A textRewriter rewrites texts by f. After an error it does nothing.
 type textRewriter struct {
 	f   func(kind TextKind, text string) (string, error)

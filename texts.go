@@ -1,5 +1,7 @@
 package llmhttp
 
+import "strings"
+
 // The texts of a reply, which a Backend yields in pieces: those of a Delta, in the order in
 // which they are sent. A new one is a constant here and an element of what Delta.texts and
 // Message.texts return.
@@ -150,3 +152,6 @@ func (t *Tool) walk(text func(textKind, *string), extra func(textKind, Extra)) {
 	}
 	extra(textWhole, t.Extra)
 }
+
+// validText returns s with U+FFFD in place of what is not UTF-8.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

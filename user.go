@@ -14,9 +14,12 @@ import (
 // these members; Anthropic's metadata.user_id is user. See Options.User.
 func (r *ChatRequest) EndUser() string { return namedUser(r.Extra) }
 
+// endUserMembers are the members of a request that may name the end user, the first one first.
+var endUserMembers = [...]string{"safety_identifier", "user"}
+
 // namedUser returns the end user whom members of a request name.
 func namedUser(members Extra) string {
-	for _, name := range [...]string{"safety_identifier", "user"} {
+	for _, name := range endUserMembers {
 		if raw := members[name]; raw != nil {
 			var user string
 			if json.Unmarshal(raw, &user) == nil && user != "" {

@@ -2,6 +2,8 @@ package exchange
 
 import (
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"time"
 
@@ -30,6 +32,38 @@ func (x *Exchange) ReadBody(buf []byte, limit int64) ([]byte, error) {
 	}
 	x.finishReading()
 	return buf, nil
+}
+
+// StreamBody calls read with the body of the request, for bodies that are not kept as they are. read
+// must read to the end, for the reason of ReadBody, unless it returns an error. If the body could not
+// be read, the error is that of ReadBody, and otherwise that of read. The goroutine of ServeHTTP
+// calls StreamBody.
+func (x *Exchange) StreamBody(read func(body io.Reader) error) error {
+	if x.r.Body == nil {
+		return read(http.NoBody)
+	}
+	body := &notingReader{r: bodyReader{x}}
+	err := read(body)
+	switch body.err {
+	case nil:
+	case io.EOF:
+		x.finishReading()
+	default:
+		return x.readFailed(body.err)
+	}
+	return err
+}
+
+// A notingReader notes the error of a reader.
+type notingReader struct {
+	r   io.Reader
+	err error
+}
+
+func (r *notingReader) Read(p []byte) (n int, err error) {
+	n, err = r.r.Read(p)
+	r.err = err
+	return n, err
 }
 
 // readFailed returns the error of ReadBody.

@@ -1,0 +1,44 @@
+package llmhttp
+
+import (
+	"context"
+	"io"
+	"math"
+	"net/http"
+
+	"github.com/llmhttp/llmhttp/internal/bounded"
+)
+
+// withForm reads the body of the request, which is a form, and calls decode with it. names are those
+// of the fields that are files, which have at most maxFiles bytes together. The files are kept until
+// closeForm, or finish, is called.
+func (q *request) withForm(names []string, maxFiles int64, decode func(ctx context.Context, r *http.Request, form *Form) error) error {
+	boundary, err := formBoundary(q.r)
+	if err != nil {
+		return err
+	}
+	most := maxFiles + min(maxFormRest, math.MaxInt64-maxFiles)
+	if q.r.ContentLength > most {
+		return errTooLarge(most)
+	}
+	form, opts := new(Form), formOptions{files: names, maxFiles: maxFiles, dir: q.h.opts.FileDir}
+	q.form = form
+	err = q.client.StreamBody(func(body io.Reader) error { return form.read(body, boundary, opts) })
+	switch {
+	case err == bounded.ErrTooLarge:
+		return errTooLarge(maxFiles)
+	case err != nil:
+		return bodyError(err, most)
+	}
+	if err := decode(q.client.Context(), q.routed, form); err != nil {
+		return q.client.CauseOr(err)
+	}
+	return nil
+}
+
+// closeForm gives up the files of the form, if there is one. What still reads them gets an error.
+func (q *request) closeForm() {
+	if q.form != nil {
+		q.form.close()
+	}
+}

@@ -1,0 +1,180 @@
+package llmhttp
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp/internal/bounded"
+)
+
+// A Form is the body of a request that is multipart/form-data
+// (https://www.rfc-editor.org/rfc/rfc7578). Its parts may have come in any order. See "Protocols"
+// in the package documentation.
+type Form struct {
+	Values map[string][]string // of the fields that are no files, in the order in which they came; valid UTF-8
+	Files  map[string][]*File  // of the fields that are files, the same
+
+	stored []*storedFile // of Files
+}
+
+// The bounds of a form, besides that of its files.
+const (
+	maxFormParts = 64       // fields and files
+	maxFormValue = 64 << 10 // bytes of a field
+	maxFormName  = 256      // bytes of the name of a field or a file
+
+	// maxFormRest bounds all bytes of a form that do not belong to a file. It is more than
+	// mime/multipart reads ahead.
+	maxFormRest = 1 << 20
+)
+
+// formOptions are how a form is read.
+type formOptions struct {
+	files    []string // the names of the fields that are files
+	maxFiles int64    // the size of all files together, in bytes
+	dir      string   // for temporary files; empty for memory
+}
+
+// formBoundary returns the boundary of the form that r has as its body.
+func formBoundary(r *http.Request) (string, error) {
+	if err := checkEncoding(r); err != nil {
+		return "", err
+	}
+	t := r.Header.Get("Content-Type")
+	media, params, err := mime.ParseMediaType(t)
+	switch {
+	case media != "multipart/form-data":
+		return "", Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"Unsupported content type: '%s'. This endpoint only accepts 'multipart/form-data'.", echo(t))
+	case err != nil || params["boundary"] == "":
+		return "", errBadRequest("", "", "The content type of your request has no valid boundary.")
+	}
+	return params["boundary"], nil
+}
+
+// read reads the form from body, to its end. The error is bounded.ErrTooLarge if a bound of a
+// size is exceeded, an *Error if the form is not valid, or an error of body or of the directory
+// for files. The caller must close the form, also after an error.
+func (f *Form) read(body io.Reader, boundary string, o formOptions) error {
+	f.Values, f.Files = make(map[string][]string), make(map[string][]*File)
+	p := formReader{form: f, opts: o, body: boundedBody{body, maxFormRest}}
+	parts := multipart.NewReader(&p.body, boundary)
+	for n := 0; ; n++ {
+		part, err := parts.NextPart()
+		switch {
+		case err == io.EOF:
+			_, err = io.Copy(io.Discard, &p.body)
+			return err
+		case err != nil:
+			return formError(err)
+		case n == maxFormParts:
+			return errBadRequest("", "", "The form of your request has too many parts. Expected at most %d.", maxFormParts)
+		}
+		if err := p.readPart(part); err != nil {
+			return err
+		}
+	}
+}
+
+// close gives up the files.
+func (f *Form) close() {
+	if f == nil {
+		return
+	}
+	for _, file := range f.stored {
+		file.close()
+	}
+}
+
+// A formReader reads the parts of a form.
+type formReader struct {
+	form  *Form
+	opts  formOptions
+	body  boundedBody
+	bytes int64 // of files
+}
+
+// A boundedBody reads a body, of which left bytes may be read.
+type boundedBody struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, bounded.ErrTooLarge
+	}
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+// readPart adds a part to the form.
+func (p *formReader) readPart(part *multipart.Part) error {
+	name := part.FormName()
+	switch {
+	case name == "":
+		return errBadRequest("", "", "A part of the form of your request has no name.")
+	case !utf8.ValidString(name):
+		return errBadRequest("", "", "The name of a part of the form of your request is not valid UTF-8.")
+	case len(name) > maxFormName:
+		return errBadRequest("", "", "The name of a part of the form of your request is too long. Expected at most %d bytes.", maxFormName)
+	}
+	if slices.Contains(p.opts.files, name) {
+		return p.readFile(name, part)
+	}
+	value, err := io.ReadAll(io.LimitReader(part, maxFormValue+1))
+	switch {
+	case err != nil:
+		return formError(err)
+	case len(value) > maxFormValue:
+		return errBadRequest("string_above_max_length", name, "Invalid '%s': string too long. Expected at most %d bytes.", echo(name), maxFormValue)
+	case !utf8.Valid(value):
+		return errBadRequest("invalid_value", name, "Invalid '%s': it is not valid UTF-8.", echo(name))
+	}
+	p.form.Values[name] = append(p.form.Values[name], string(value))
+	return nil
+}
+
+// readFile adds the file that part has as its content.
+func (p *formReader) readFile(name string, part *multipart.Part) error {
+	file := &File{Name: baseName(part.FileName()), ContentType: part.Header.Get("Content-Type")}
+	if len(file.Name) > maxFormName {
+		return errBadRequest("string_above_max_length", name, "Invalid '%s': the name of the file is too long. Expected at most %d bytes.", name, maxFormName)
+	}
+	stored, err := newStoredFile(p.opts.dir)
+	if err != nil {
+		return err
+	}
+	p.form.stored = append(p.form.stored, stored)
+	if err := stored.readFrom(part, p.opts.maxFiles-p.bytes, func(n int) { p.body.left += int64(n) }); err != nil {
+		return formError(err)
+	}
+	p.bytes += stored.size
+	file.Size, file.Content = stored.size, stored
+	p.form.Files[name] = append(p.form.Files[name], file)
+	return nil
+}
+
+// baseName returns the last element of the path of a file, of any system, in UTF-8.
+func baseName(path string) string {
+	return validText(path[strings.LastIndexAny(path, `/\`)+1:])
+}
+
+// formError returns the error of a form that could not be read because of err. That of a body which
+// cannot be read is replaced by who reads it.
+func formError(err error) error {
+	switch {
+	case errors.Is(err, bounded.ErrTooLarge), errors.Is(err, multipart.ErrMessageTooLarge):
+		return bounded.ErrTooLarge
+	case errors.Is(err, errFileNotStored):
+		return err
+	}
+	return errBadRequest("", "", "We could not parse the form of your request. (HINT: It must be 'multipart/form-data' and end with its boundary.)")
+}

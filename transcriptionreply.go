@@ -1,0 +1,241 @@
+package llmhttp
+
+import (
+	"cmp"
+	"strconv"
+)
+
+// CollectTranscription joins the chunks of s to one. If s fails, it returns the error, and what came
+// before. A stream without a chunk is an error.
+func CollectTranscription(s TranscriptionStream) (*TranscriptionChunk, error) {
+	var joined joinedTranscription
+	began := false
+	for c, err := range s {
+		if err != nil {
+			return joined.chunk(), err
+		}
+		if began = true; c != nil {
+			joined.add(c)
+		}
+	}
+	if !began {
+		return joined.chunk(), errNoChunk
+	}
+	return joined.chunk(), nil
+}
+
+// A joinedTranscription joins the chunks of a reply.
+type joinedTranscription struct {
+	whole TranscriptionChunk // without Text and Extra
+	text  joinedText
+	extra joinedExtra
+}
+
+// add adds a chunk, whose memory it may keep.
+func (j *joinedTranscription) add(c *TranscriptionChunk) {
+	w := &j.whole
+	j.text.add(c.Text)
+	j.extra.add(c.Extra)
+	w.Language, w.Duration, w.Usage = cmp.Or(c.Language, w.Language), cmp.Or(c.Duration, w.Duration), cmp.Or(c.Usage, w.Usage)
+	if c.Segments != nil && w.Segments == nil {
+		w.Segments = []TranscriptionSegment{}
+	}
+	w.Segments = append(w.Segments, c.Segments...)
+	w.Words = append(w.Words, c.Words...)
+}
+
+// chunk returns the reply.
+func (j *joinedTranscription) chunk() *TranscriptionChunk {
+	c := j.whole
+	c.Text, c.Extra = j.text.String(), j.extra.join(false)
+	c.Duration = c.length()
+	return &c
+}
+
+// complete sets the Usage to what the request is charged for: u, if that has tokens.
+func (c *TranscriptionChunk) complete(u *Usage) {
+	switch reported := c.Usage; {
+	case u.total() > 0:
+		c.Usage = &TranscriptionUsage{Tokens: u}
+	case reported != nil && reported.Seconds > 0:
+		c.Usage = &TranscriptionUsage{Seconds: reported.Seconds}
+	case c.Duration > 0:
+		c.Usage = &TranscriptionUsage{Seconds: c.Duration}
+	default:
+		c.Usage = nil
+	}
+}
+
+// A wholeTranscription encodes a reply that is sent at once.
+type wholeTranscription struct {
+	model, format   string
+	translate       bool
+	segments, words bool // of TranscriptionVerbose: they are sent
+	joined          joinedTranscription
+}
+
+func newWholeTranscription(r *TranscriptionRequest) *wholeTranscription {
+	return &wholeTranscription{model: r.Model, format: r.ResponseFormat, translate: r.Translate, segments: r.WantsSegments(), words: r.WantsWords()}
+}
+
+// contentTypeText is that of texts and subtitles. SDKs take a reply for a text if it is not JSON.
+const contentTypeText = "text/plain; charset=utf-8"
+
+func (e *wholeTranscription) Framing() Framing {
+	f := Framing{Whole: true, ContentType: contentTypeJSON}
+	switch e.format {
+	case TranscriptionText, TranscriptionSRT, TranscriptionVTT:
+		f.ContentType = contentTypeText
+	}
+	return f
+}
+
+func (e *wholeTranscription) AppendChunk(b []byte, c *TranscriptionChunk) ([]byte, error) {
+	e.joined.add(c)
+	return b, nil
+}
+
+func (e *wholeTranscription) AppendEnd(b []byte, u *Usage) ([]byte, error) {
+	c := e.joined.chunk()
+	c.complete(u)
+	switch e.format {
+	case TranscriptionText:
+		return append(append(b, validText(c.Text)...), '\n'), nil
+	case TranscriptionSRT, TranscriptionVTT:
+		if len(c.Segments) == 0 && c.Text != "" {
+			return b, errBadRequest("invalid_value", "response_format",
+				"Invalid 'response_format': '%s'. The model '%s' does not tell when something is spoken. Supported values are: 'json' and 'text'.", e.format, echo(e.model))
+		}
+		if e.format == TranscriptionSRT {
+			return appendSRT(b, c.Segments), nil
+		}
+		return appendVTT(b, c.Segments), nil
+	case TranscriptionVerbose:
+		return e.appendVerbose(b, c)
+	case TranscriptionDiarized:
+		return appendDiarized(b, c)
+	}
+	return appendTranscriptionText(append(b, `{"text":`...), c)
+}
+
+// AppendFailure is not called for a whole reply.
+func (*wholeTranscription) AppendFailure(b []byte, _ *Error) []byte { return b }
+
+// appendTranscriptionText appends the text of c, and the members of an object that follow it in
+// replies without times.
+func appendTranscriptionText(b []byte, c *TranscriptionChunk) (_ []byte, err error) {
+	b = appendString(b, c.Text)
+	if c.Usage != nil {
+		if b, err = transcriptionUsageJSON.Append(append(b, `,"usage":`...), c.Usage); err != nil {
+			return b, err
+		}
+	}
+	b, err = transcriptionChunkJSON.AppendExtra(b, c)
+	return append(b, '}'), err
+}
+
+// appendVerbose appends an object of TranscriptionVerbose, with the members that clients expect.
+func (e *wholeTranscription) appendVerbose(b []byte, c *TranscriptionChunk) ([]byte, error) {
+	for i := range c.Segments {
+		c.Segments[i].ID = strconv.Itoa(i)
+	}
+	switch {
+	case !e.segments:
+		c.Segments = nil
+	case c.Segments == nil:
+		c.Segments = []TranscriptionSegment{}
+	}
+	if !e.words {
+		c.Words = nil
+	}
+	object, err := transcriptionChunkJSON.Append(nil, c)
+	if err != nil {
+		return b, err
+	}
+	return append(appendTask(b, e.translate), object[len("{"):]...), nil
+}
+
+// appendDiarized appends an object of TranscriptionDiarized.
+func appendDiarized(b []byte, c *TranscriptionChunk) (_ []byte, err error) {
+	b = append(appendTask(b, false), `"duration":`...)
+	b, _ = decimalJSON.Append(b, &c.Duration)
+	b = append(b, `,"segments":[`...)
+	for i := range c.Segments {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendSpokenSegment(b, &c.Segments[i], i)
+	}
+	return appendTranscriptionText(append(b, `],"text":`...), c)
+}
+
+// appendTask begins an object with the member that tells what was done.
+func appendTask(b []byte, translate bool) []byte {
+	if translate {
+		return append(b, `{"task":"translate",`...)
+	}
+	return append(b, `{"task":"transcribe",`...)
+}
+
+const eventSegment = "transcript.text.segment"
+
+// appendSpokenSegment appends segment i as clients get it that want to know who speaks.
+func appendSpokenSegment(b []byte, s *TranscriptionSegment, i int) []byte {
+	b = append(b, `{"type":"`+eventSegment+`","id":`...)
+	b = appendString(b, cmp.Or(s.ID, "seg_"+strconv.Itoa(i)))
+	b, _ = decimalJSON.Append(append(b, `,"start":`...), &s.Start)
+	b, _ = decimalJSON.Append(append(b, `,"end":`...), &s.End)
+	b = appendString(append(b, `,"text":`...), s.Text)
+	return append(appendString(append(b, `,"speaker":`...), s.Speaker), '}')
+}
+
+// transcriptionEvents encodes a reply that is a stream of server-sent events.
+type transcriptionEvents struct {
+	diarized bool
+	joined   joinedTranscription
+	rest     string // the beginning of a character, of which the next chunk has more
+	segments int    // that were sent
+}
+
+func (*transcriptionEvents) Framing() Framing { return EventStream() }
+
+func (e *transcriptionEvents) AppendChunk(b []byte, c *TranscriptionChunk) ([]byte, error) {
+	e.joined.add(c)
+	text := e.rest + c.Text
+	complete := len(text) - incompleteSuffixLen(text)
+	e.rest = text[complete:]
+	b, err := appendTranscriptDeltas(b, text[:complete], c)
+	for i := range c.Segments {
+		if e.diarized {
+			b = appendEventEnd(appendSpokenSegment(appendEventStart(b), &c.Segments[i], e.segments))
+			e.segments++
+		}
+	}
+	return b, err
+}
+
+// appendTranscriptDeltas appends events with a text. The first one has the other members of c.
+func appendTranscriptDeltas(b []byte, text string, c *TranscriptionChunk) (_ []byte, err error) {
+	for first := true; text != "" && err == nil; first = false {
+		room := maxDeltaText
+		var delta string
+		delta, text = splitText(text, &room)
+		b = appendString(append(appendEventStart(b), `{"type":"transcript.text.delta","delta":`...), delta)
+		if first {
+			b, err = transcriptionChunkJSON.AppendExtra(b, c)
+		}
+		b = appendEventEnd(append(b, '}'))
+	}
+	return b, err
+}
+
+func (e *transcriptionEvents) AppendEnd(b []byte, u *Usage) ([]byte, error) {
+	c := e.joined.chunk()
+	c.complete(u)
+	b, _ = appendTranscriptDeltas(b, e.rest, new(TranscriptionChunk))
+	b = append(appendEventStart(b), `{"type":"transcript.text.done","text":`...)
+	b, err := appendTranscriptionText(b, c)
+	return appendDone(appendEventEnd(b)), err
+}
+
+func (*transcriptionEvents) AppendFailure(b []byte, e *Error) []byte { return appendErrorEvent(b, e) }
