@@ -23,7 +23,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, embeddings, speech, rerank, models, tokenize endpoint
+	chat, images, embeddings, speech, transcriptions, translations, rerank, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -37,6 +37,7 @@ var (
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
+	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
@@ -78,6 +79,8 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
 	b.speech = newEndpoint(http.MethodPost, "audio/speech")
 	b.rerank = newEndpoint(http.MethodPost, "rerank")
+	b.transcriptions = newEndpoint(http.MethodPost, "audio/transcriptions")
+	b.translations = newEndpoint(http.MethodPost, "audio/translations")
 	b.models = newEndpoint(http.MethodGet, "models")
 	b.models.maxReply = min(b.models.maxReply, maxModelReply)
 	tokenize := *base

@@ -41,6 +41,11 @@ type call struct {
 // startCall sends a request and waits for the header of the reply. It returns an error
 // if the status is not 2xx. The caller must close the call. accept is the Accept header.
 func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept string, model modelNames) (*call, error) {
+	return b.startCallWith(ctx, e, jsonPayload(body), accept, model)
+}
+
+// startCallWith is startCall for any body.
+func (b *Backend) startCallWith(ctx context.Context, e endpoint, body payload, accept string, model modelNames) (*call, error) {
 	c := &call{b: b, endpoint: e, model: model, redactor: b.redactor}
 	c.reservation = &memoryReservation{memory: &b.memory, limit: e.maxReply}
 	c.readOn.timeout, c.readOn.unfinished = e.readOn, b.opts.ReadOnUnfinished
@@ -53,7 +58,7 @@ func (b *Backend) startCall(ctx context.Context, e endpoint, body []byte, accept
 }
 
 // send sends the request and checks the header of the reply.
-func (c *call) send(body []byte, accept string) error {
+func (c *call) send(body payload, accept string) error {
 	if cause := c.callerCause(); cause != nil {
 		return cause
 	}
@@ -64,17 +69,31 @@ func (c *call) send(body []byte, accept string) error {
 	return c.roundTrip(r)
 }
 
+// A payload is the body of a request.
+type payload struct {
+	contentType string
+	size        int64 // in bytes
+	open        func() io.Reader
+}
+
+func jsonPayload(body []byte) payload {
+	return payload{mediaJSON, int64(len(body)), func() io.Reader { return bytes.NewReader(body) }}
+}
+
 // newRequest returns the HTTP request. The transport may read body after the reply has
-// begun, and may send it again, so the caller must not change or reuse body.
-func (c *call) newRequest(body []byte, accept string) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(c.ctx, c.endpoint.method, c.endpoint.url, bytes.NewReader(body))
+// begun, and may send it again, so the caller must not change or reuse it.
+func (c *call) newRequest(body payload, accept string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(c.ctx, c.endpoint.method, c.endpoint.url, nil)
 	if err != nil {
 		return nil, c.newFailure(http.StatusBadGateway, messageUnavailable, "the request is not valid", err)
 	}
 	r.Header = c.b.header.Clone()
 	r.Header.Set("Accept", accept)
-	if len(body) > 0 {
-		r.Header.Set("Content-Type", mediaJSON)
+	if body.size > 0 {
+		r.ContentLength = body.size
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.open()), nil }
+		r.Body, _ = r.GetBody()
+		r.Header.Set("Content-Type", body.contentType)
 	}
 	if name := c.b.opts.RequestIDHeader; name != "-" {
 		if id := llmhttp.RequestIDFrom(c.callerCtx); id != "" {

@@ -1,0 +1,268 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"mime/multipart"
+	"net/textproto"
+	"slices"
+	"strconv"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// Transcribe implements [llmhttp.Transcriber]. The recording is not copied: it is read while it is
+// sent. Of formats that are texts or subtitles the server is asked for the JSON from which the Handler
+// makes them, so that the usage is known.
+func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+		if err := b.forwardTranscription(ctx, req, yield); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// forwardTranscription sends req to the server and yields the chunks of the reply. It does not yield
+// the error that it returns.
+func (b *Backend) forwardTranscription(ctx context.Context, req *llmhttp.TranscriptionRequest, yield func(*llmhttp.TranscriptionChunk, error) bool) error {
+	model := b.modelNames(req.Model)
+	body, err := encodeTranscription(req, model.server)
+	if err != nil {
+		return err
+	}
+	e, accept := b.transcriptions, mediaJSON
+	if req.Translate {
+		e = b.translations
+	}
+	if req.Stream {
+		accept = mediaEvents
+	}
+	c, err := b.startCallWith(ctx, e, body, accept, model)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	r := transcriptionReply{c: c, yield: yield}
+	if err := r.read(); !r.stopped {
+		return err
+	}
+	return nil
+}
+
+// encodeTranscription returns the form for the server. The file comes last, so that a server that reads
+// the parts in their order knows the model before it.
+func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) (payload, error) {
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	field := func(name, value string) {
+		if value != "" {
+			_ = w.WriteField(name, value) // a Buffer returns no error
+		}
+	}
+	field("model", model)
+	field("language", r.Language)
+	field("prompt", r.Prompt)
+	field("response_format", serverFormat(r))
+	if r.Temperature != nil {
+		field("temperature", strconv.FormatFloat(*r.Temperature, 'g', -1, 64))
+	}
+	for _, g := range granularities(r) {
+		field("timestamp_granularities[]", g)
+	}
+	for _, s := range r.Include {
+		field("include[]", s)
+	}
+	if r.Stream {
+		field("stream", "true")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
+		for _, v := range r.Extra[name] {
+			field(name, v)
+		}
+	}
+	header := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition("file", fileName(r.File))}}
+	if r.File.ContentType != "" {
+		header.Set("Content-Type", r.File.ContentType)
+	}
+	if _, err := w.CreatePart(header); err != nil {
+		return payload{}, err
+	}
+	head := form.Len()
+	if err := w.Close(); err != nil {
+		return payload{}, err
+	}
+	b, file := form.Bytes(), r.File
+	return payload{w.FormDataContentType(), int64(len(b)) + file.Size, func() io.Reader {
+		return io.MultiReader(bytes.NewReader(b[:head]), file.Open(), bytes.NewReader(b[head:]))
+	}}, nil
+}
+
+// serverFormat returns the response_format for the server.
+func serverFormat(r *llmhttp.TranscriptionRequest) string {
+	switch r.ResponseFormat {
+	case llmhttp.TranscriptionText:
+		return llmhttp.TranscriptionJSON
+	case llmhttp.TranscriptionSRT, llmhttp.TranscriptionVTT:
+		return llmhttp.TranscriptionVerbose
+	}
+	return r.ResponseFormat
+}
+
+// granularities returns the timestamp_granularities for the server.
+func granularities(r *llmhttp.TranscriptionRequest) []string {
+	if r.ResponseFormat == llmhttp.TranscriptionVerbose {
+		return r.TimestampGranularities
+	}
+	return nil
+}
+
+// fileName returns a name for the file with an extension, by which servers know what it is.
+func fileName(f *llmhttp.File) string {
+	name := f.Name
+	if name == "" {
+		name = "audio"
+	}
+	if ext := f.Extension(); ext != "" && !f.HasExtension() {
+		return name + "." + ext
+	}
+	return name
+}
+
+// A transcriptionReply reads the reply to a request for a transcription.
+type transcriptionReply struct {
+	c       *call
+	yield   func(*llmhttp.TranscriptionChunk, error) bool
+	began   bool // a chunk with text was yielded
+	stopped bool // yield has returned false
+}
+
+// read reads the reply as a stream or as a whole reply, depending on its first byte: servers whose
+// model cannot stream ignore that the client asks for it.
+func (r *transcriptionReply) read() error {
+	first, err := skipSpace(r.c.body, r.c.b.opts.MaxReply)
+	switch {
+	case err == io.EOF:
+		return r.c.invalidReply("the reply is empty")
+	case err != nil:
+		return r.c.interruptedError(err)
+	case first == '{', first == '[', first == '<':
+		return r.readWhole()
+	}
+	return r.readStream()
+}
+
+func (r *transcriptionReply) readWhole() error {
+	body, err := r.c.readAll()
+	if err != nil {
+		return err
+	}
+	defer r.c.reservation.release()
+	chunk, err := r.decode(body)
+	if err != nil {
+		return err
+	}
+	var required struct {
+		Text *string `json:"text"`
+	}
+	if json.Unmarshal(body, &required) != nil || required.Text == nil {
+		return r.c.invalidReply("the reply has no text")
+	}
+	r.stopped = !r.yield(chunk, nil)
+	return nil
+}
+
+// decode decodes a whole reply, or an event.
+func (r *transcriptionReply) decode(data []byte) (*llmhttp.TranscriptionChunk, error) {
+	chunk := new(llmhttp.TranscriptionChunk)
+	if err := chunk.UnmarshalJSON(replaceNonFinite(data)); err != nil {
+		return nil, r.c.malformedReply(err)
+	}
+	if err := r.c.reportedError(data, chunk.Extra["error"], chunk.Text != ""); err != nil {
+		return nil, err
+	}
+	delete(chunk.Extra, "error")
+	return chunk, nil
+}
+
+// The types of events.
+const (
+	eventDelta   = "transcript.text.delta"
+	eventSegment = "transcript.text.segment"
+	eventDone    = "transcript.text.done"
+)
+
+func (r *transcriptionReply) readStream() error {
+	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
+	for {
+		e, err := events.next()
+		switch {
+		case err == io.EOF:
+			return r.c.invalidReply("the stream ended with neither " + eventDone + " nor [DONE]")
+		case err != nil:
+			return r.c.interruptedError(err)
+		case e.kind == eventPing:
+			continue
+		case isDone(e.data):
+			r.c.sawDone = true
+			return nil
+		case e.kind == eventError:
+			return r.c.errorEvent(e.data)
+		}
+		chunk, kind, err := r.decodeEvent(e.data)
+		if err != nil {
+			return err
+		}
+		if r.stopped = !r.yield(chunk, nil); r.stopped {
+			return nil
+		}
+		if kind == eventDone {
+			r.c.sawDone = true // what follows has no meaning
+			return nil
+		}
+	}
+}
+
+// decodeEvent returns the chunk of an event, and the type of that.
+func (r *transcriptionReply) decodeEvent(data []byte) (chunk *llmhttp.TranscriptionChunk, kind string, err error) {
+	if chunk, err = r.decode(data); err != nil {
+		return nil, "", err
+	}
+	var e struct {
+		Type, Delta string
+		Choices     []struct {
+			Delta struct{ Content string }
+		}
+	}
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, "", r.c.malformedReply(err)
+	}
+	delete(chunk.Extra, "type")
+	delete(chunk.Extra, "delta")
+	switch e.Type {
+	case eventDelta:
+		chunk.Text = e.Delta
+	case eventSegment:
+		var s llmhttp.TranscriptionSegment
+		if err := s.UnmarshalJSON(data); err != nil {
+			return nil, "", r.c.malformedReply(err)
+		}
+		delete(s.Extra, "type")
+		return &llmhttp.TranscriptionChunk{Segments: []llmhttp.TranscriptionSegment{s}}, e.Type, nil
+	case eventDone:
+		if r.began { // the deltas had the text and what belongs to it
+			chunk.Text, chunk.Extra = "", nil
+		}
+	case "": // vLLM sends chunks like those of a chat
+		chunk = &llmhttp.TranscriptionChunk{Usage: chunk.Usage}
+		for _, choice := range e.Choices {
+			chunk.Text += choice.Delta.Content
+		}
+	default: // of a later version of the API
+		return new(llmhttp.TranscriptionChunk), e.Type, nil
+	}
+	r.began = r.began || chunk.Text != ""
+	return chunk, e.Type, nil
+}
