@@ -156,6 +156,10 @@ func Rerank() Matcher { return operationMatcher(llmhttp.OperationRerank) }
 // Speech returns a Matcher for requests for speech: see [Embeddings].
 func Speech() Matcher { return operationMatcher(llmhttp.OperationSpeech) }
 
+// Transcriptions returns a Matcher for requests for transcriptions and translations of recordings:
+// see [Embeddings].
+func Transcriptions() Matcher { return operationMatcher(llmhttp.OperationTranscriptions) }
+
 // operationMatcher returns the Matcher of an operation other than chat, whose function has its name.
 func operationMatcher(op llmhttp.Operation) Matcher {
 	return Matcher{

@@ -140,6 +140,26 @@ func (b backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.
 	}
 }
 
+// Transcribe implements [llmhttp.Transcriber].
+func (b backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+		request := b.s.describe(ctx, func(r *Request) { r.Transcription, r.Model, r.Stream = req.Clone(), req.Model, req.Stream })
+		p, err := b.s.playOther(ctx, request)
+		switch {
+		case err != nil:
+			yield(nil, err)
+			return
+		case !p.simulated:
+			b.s.errorf("%s got %s, which is no reply to a request for a transcription", request, request.Reply)
+			yield(nil, errUnexpectedReply())
+			return
+		}
+		asked := req.Clone()
+		asked.Model = simulator.ModelTranscribe
+		b.s.model.Transcribe(ctx, asked)(yield)
+	}
+}
+
 // vendorSizes has the sizes of the image models of OpenAI, by the beginnings of their names.
 var vendorSizes = []struct {
 	model string

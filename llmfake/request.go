@@ -54,6 +54,10 @@ type Request struct {
 	Rerank    *llmhttp.RerankRequest
 	Speech    *llmhttp.SpeechRequest
 
+	// Transcription is the request for a transcription or a translation. When it has ended, the
+	// content of its File is gone; Body has it.
+	Transcription *llmhttp.TranscriptionRequest
+
 	// Status is the status of the reply. It is 0 while there is none, and if the connection
 	// was cut before.
 	Status int

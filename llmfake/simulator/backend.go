@@ -15,6 +15,7 @@ const (
 	ModelChat       = "demo-chat"
 	ModelEmbed      = "demo-embed"
 	ModelRerank     = "demo-rerank"
+	ModelTranscribe = "demo-transcribe"
 	ModelImageLarge = "demo-image-large" // 1024x1024, 1024x1792, 1792x1024
 	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
 	ModelSpeech     = "demo-speech"      // mp3, wav, pcm
@@ -80,6 +81,12 @@ const (
 // Each word is a chunk: a tone of 192 milliseconds, at the speed 1, that depends on the word and on
 // the name of the voice, which may be any. MP3 is silent, and there are no other formats than mp3, wav
 // and pcm. The usage has a token for each 24 milliseconds.
+//
+// # Transcriptions
+//
+// The text tells the name and the size of the recording. Its time is that of an MP3 of that size with
+// 128 kbit/s. There are segments and words, and the usage is in tokens. A file whose extension or
+// type is none of a recording gets a 400.
 type Backend struct {
 	// Delay is the time that Chat and Speak wait before each chunk. Zero and negative mean
 	// no delay.
@@ -95,6 +102,7 @@ var (
 	_ llmhttp.Reranker       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
+	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
 
 // New returns a new Backend with zero fields.
@@ -136,6 +144,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 		},
 		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
 		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llmhttp.Capability{}},
+		{ID: ModelTranscribe, DisplayName: "Demo transcriptions", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelSpeech, DisplayName: "Demo speech", Capabilities: []llmhttp.Capability{}},
