@@ -24,8 +24,8 @@ type TextFilter struct {
 // has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the functions
 // of a TextFilter are called one after the other.
 //
-// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech, transcriptions and
-// rerank. What
+// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech,
+// transcriptions and rerank. What
 // FilterTexts does not know does not pass: if b has a method of which this package knows nothing, the
 // Backend that FilterTexts returns does not have it. Inputs of embeddings that are token numbers get a 400
 // if there is a function for requests.
