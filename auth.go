@@ -98,7 +98,7 @@ type Key struct {
 
 	// PerUser are the limits of each end user on whose behalf requests of the key are made:
 	// see Options.User. They are checked when the body of a request was read, for chats, counts
-	// of their tokens, images and embeddings. The rates and Concurrent of a user hold for all
+	// of their tokens and other operations that call a model. The rates and Concurrent of a user hold for all
 	// keys of the account together: see [UserSubject]. So PerUser should be the same in
 	// all keys of an account. The zero Limits set none.
 	//

@@ -1,5 +1,5 @@
-// Package llmhttp serves LLM APIs over net/http: chat, images, embeddings, the
-// model list and usage, in the format of OpenAI's API.
+// Package llmhttp serves LLM APIs over net/http: chat, images, embeddings, speech,
+// the model list and usage, in the format of OpenAI's API.
 //
 // Implement [Backend], one method that returns a reply as a stream of chunks,
 // and mount the [Handler] that [NewHandler] returns. Clients of the API need
@@ -95,7 +95,8 @@
 //
 // Limits on tokens are therefore inexact in these cases: the prompt is estimated,
 // unless Options.TextTokens counts exactly; a reply without a maximum may be
-// longer than what was reserved; the tokens of images are known only afterwards.
+// longer than what was reserved; the tokens of images and speech are known only
+// afterwards.
 // Each request in progress can overrun a limit by that difference.
 // Limits.MaxCompletionTokens and Limits.Concurrent bound it.
 //
@@ -154,7 +155,7 @@
 //     by [BindChat], another function whose name begins with Bind, or [BindQuery], which
 //     returns a [QueryReply]
 //   - [ChatEncoder], [Framing], [EventStream], [Joiner], [ReplySaver], [ReplyStart]: how the
-//     reply to a chat is encoded and sent
+//     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
 //   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
 //     tells the Handler about a request

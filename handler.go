@@ -118,7 +118,7 @@ type Options struct {
 	// only its own proxy sets. Its context is that of the request, for [KeyFrom].
 	//
 	// It is called once, when the body was read and the model is known, for chats, counts of
-	// their tokens, images and embeddings. The client gets an [*Error] that it returns, and
+	// their tokens and other operations that call a model. The client gets an [*Error] that it returns, and
 	// a 500 for other errors. It must be safe for concurrent use, and must not read the
 	// body. A user of more than 128 bytes or with control characters is replaced by "sha256:"
 	// and its SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.

@@ -230,9 +230,9 @@ func countSpeechPrompt(c *tokenEstimator, limited bool, r *SpeechRequest) int {
 }
 
 // A SpeechEncoder encodes the reply to one [SpeechRequest]. The Handler never calls its methods
-// concurrently. A reply is any number of AppendChunk, and AppendEnd; one that fails ends by
-// AppendFailure instead, unless nothing of it was sent. See [ChatEncoder] for what that means, and
-// "Protocols" in the package documentation.
+// concurrently. A reply is any number of AppendChunk, and AppendEnd. What they append is sent as by
+// a [ChatEncoder], and a reply that fails ends in the same way. See "Protocols" in the package
+// documentation.
 type SpeechEncoder interface {
 	// Framing returns how the reply is sent. It is called once, before the other methods and
 	// before the Backend is called.

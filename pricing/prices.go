@@ -290,11 +290,12 @@ func (v *version) cost(r *llmhttp.UsageRecord, f factor) (llmhttp.Cost, error) {
 
 	// Audio is counted in characters, in tokens or by its duration, and billed once.
 	per := uint64(1)
+	pricedTokens := completion > 0 && (b.set[itemOutput] || b.set[itemAudioOutput] && u.CompletionAudioTokens >= completion)
 	switch {
 	case u.Characters > 0 && b.set[itemCharacter]:
 		output.add(b.of[itemCharacter], u.Characters)
 		billed = true
-	case u.AudioMillis > 0 && b.set[itemAudio] && !(completion > 0 && b.set[itemOutput]):
+	case u.AudioMillis > 0 && b.set[itemAudio] && !pricedTokens:
 		per = millisPerHour
 		output.multiply(per)
 		output.add(b.of[itemAudio], u.AudioMillis)

@@ -39,6 +39,7 @@ const published = `{"models": {
 	]},
 	"whisper-1": {"audio_minute": "0.006"},
 	"tts-1": {"characters": "15"},
+	"gpt-4o-mini-tts": {"input": "0.60", "audio_output": "12", "audio_minute": "0.015"},
 	"rerank-v3.5": {"search_unit": "0.002"}
 }}`
 
@@ -76,6 +77,9 @@ const publishedLiteLLM = `{
 	"hd/1024-x-1792/dall-e-3": {"mode": "image_generation", "input_cost_per_image": 0.12},
 	"whisper-1": {"mode": "audio_transcription", "input_cost_per_second": 0.0001, "output_cost_per_second": 0.0001},
 	"tts-1": {"mode": "audio_speech", "input_cost_per_character": 1.5e-05},
+	"gpt-4o-mini-tts": {
+		"mode": "audio_speech", "input_cost_per_token": 6e-07, "output_cost_per_audio_token": 1.2e-05, "output_cost_per_second": 0.00025
+	},
 	"rerank-v3.5": {"mode": "rerank", "input_cost_per_query": 0.002, "input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
 }`
 
@@ -172,6 +176,14 @@ func TestPublishedPrices(t *testing.T) {
 		"speech": { // 40 * $15/M = $0.0006
 			llmhttp.UsageRecord{Model: "tts-1", Units: llmhttp.Units{Characters: 40, AudioMillis: 3_000}},
 			cost{output: "0.0006"},
+		},
+		"speech by tokens": { // 14 * $0.60/M = $0.0000084, 101 * $12/M = $0.001212
+			llmhttp.UsageRecord{Model: "gpt-4o-mini-tts", Units: llmhttp.Units{PromptTokens: 14, CompletionTokens: 101, CompletionAudioTokens: 101, Characters: 40, AudioMillis: 3_000}},
+			cost{input: "0.0000084", output: "0.001212"},
+		},
+		"speech by its duration": { // 3 seconds * $0.015/60 = $0.00075
+			llmhttp.UsageRecord{Model: "gpt-4o-mini-tts", Units: llmhttp.Units{Characters: 40, AudioMillis: 3_000}},
+			cost{output: "0.00075"},
 		},
 		// https://cohere.com/pricing, Rerank 3.5: $2 for 1,000 searches
 		"rerank": { // 3 * $0.002
