@@ -13,6 +13,16 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+var (
+	_ = makesConsistent(func(c *llmhttp.ToolChoice) { c.Mode, c.Type, c.Function, c.Custom = "", "allowed_tools", nil, nil })
+	_ = makesConsistent(func(a *llmhttp.AllowedTool) { a.Type, a.Function = "custom", nil })
+	_ = makesConsistent(func(r *llmhttp.ChatResponse) {
+		for i := range r.Choices {
+			r.Choices[i].Index = i
+		}
+	})
+)
+
 // TestChat_Params sends valid values, wrong types, and values at, below and above the
 // bounds of each parameter.
 func TestChat_Params(t *testing.T) {

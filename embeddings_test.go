@@ -17,6 +17,13 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+var (
+	_ = makesConsistent(func(in *llmhttp.EmbeddingInput) { in.Tokens = nil })
+	_ = makesConsistent(func(r *llmhttp.EmbeddingResponse) {
+		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+	})
+)
+
 func TestEmbeddings_Params(t *testing.T) {
 	bodies := func(list ...string) []string { return list }
 	inputs := func(list ...string) []string {

@@ -15,6 +15,11 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+// The usage of images has no details.
+var _ = makesConsistent(func(r *llmhttp.ImageResponse) {
+	r.Usage.PromptTokensDetails, r.Usage.CompletionTokensDetails = llmhttp.PromptTokensDetails{}, llmhttp.CompletionTokensDetails{}
+})
+
 func TestImages_Params(t *testing.T) {
 	bodies := func(list ...string) []string { return list }
 	members := func(list ...string) []string {

@@ -483,7 +483,7 @@ func TestJSON_EveryFieldIsEncoded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := newValue()
 			fillValue(reflect.ValueOf(v).Elem(), rand.New(rand.NewPCG(3, 4)), 0)
-			makeConsistent(v)
+			makeConsistent(reflect.ValueOf(v).Elem())
 			b, err := json.Marshal(v)
 			require.NoError(t, err)
 			again := newValue()
@@ -493,65 +493,36 @@ func TestJSON_EveryFieldIsEncoded(t *testing.T) {
 	}
 }
 
-// makeConsistent removes combinations of fields that no document can have.
-func makeConsistent(v any) {
-	switch v := v.(type) {
-	case *llmhttp.ChatRequest:
-		for i := range v.Messages {
-			makeConsistent(&v.Messages[i])
+// consistency has the functions of makesConsistent.
+var consistency = make(map[reflect.Type]func(v any))
+
+// makesConsistent registers a function that removes combinations of fields that no document of a
+// T has. It stands beside the tests of T.
+func makesConsistent[T any](f func(v *T)) struct{} {
+	consistency[reflect.TypeFor[T]()] = func(v any) { f(v.(*T)) }
+	return struct{}{}
+}
+
+// makeConsistent calls the functions of makesConsistent for v and all that it refers to.
+func makeConsistent(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			makeConsistent(v.Elem())
 		}
-		makeConsistent(v.ToolChoice)
-	case *llmhttp.ToolChoice:
-		v.Mode, v.Type, v.Function, v.Custom = "", "allowed_tools", nil, nil
-		makeConsistent(v.AllowedTools)
-	case *llmhttp.SpeechRequest:
-		makeConsistent(&v.Voice)
-	case *llmhttp.SpeechVoice:
-		v.Name = ""
-	case *llmhttp.TranscriptionChunk:
-		v.Usage = &llmhttp.TranscriptionUsage{Seconds: 8.5}
-	case *llmhttp.AllowedTools:
-		for i := range v.Tools {
-			makeConsistent(&v.Tools[i])
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				makeConsistent(v.Field(i))
+			}
 		}
-	case *llmhttp.AllowedTool:
-		v.Type, v.Function = "custom", nil
-	case *llmhttp.Message:
-		makeConsistent(&v.Content)
-	case *llmhttp.Content:
-		for i := range *v {
-			makeConsistent(&(*v)[i])
+	case reflect.Slice:
+		for i := range v.Len() {
+			makeConsistent(v.Index(i))
 		}
-	case *llmhttp.Part:
-		v.Type, v.ImageURL = llmhttp.PartText, nil
-	case *llmhttp.ChatResponse:
-		for i := range v.Choices {
-			v.Choices[i].Index = i
-			makeConsistent(&v.Choices[i])
-		}
-	case *llmhttp.Choice:
-		makeConsistent(&v.Message)
-	case *llmhttp.ImageResponse:
-		v.Usage.PromptTokensDetails, v.Usage.CompletionTokensDetails = llmhttp.PromptTokensDetails{}, llmhttp.CompletionTokensDetails{}
-	case *llmhttp.EmbeddingRequest:
-		makeConsistent(&v.Input)
-	case *llmhttp.EmbeddingInput:
-		v.Tokens = nil
-	case *llmhttp.RerankRequest:
-		for i := range v.Documents {
-			makeConsistent(&v.Documents[i])
-		}
-	case *llmhttp.RerankDocument:
-		v.Raw = nil
-	case *llmhttp.RerankResponse:
-		for i := range v.Results {
-			makeConsistent(&v.Results[i])
-		}
-		v.Usage.CompletionTokens, v.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
-	case *llmhttp.RerankResult:
-		v.Document = nil // is decoded with Raw, too
-	case *llmhttp.EmbeddingResponse:
-		v.Usage.CompletionTokens, v.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+	}
+	if f := consistency[v.Type()]; f != nil {
+		f(v.Addr().Interface())
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+var _ = makesConsistent(func(p *llmhttp.Part) { p.Type, p.ImageURL = llmhttp.PartText, nil })
+
 func TestContent_Text(t *testing.T) {
 	for doc, want := range map[string]string{
 		`null`: "",

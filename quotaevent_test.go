@@ -403,7 +403,7 @@ func TestQuotaReached_Bounds(t *testing.T) {
 		assert.Len(t, q.log.take(), 1000)
 		assert.EqualValues(t, 16, most.Load())
 		for i := range 10 {
-			s.chat(asUser(fmt.Sprint(users - 1 - i))).checkError(t, 429)
+			s.chat(asUser(fmt.Sprint(users-1-i))).checkError(t, 429)
 		}
 		time.Sleep(time.Minute)
 		events := q.log.take()
@@ -425,7 +425,9 @@ func TestQuotaEvent_IDs(t *testing.T) {
 			q := newEventTest(quota)
 			q.now = now
 			q.price = func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Input: 100}, nil }
-			q.key = func() *llmhttp.Key { return &llmhttp.Key{ID: key, Account: account, Limits: llmhttp.Limits{Quota: quota}} }
+			q.key = func() *llmhttp.Key {
+				return &llmhttp.Key{ID: key, Account: account, Limits: llmhttp.Limits{Quota: quota}}
+			}
 			chats(t, q.start(t), 1)
 			for _, e := range q.log.take() {
 				other, known := ids[e.ID]

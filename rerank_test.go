@@ -14,6 +14,14 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
+var (
+	_ = makesConsistent(func(d *llmhttp.RerankDocument) { d.Raw = nil })
+	_ = makesConsistent(func(r *llmhttp.RerankResult) { r.Document = nil }) // is decoded with Raw, too
+	_ = makesConsistent(func(r *llmhttp.RerankResponse) {
+		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+	})
+)
+
 func init() {
 	jsonTypes["RerankRequest"] = func() any { return new(llmhttp.RerankRequest) }
 	jsonTypes["RerankDocument"] = func() any { return new(llmhttp.RerankDocument) }

@@ -20,6 +20,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+var _ = makesConsistent(func(v *llmhttp.SpeechVoice) { v.Name = "" })
+
 func init() {
 	jsonTypes["SpeechRequest"] = func() any { return new(llmhttp.SpeechRequest) }
 	jsonTypes["SpeechVoice"] = func() any { return new(llmhttp.SpeechVoice) }

@@ -23,6 +23,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+var _ = makesConsistent(func(c *llmhttp.TranscriptionChunk) { c.Usage = &llmhttp.TranscriptionUsage{Seconds: 8.5} })
+
 // transcribing returns a Backend that answers every request with f.
 func transcribing(f func(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream) *stubBackend {
 	return &stubBackend{transcribe: f}
