@@ -56,33 +56,23 @@ func comesWhole(path string) bool {
 		strings.HasSuffix(path, ".Function.Extra.value") || strings.HasPrefix(path, "Delta.ReasoningDetails[0].Extra")
 }
 
-// newDelta returns a Delta with s at the place number i. Its other strings are "p", but for the IDs of
-// a call that goes on and the signature, which ends a text.
+// newDelta returns a Delta with s at the place number i, and with nothing outside of the field of that
+// place. What else is in a detail of reasoning leaves it a text that goes on.
 func newDelta(i int, s string) *llmhttp.Delta {
+	all := new(llmhttp.Delta)
+	place := places(reflect.ValueOf(all).Elem(), "Delta")[i]
+	place.set(s)
+	name, _, _ := strings.Cut(strings.TrimPrefix(place.path, "Delta."), "[")
+	name, _, _ = strings.Cut(name, ".")
 	d := new(llmhttp.Delta)
-	all := places(reflect.ValueOf(d).Elem(), "Delta")
-	path := all[i].path
-	all[i].set(s)
-	switch {
-	case strings.HasPrefix(path, "Delta.ToolCalls"):
-		*d = llmhttp.Delta{ToolCalls: d.ToolCalls}
-	case strings.HasPrefix(path, "Delta.ReasoningDetails"):
-		*d = llmhttp.Delta{ReasoningDetails: d.ReasoningDetails}
-		if notFiltered[path] != "" {
-			break
-		}
-		d.ReasoningDetails[0].Type, d.ReasoningDetails[0].Signature, d.ReasoningDetails[0].Data = llmhttp.ReasoningText, "", ""
-		if path == "Delta.ReasoningDetails[0].Summary" {
-			d.ReasoningDetails[0].Type, d.ReasoningDetails[0].Text = llmhttp.ReasoningSummary, ""
+	reflect.ValueOf(d).Elem().FieldByName(name).Set(reflect.ValueOf(all).Elem().FieldByName(name))
+	if len(d.ReasoningDetails) > 0 && notFiltered[place.path] == "" {
+		detail := &d.ReasoningDetails[0]
+		detail.Type, detail.Signature, detail.Data = llmhttp.ReasoningText, "", ""
+		if detail.Summary == "p" {
+			detail.Summary = ""
 		} else {
-			d.ReasoningDetails[0].Summary = ""
-		}
-	case strings.HasPrefix(path, "Delta.Extra"):
-		*d = llmhttp.Delta{Extra: d.Extra}
-	default:
-		*d = llmhttp.Delta{Content: strings.Trim(d.Content, "p"), Reasoning: strings.Trim(d.Reasoning, "p"), Refusal: strings.Trim(d.Refusal, "p")}
-		if path == "Delta.Role" {
-			d.Role = llmhttp.Role(s)
+			detail.Type, detail.Text = llmhttp.ReasoningSummary, ""
 		}
 	}
 	return d

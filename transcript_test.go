@@ -3,6 +3,7 @@ package llmhttp_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,6 +13,23 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 )
+
+// Collects the texts of one account only.
+func ExampleObservation() {
+	observe := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+		return ctx, llmhttp.Observation{
+			WantTranscript: func(_ context.Context, info *llmhttp.RequestInfo) bool { return info.Account == "acme" },
+			Transcript: func(t *llmhttp.Transcript) {
+				fmt.Println(t.Messages[0].Content.Text(), t.Choices[0].Message.Content.Text())
+			},
+		}
+	}
+	for _, account := range []string{"other", "acme"} {
+		h := llmhttp.NewHandler(shout, llmhttp.AllowAll(account), &llmhttp.Options{Observe: observe})
+		post(h, hello)
+	}
+	// Output: Hello! HELLO!
+}
 
 // transcribe sends a chat to a Backend and returns the Transcript.
 func transcribe(t *testing.T, limit int64, b llmhttp.Backend, body string) *llmhttp.Transcript {
