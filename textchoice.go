@@ -180,10 +180,14 @@ func (c *choiceFilter) passDetail(d *ReasoningDetail, summary, ends bool) string
 	return released
 }
 
+// maxHeld is how many bytes of a reply a filter may hold back. The Handler does not see them: its
+// Options.MaxReply bounds what it gets.
+const maxHeld = defaultMaxReply
+
 // A filteredText is the state of a text of a reply.
 type filteredText struct {
 	kind   TextKind
-	held   string
+	held   strings.Builder // so that a text of which all is held back takes linear time
 	sent   strings.Builder
 	began  bool
 	paused bool // the filter was told
@@ -201,7 +205,7 @@ func (c *choiceFilter) pass(t *filteredText, call *callFilter, added string, end
 
 // pause tells the filter that another text begins, once until the text goes on.
 func (c *choiceFilter) pause(t *filteredText) string {
-	if t.held == "" || t.paused || c.err != nil {
+	if t.held.Len() == 0 || t.paused || c.err != nil {
 		return ""
 	}
 	t.paused = true
@@ -210,7 +214,8 @@ func (c *choiceFilter) pause(t *filteredText) string {
 
 // ask calls the filter.
 func (c *choiceFilter) ask(t *filteredText, call *callFilter, added string, paused, end bool) string {
-	text := ReplyText{Kind: t.kind, Choice: c.index, Call: -1, Sent: t.sent.String(), Text: t.held + added, Paused: paused, End: end}
+	t.held.WriteString(added)
+	text := ReplyText{Kind: t.kind, Choice: c.index, Call: -1, Sent: t.sent.String(), Text: t.held.String(), Paused: paused, End: end}
 	if call != nil {
 		text.Call, text.Tool = call.index, call.tool
 	}
@@ -222,7 +227,15 @@ func (c *choiceFilter) ask(t *filteredText, call *callFilter, added string, paus
 	if end {
 		release, hold = release+hold, ""
 	}
-	t.held = hold
+	c.filter.held += len(hold) - (t.held.Len() - len(added))
+	if c.filter.held > maxHeld {
+		c.err = errReplyTooLarge(maxHeld)
+		return ""
+	}
+	if release != "" || hold != text.Text {
+		t.held.Reset()
+		t.held.WriteString(hold)
+	}
 	t.sent.WriteString(release)
 	return release
 }

@@ -44,8 +44,9 @@ type ReplyText struct {
 // order of texts, finish reasons and usage stay as they are. Not filtered are roles, types, IDs, signatures,
 // encrypted reasoning and audio. Log probabilities and token numbers, which repeat the text before the filter, are removed.
 //
-// The chunks of the stream that FilterStream returns are in valid order, with one choice each. They
-// belong to its reader.
+// The chunks of the stream that FilterStream returns are in valid order, with at most one choice each. There is
+// an empty one where all of a chunk of s is held back, so that the reader sees that the stream goes on. At most
+// 64 MiB are held back; more is an error.
 func FilterStream(s ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) ChatStream {
 	return func(yield func(*ChatChunk, error) bool) { newStreamFilter(choices, f, yield).run(s) }
 }
@@ -57,6 +58,8 @@ type streamFilter struct {
 	order   orderer
 	yield   func(*ChatChunk, error) bool
 	choices []*choiceFilter // by index; nil before the choice has opened
+	held    int             // bytes of all texts
+	sent    int             // chunks
 	stopped bool            // the reader has stopped, or the stream has failed
 }
 
@@ -92,12 +95,19 @@ func (s *streamFilter) add(c *ChatChunk) {
 		s.stopped = s.stopped || !s.yield(nil, nil)
 		return
 	}
-	usage := c.Usage
+	usage, sent := c.Usage, s.sent
+	var empty []ChunkChoice
+	if len(c.Choices) > 0 && c.Choices[0].Index >= 0 && c.Choices[0].Index < len(s.choices) {
+		empty = []ChunkChoice{{Index: c.Choices[0].Index}}
+	}
 	if s.order.add(c); s.order.err != nil {
 		s.fail(s.order.err)
 	}
-	if usage != nil {
+	switch {
+	case usage != nil:
 		s.send(&ChatChunk{Usage: usage})
+	case s.sent == sent: // without anything, the reader would take s for silent
+		s.send(&ChatChunk{Choices: empty})
 	}
 }
 
@@ -182,6 +192,7 @@ func (s *streamFilter) send(c *ChatChunk) {
 	}
 	start := &s.order.start
 	c.ID, c.Created, c.Model = start.ID, start.Created, start.Model
+	s.sent++
 	s.stopped = !s.yield(c, nil)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -29,10 +30,11 @@ func ExampleFilterStream() {
 		return strings.ReplaceAll(t.Text[:end], "555-0100", "[number]"), t.Text[end:], nil
 	})
 	for chunk := range filtered {
-		fmt.Printf("%q\n", chunk.Choices[0].Delta.Content)
+		if text := chunk.Choices[0].Delta.Content; text != "" {
+			fmt.Printf("%q\n", text)
+		}
 	}
 	// Output:
-	// ""
 	// "My number is "
 	// "[number], call "
 	// "me."
@@ -186,7 +188,10 @@ func chunksOf(s llmhttp.ChatStream) (lines []string, failure error) {
 			return lines, err
 		}
 		b, _ := json.Marshal(c)
-		lines = append(lines, strings.Replace(string(b), `,"object":"chat.completion.chunk","created":0,"model":""`, "", 1))
+		line := strings.Replace(string(b), `,"object":"chat.completion.chunk","created":0,"model":""`, "", 1)
+		if !strings.Contains(line, `[{"index":0,"delta":{},"finish_reason":null}]`) { // all is held back
+			lines = append(lines, line)
+		}
 	}
 	return lines, nil
 }
@@ -407,4 +412,47 @@ func TestFilterStream_Unchanged(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, held)
 	assert.True(t, slices.Contains(deltaPlaces(), "Delta.ReasoningDetails[0].Text"))
+}
+
+// The reader of a stream of which all is held back sees that it goes on, and can stop it.
+func TestFilterStream_HeldStreamIsNotSilent(t *testing.T) {
+	read := 0
+	s := llmhttp.Tee(streamDeltas(&llmhttp.Delta{Content: "a"}, &llmhttp.Delta{Content: "b"}, &llmhttp.Delta{Content: "c"}),
+		func(c *llmhttp.ChatChunk, _ error) { read++ })
+	var seen []bool
+	for chunk, err := range llmhttp.FilterStream(s, 1, keepAll) {
+		require.NoError(t, err)
+		if seen = append(seen, chunk.HasContent()); len(seen) == 3 {
+			break
+		}
+	}
+	assert.Equal(t, []bool{false, false, false}, seen, "the role, and a chunk for each that is held back")
+	assert.Equal(t, 3, read)
+}
+
+// What a filter holds back has a bound, and takes linear memory although it gets all of it each time.
+func TestFilterStream_HeldTexts(t *testing.T) {
+	const pieces = 100_000
+	delta := &llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: "0123456789"}}}}
+	s := func(n int, d *llmhttp.Delta) llmhttp.ChatStream {
+		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			for range n {
+				if !yield((&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: *d}}}).Clone(), nil) {
+					return
+				}
+			}
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := llmhttp.Collect(llmhttp.FilterStream(s(pieces, delta), 1, keepAll))
+	runtime.ReadMemStats(&after)
+	require.NoError(t, err)
+	assert.Len(t, r.Choices[0].Message.ToolCalls[0].Function.Arguments, 10*pieces)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), "not a copy of all for each piece")
+
+	_, err = llmhttp.Collect(llmhttp.FilterStream(s(70, &llmhttp.Delta{Content: strings.Repeat("x", 1<<20)}), 1, keepAll))
+	var e *llmhttp.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, 502, e.Status)
 }
