@@ -15,7 +15,7 @@ import (
 )
 
 func TestAccountManagerMutants(t *testing.T) {
-	testMutants(t, accountChecks, accountFixture(func(*accountHooks) {}), slices.Concat(accountMutants, creditMutants))
+	testMutants(t, nil, accountChecks, accountFixture(func(*accountHooks) {}), slices.Concat(accountMutants, creditMutants))
 }
 
 type (

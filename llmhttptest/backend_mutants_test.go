@@ -14,7 +14,7 @@ import (
 )
 
 func TestBackendMutants(t *testing.T) {
-	testMutants(t, backendChecks, backendFixture(func(*echo) {}), slices.Concat(chatMutants, optionalMethodMutants))
+	testMutants(t, nil, backendChecks, backendFixture(func(*echo) {}), slices.Concat(chatMutants, optionalMethodMutants))
 }
 
 func TestBackend_AcceptsCorrectBackends(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestKeyManagerMutants(t *testing.T) {
-	testMutants(t, managerChecks, managerFixture(func(*managerHooks) {}), slices.Concat(keyChangeMutants, keyListMutants))
+	testMutants(t, nil, managerChecks, managerFixture(func(*managerHooks) {}), slices.Concat(keyChangeMutants, keyListMutants))
 }
 
 type (

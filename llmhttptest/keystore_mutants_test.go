@@ -30,7 +30,7 @@ func joinModels(k *llmhttp.Key) {
 	}
 }
 
-func TestKeyStoreMutants(t *testing.T) { testMutants(t, keyChecks, correctKeys, keyMutants) }
+func TestKeyStoreMutants(t *testing.T) { testMutants(t, nil, keyChecks, correctKeys, keyMutants) }
 
 var keyMutants = []mutant[KeyStoreFixture]{
 	{"scopes are dropped", "RoundTrip", saving(func(k *llmhttp.Key) { k.Scopes = nil })},

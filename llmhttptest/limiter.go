@@ -25,9 +25,9 @@ import (
 // They are skipped for other Limiters.
 func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
-	runChecks(t, limiterChecks, func(t testing.TB) limiterTest {
-		return limiterTest{limiter: newLimiter(t)}
-	})
+	newTest := func(t testing.TB) limiterTest { return limiterTest{limiter: newLimiter(t)} }
+	t.Run(randomCalls, func(t *testing.T) { limiterSequences.run(t, newTest) })
+	runChecks(t, limiterChecks, newTest)
 	t.Run("Acquire", func(t *testing.T) {
 		if _, ok := newLimiter(t).(llmhttp.ConcurrencyLimiter); !ok {
 			t.Skip("the Limiter is not a ConcurrencyLimiter")
@@ -55,11 +55,13 @@ func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 // newLimiter must stop them in t.Cleanup.
 func TestLimiterInBubble(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
+	newTest := func(t testing.TB) limiterTest { return limiterTest{limiter: newLimiter(t), inBubble: true} }
+	t.Run(randomCalls, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { limiterSequences.run(t, newTest) })
+	})
 	for _, c := range limiterChecks {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.run(t, limiterTest{limiter: newLimiter(t), inBubble: true})
-			})
+			synctest.Test(t, func(t *testing.T) { c.run(t, newTest(t)) })
 		})
 	}
 }
@@ -90,13 +92,21 @@ func isGranted(levels []llmhttp.Level) bool {
 func describeDraws(draws []llmhttp.Draw) string {
 	var list []string
 	for _, d := range draws {
-		s := fmt.Sprintf("%d from %.40q of %s %.40q, %d per %v", d.Amount, d.Bucket, d.Subject.Kind, d.Subject.ID, d.Rate.N, d.Rate.Per)
+		s := fmt.Sprintf("%d from %.40q of %s, %d per %v", d.Amount, d.Bucket, describeSubject(d.Subject), d.Rate.N, d.Rate.Per)
 		if d.Rate.Burst != 0 {
 			s += fmt.Sprintf(" with a burst of %d", d.Rate.Burst)
 		}
 		list = append(list, s)
 	}
 	return "(" + strings.Join(list, "; ") + ")"
+}
+
+// describeSubject omits an empty ID.
+func describeSubject(s llmhttp.SubjectID) string {
+	if s.ID == "" {
+		return s.Kind
+	}
+	return fmt.Sprintf("%s %.40q", s.Kind, s.ID)
 }
 
 // newSubject returns a key that has never been used.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestAcquireMutants(t *testing.T) {
-	testMutants(t, acquireChecks, counterFixture(func(*counter) {}), acquireMutants)
+	testMutants(t, nil, acquireChecks, counterFixture(func(*counter) {}), acquireMutants)
 }
 
 func TestLimiter_AcceptsCorrectConcurrencyLimiter(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 var limiterMutants = slices.Concat(countMutants, timeMutants)
 
 func TestLimiterMutants(t *testing.T) {
-	testMutants(t, limiterChecks, limiterFixture(func(*tokenMap) {}), limiterMutants)
+	testMutants(t, limiterSequences.run, limiterChecks, limiterFixture(func(*tokenMap) {}), limiterMutants)
 }
 
 // TestLimiterMutants_InexactTime checks which mutants TestLimiter detects. It must allow
@@ -42,7 +42,7 @@ func TestLimiterMutants_InexactTime(t *testing.T) {
 			mutants = append(mutants, m)
 		}
 	}
-	testMutants(t, checks, inexact(limiterFixture(func(*tokenMap) {})), mutants)
+	testMutants(t, limiterSequences.run, checks, inexact(limiterFixture(func(*tokenMap) {})), mutants)
 }
 
 func TestLimiter_AcceptsCorrectLimiter(t *testing.T) {
@@ -57,38 +57,38 @@ func TestLimiter_AcceptsCorrectLimiter(t *testing.T) {
 
 // countMutants count tokens wrongly.
 var countMutants = []mutant[limiterTest]{
-	{"a new bucket is empty", "NewBucketIsFull", limiterFixture(func(m *tokenMap) { m.initial = func(llmhttp.Rate) float64 { return 0 } })},
-	{"a new bucket holds N", "NewBucketIsFull", limiterFixture(func(m *tokenMap) {
+	{"a new bucket is empty", "RandomCalls", limiterFixture(func(m *tokenMap) { m.initial = func(llmhttp.Rate) float64 { return 0 } })},
+	{"a new bucket holds N", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.initial = func(r llmhttp.Rate) float64 { return min(float64(r.N), float64(r.Burst)) }
 	})},
-	{"Burst is ignored", "NewBucketIsFull", limiterFixture(func(m *tokenMap) {
+	{"Burst is ignored", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate { r.Burst = 0; return r.WithDefaults() }
 	})},
-	{"the last token cannot be taken", "NewBucketIsFull", limiterFixture(func(m *tokenMap) {
+	{"the last token cannot be taken", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return cost == 0 || b.held > float64(cost)+0.5 }
 	})},
-	{"one token more than there is can be taken", "NewBucketIsFull", limiterFixture(func(m *tokenMap) {
+	{"one token more than there is can be taken", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return cost <= int64(b.rate.Burst) && b.held > float64(cost)-1.5 }
 	})},
-	{"Remaining is the state before the call", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"Remaining is the state before the call", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if enough {
 			l.Remaining += d.Amount
 		}
 	})},
-	{"Remaining is one too small", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = max(0, l.Remaining-1) })},
-	{"ResetAfter is always zero", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = 0 })},
-	{"ResetAfter is Per", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.rate.Per })},
-	{"ResetAfter is the time until the next token", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.until(b.held + 1) })},
-	{"Take returns an error", "NewBucketIsFull", withTake(func(*tokenMap, context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Remaining is one too small", "RandomCalls", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = max(0, l.Remaining-1) })},
+	{"ResetAfter is always zero", "RandomCalls", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = 0 })},
+	{"ResetAfter is Per", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.rate.Per })},
+	{"ResetAfter is the time until the next token", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.until(b.held + 1) })},
+	{"Take returns an error", "RandomCalls", withTake(func(*tokenMap, context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) {
 		return nil, errors.New("down")
 	})},
-	{"Take returns no levels", "NewBucketIsFull", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take returns no levels", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		m.takeAll(draws)
 		return nil, nil
 	})},
-	{"RetryAfter is always zero", "NewBucketIsFull", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.RetryAfter = 0 })},
+	{"RetryAfter is always zero", "RandomCalls", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.RetryAfter = 0 })},
 
-	{"a Per of zero means a second", "RateDefaults", limiterFixture(func(m *tokenMap) {
+	{"a Per of zero means a second", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
 			if r.Per == 0 {
 				r.Per = time.Second
@@ -96,10 +96,10 @@ var countMutants = []mutant[limiterTest]{
 			return r.WithDefaults()
 		}
 	})},
-	{"the sign of Per is ignored", "RateDefaults", limiterFixture(func(m *tokenMap) {
+	{"the sign of Per is ignored", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate { r.Per = max(r.Per, -r.Per); return r.WithDefaults() }
 	})},
-	{"a Burst of zero means one", "RateDefaults", limiterFixture(func(m *tokenMap) {
+	{"a Burst of zero means one", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
 			if r.Burst == 0 {
 				r.Burst = 1
@@ -107,7 +107,7 @@ var countMutants = []mutant[limiterTest]{
 			return r.WithDefaults()
 		}
 	})},
-	{"a negative Burst means zero", "RateDefaults", limiterFixture(func(m *tokenMap) {
+	{"a negative Burst means zero", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
 			burst := r.Burst
 			if r = r.WithDefaults(); burst < 0 {
@@ -117,14 +117,14 @@ var countMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"Take takes from each bucket on its own", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes from each bucket on its own", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		var levels []llmhttp.Level
 		for _, d := range draws {
 			levels = append(levels, m.takeAll([]llmhttp.Draw{d})...)
 		}
 		return levels, nil
 	})},
-	{"Take takes from the buckets before one that lacks", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes from the buckets before one that lacks", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		for i, d := range draws {
 			if !m.holds(m.bucket(d), d.Amount) {
 				break
@@ -138,7 +138,7 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return m.takeAll(draws), nil
 	})},
-	{"a refused draw takes a token", "AllOrNothing", limiterFixture(func(m *tokenMap) {
+	{"a refused draw takes a token", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		holds := m.holds
 		m.holds = func(b *tokens, cost int64) bool {
 			if !holds(b, cost) {
@@ -148,7 +148,7 @@ var countMutants = []mutant[limiterTest]{
 			return true
 		}
 	})},
-	{"only the first draw is checked", "AllOrNothing", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"only the first draw is checked", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
 		for i := range draws {
 			enough[i] = m.holds(m.bucket(draws[0]), draws[0].Amount)
@@ -156,27 +156,27 @@ var countMutants = []mutant[limiterTest]{
 		return m.finish(draws, enough), nil
 	})},
 
-	{"all draws are on the first subject", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"all draws are on the first subject", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		draws = slices.Clone(draws)
 		for i := range draws {
 			draws[i].Subject = draws[0].Subject
 		}
 		return m.takeAll(draws), nil
 	})},
-	{"each subject decides on its own", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"each subject decides on its own", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		var levels []llmhttp.Level
 		for _, group := range bySubject(draws) {
 			levels = append(levels, m.takeAll(group)...)
 		}
 		return levels, nil
 	})},
-	{"nothing is given back when a later subject refuses", "SeveralSubjects", withSubjects(func(*tokenMap, []llmhttp.Draw) {})},
-	{"one token is given back when a later subject refuses", "SeveralSubjects", withSubjects(func(m *tokenMap, draws []llmhttp.Draw) {
+	{"nothing is given back when a later subject refuses", "RandomCalls", withSubjects(func(*tokenMap, []llmhttp.Draw) {})},
+	{"one token is given back when a later subject refuses", "RandomCalls", withSubjects(func(m *tokenMap, draws []llmhttp.Draw) {
 		for _, d := range draws {
 			m.spend(m.bucket(d), -1)
 		}
 	})},
-	{"later subjects are not checked", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"later subjects are not checked", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		first := bySubject(draws)[0]
 		levels := m.takeAll(first)
 		if isGranted(levels) {
@@ -187,7 +187,7 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"levels before a refusal are Unknown", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels before a refusal are Unknown", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		for i := range levels {
 			if !isGranted(levels) && levels[i].RetryAfter == 0 {
@@ -196,7 +196,7 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"levels of a read are Unknown", "SeveralSubjects", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels of a read are Unknown", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		for i, d := range draws {
 			if d.Amount == 0 && d.Subject != draws[0].Subject {
@@ -205,26 +205,26 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"Adjust skips later subjects", "SeveralSubjects", limiterFixture(func(m *tokenMap) {
+	{"Adjust skips later subjects", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.adjustAll(bySubject(draws)[0]) }
 	})},
 
-	{"levels are in reverse order", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels are in reverse order", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		slices.Reverse(levels)
 		return levels, nil
 	})},
-	{"levels are sorted by bucket", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels are sorted by bucket", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		draws = slices.Clone(draws)
 		slices.SortFunc(draws, func(a, b llmhttp.Draw) int { return strings.Compare(a.Bucket, b.Bucket) })
 		return m.takeAll(draws), nil
 	})},
-	{"Take sorts its argument", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take sorts its argument", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		slices.SortFunc(draws, func(a, b llmhttp.Draw) int { return strings.Compare(a.Bucket, b.Bucket) })
 		return levels, nil
 	})},
-	{"RetryAfter is the longest of all draws", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"RetryAfter is the longest of all draws", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		longest := slices.MaxFunc(levels, func(a, b llmhttp.Level) int { return int(a.RetryAfter - b.RetryAfter) }).RetryAfter
 		for i := range levels {
@@ -232,7 +232,7 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"RetryAfter is set only for the first bucket that lacks", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"RetryAfter is set only for the first bucket that lacks", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		reported := false
 		for i := range levels {
@@ -243,7 +243,7 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"Remaining of a refused Take is that of a granted one", "LevelOfEachDraw", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Remaining of a refused Take is that of a granted one", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		levels := m.takeAll(draws)
 		if !isGranted(levels) {
 			for i, d := range draws {
@@ -255,13 +255,13 @@ var countMutants = []mutant[limiterTest]{
 		return levels, nil
 	})},
 
-	{"an empty bucket refuses a cost of zero", "ZeroCost", limiterFixture(func(m *tokenMap) {
+	{"an empty bucket refuses a cost of zero", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(max(1, cost)) }
 	})},
-	{"a bucket in debt refuses a cost of zero", "ZeroCost", limiterFixture(func(m *tokenMap) {
+	{"a bucket in debt refuses a cost of zero", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(cost) }
 	})},
-	{"a cost of zero takes a token", "ZeroCost", limiterFixture(func(m *tokenMap) {
+	{"a cost of zero takes a token", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int64) {
 			if spend(b, cost); cost == 0 && b.held >= 1 {
@@ -269,23 +269,23 @@ var countMutants = []mutant[limiterTest]{
 			}
 		}
 	})},
-	{"Remaining is negative in debt", "ZeroCost", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(math.Floor(b.held)) })},
+	{"Remaining is negative in debt", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(math.Floor(b.held)) })},
 
-	{"a cost above the burst leaves a debt", "CostAboveBurst", limiterFixture(func(m *tokenMap) {
+	{"a cost above the burst leaves a debt", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(min(cost, int64(b.rate.Burst))) }
 	})},
-	{"the cost is compared with N", "CostAboveBurst", limiterFixture(func(m *tokenMap) {
+	{"the cost is compared with N", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		holds := m.holds
 		m.holds = func(b *tokens, cost int64) bool {
 			return cost > int64(b.rate.Burst) && cost <= int64(b.rate.N) || holds(b, cost)
 		}
 	})},
-	{"RetryAfter is zero for a cost above the burst", "CostAboveBurst", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, _ bool) {
+	{"RetryAfter is zero for a cost above the burst", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, _ bool) {
 		if d.Amount > int64(b.rate.Burst) {
 			l.RetryAfter = 0
 		}
 	})},
-	{"a cost above the burst is an error", "CostAboveBurst", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a cost above the burst is an error", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		for _, d := range draws {
 			if d.Amount > int64(m.bucket(d).rate.Burst) {
 				return nil, errors.New("cost exceeds burst")
@@ -294,7 +294,7 @@ var countMutants = []mutant[limiterTest]{
 		return m.takeAll(draws), nil
 	})},
 
-	{"a negative N means no limit", "NegativeRate", limiterFixture(func(m *tokenMap) {
+	{"a negative N means no limit", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
 			if r.N < 0 {
 				r.N, r.Burst = math.MaxInt32, 0
@@ -302,7 +302,7 @@ var countMutants = []mutant[limiterTest]{
 			return r.WithDefaults()
 		}
 	})},
-	{"a negative N keeps the burst", "NegativeRate", limiterFixture(func(m *tokenMap) {
+	{"a negative N keeps the burst", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
 			burst := max(0, r.Burst)
 			if r.N >= 0 {
@@ -313,44 +313,44 @@ var countMutants = []mutant[limiterTest]{
 			return r
 		}
 	})},
-	{"the sign of N is ignored", "NegativeRate", limiterFixture(func(m *tokenMap) {
+	{"the sign of N is ignored", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
 			r.N = max(r.N, -r.N)
 			return r.WithDefaults()
 		}
 	})},
-	{"a burst of zero does not bound returned tokens", "NegativeRate", limiterFixture(func(m *tokenMap) {
+	{"a burst of zero does not bound returned tokens", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(cost) }
 	})},
 
-	{"Take panics without draws", "NoDraws", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take panics without draws", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		_ = draws[0]
 		return m.takeAll(draws), nil
 	})},
-	{"Take returns a level without draws", "NoDraws", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take returns a level without draws", "RandomCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		if len(draws) == 0 {
 			return make([]llmhttp.Level, 1), nil
 		}
 		return m.takeAll(draws), nil
 	})},
 
-	{"Adjust does nothing", "Adjust", limiterFixture(func(m *tokenMap) { m.adjust = func(*tokenMap, []llmhttp.Draw) {} })},
-	{"Adjust ignores negative costs", "Adjust", limiterFixture(func(m *tokenMap) {
+	{"Adjust does nothing", "RandomCalls", limiterFixture(func(m *tokenMap) { m.adjust = func(*tokenMap, []llmhttp.Draw) {} })},
+	{"Adjust ignores negative costs", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int64) { spend(b, max(0, cost)) }
 	})},
-	{"Adjust returns tokens beyond the burst", "Adjust", limiterFixture(func(m *tokenMap) {
+	{"Adjust returns tokens beyond the burst", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 		m.refill = func(*tokens, time.Time) {}
 	})},
-	{"Adjust refuses like Take", "Adjust", limiterFixture(func(m *tokenMap) {
+	{"Adjust refuses like Take", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.takeAll(draws) }
 	})},
-	{"Adjust handles only the first draw", "Adjust", limiterFixture(func(m *tokenMap) {
+	{"Adjust handles only the first draw", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.adjustAll(draws[:min(1, len(draws))]) }
 	})},
-	{"Adjust skips new buckets", "Adjust", limiterFixture(func(m *tokenMap) {
+	{"Adjust skips new buckets", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
 			for _, d := range draws {
 				if m.buckets[m.join(d.Subject, d.Bucket)] != nil {
@@ -359,7 +359,7 @@ var countMutants = []mutant[limiterTest]{
 			}
 		}
 	})},
-	{"Adjust reorders its argument", "Adjust", limiterFixture(func(m *tokenMap) {
+	{"Adjust reorders its argument", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
 			m.adjustAll(draws)
 			slices.Reverse(draws)

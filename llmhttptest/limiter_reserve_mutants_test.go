@@ -11,7 +11,7 @@ import (
 )
 
 func TestReserveMutants(t *testing.T) {
-	testMutants(t, reserveChecks, reservingFixture(func(*reservingCounter) {}), reserveMutants)
+	testMutants(t, nil, reserveChecks, reservingFixture(func(*reservingCounter) {}), reserveMutants)
 }
 
 func TestLimiter_AcceptsCorrectReserver(t *testing.T) {

@@ -15,23 +15,23 @@ import (
 
 // timeMutants have faults in times, names, contexts or concurrent calls.
 var timeMutants = []mutant[limiterTest]{
-	{"a bucket never holds less than zero", "Debt", limiterFixture(func(m *tokenMap) {
+	{"a bucket never holds less than zero", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int64) { spend(b, cost); b.held = max(0, b.held) }
 	})},
-	{"a debt is at most the burst", "Debt", limiterFixture(func(m *tokenMap) {
+	{"a debt is at most the burst", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int64) { spend(b, cost); b.held = max(-float64(b.rate.Burst), b.held) }
 	})},
-	{"costs have 16 bits", "Debt", limiterFixture(func(m *tokenMap) {
+	{"costs have 16 bits", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(int16(cost))) }
 	})},
-	{"RetryAfter ignores the debt", "Debt", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter ignores the debt", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if b.held < 0 {
 			l.RetryAfter = min(l.RetryAfter, seconds(float64(d.Amount)/b.perSecond()))
 		}
 	})},
-	{"refilling forgives the debt", "Debt", limiterFixture(func(m *tokenMap) {
+	{"refilling forgives the debt", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) {
 			if now.After(b.at) {
@@ -41,36 +41,36 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"buckets do not refill", "Refill", limiterFixture(func(m *tokenMap) { m.refill = func(*tokens, time.Time) {} })},
-	{"buckets refill once per Per", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets do not refill", "RandomCalls", limiterFixture(func(m *tokenMap) { m.refill = func(*tokens, time.Time) {} })},
+	{"buckets refill once per Per", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			if now.Sub(b.at) >= b.rate.Per {
 				b.held, b.at = float64(b.rate.Burst), now
 			}
 		}
 	})},
-	{"buckets refill beyond the burst", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill beyond the burst", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) { b.held += now.Sub(b.at).Seconds() * b.perSecond(); b.at = now }
 		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 	})},
-	{"buckets refill up to N instead of the burst", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill up to N instead of the burst", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			b.held = min(float64(max(b.rate.N, b.rate.Burst)), b.held+now.Sub(b.at).Seconds()*b.perSecond())
 			b.at = now
 		}
 		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 	})},
-	{"buckets refill twice as fast", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill twice as fast", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) { b.at = b.at.Add(-now.Sub(b.at)); refill(b, now) }
 	})},
-	{"buckets refill a burst per Per", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill a burst per Per", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			b.held = min(float64(b.rate.Burst), b.held+now.Sub(b.at).Seconds()*float64(b.rate.Burst)/b.rate.Per.Seconds())
 			b.at = now
 		}
 	})},
-	{"buckets refill for whole seconds only", "Refill", limiterFixture(func(m *tokenMap) {
+	{"buckets refill for whole seconds only", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(b *tokens, now time.Time) { refill(b, b.at.Add(now.Sub(b.at).Truncate(time.Second))) }
 	})},
@@ -138,31 +138,31 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"the first Rate is kept", "RateChange", withSetRate(func(*tokens, llmhttp.Rate) {})},
-	{"a new Rate fills the bucket", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, float64(r.Burst) })},
-	{"a new Rate empties the bucket", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, 0 })},
-	{"a new Rate forgives the debt", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
+	{"the first Rate is kept", "RandomCalls", withSetRate(func(*tokens, llmhttp.Rate) {})},
+	{"a new Rate fills the bucket", "RandomCalls", withSetRate(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, float64(r.Burst) })},
+	{"a new Rate empties the bucket", "RandomCalls", withSetRate(func(b *tokens, r llmhttp.Rate) { b.rate, b.held = r, 0 })},
+	{"a new Rate forgives the debt", "RandomCalls", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.rate, b.held = r, max(0, min(b.held, float64(r.Burst)))
 	})},
-	{"a bucket holds more than its new burst", "RateChange", limiterFixture(func(m *tokenMap) {
+	{"a bucket holds more than its new burst", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
 		m.refill = func(b *tokens, now time.Time) { b.held += now.Sub(b.at).Seconds() * b.perSecond(); b.at = now }
 		m.spend = func(b *tokens, cost int64) { b.held -= float64(cost) }
 	})},
-	{"a new Rate keeps the used tokens, not the remaining ones", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
+	{"a new Rate keeps the used tokens, not the remaining ones", "RandomCalls", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.held += float64(r.Burst - b.rate.Burst)
 		b.rate = r
 	})},
-	{"a new Rate scales the remaining tokens", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) {
+	{"a new Rate scales the remaining tokens", "RandomCalls", withSetRate(func(b *tokens, r llmhttp.Rate) {
 		b.held *= float64(r.Burst) / float64(b.rate.Burst)
 		b.rate = r
 	})},
-	{"a new Rate keeps the time at which the bucket is full", "RateChange", withSetRate(func(b *tokens, r llmhttp.Rate) { // as GCRA does
+	{"a new Rate keeps the time at which the bucket is full", "RandomCalls", withSetRate(func(b *tokens, r llmhttp.Rate) { // as GCRA does
 		full := (float64(b.rate.Burst) - b.held) / b.perSecond()
 		b.rate = r
 		b.held = float64(r.Burst) - full*b.perSecond()
 	})},
-	{"the new Rate counts from the previous call", "RateChange", limiterFixture(func(m *tokenMap) {
+	{"the new Rate counts from the previous call", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		refill := m.refill
 		m.refill = func(*tokens, time.Time) {}
 		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
@@ -174,15 +174,15 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"RetryAfter overflows", "LargeNumbers", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter overflows", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
 		if !enough {
 			l.RetryAfter = time.Duration(int64(d.Amount)-int64(b.held)) * b.rate.Per / time.Duration(b.rate.N)
 		}
 	})},
-	{"costs have 31 bits", "LargeNumbers", limiterFixture(func(m *tokenMap) {
+	{"costs have 31 bits", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(min(cost, 1<<30))) }
 	})},
-	{"a bucket gains at most a token per nanosecond", "LargeNumbers", limiterFixture(func(m *tokenMap) {
+	{"a bucket gains at most a token per nanosecond", "RandomCalls", limiterFixture(func(m *tokenMap) {
 		m.refill = func(b *tokens, now time.Time) {
 			every := b.rate.Per / time.Duration(max(1, b.rate.N))
 			b.held = min(float64(b.rate.Burst), b.held+float64(now.Sub(b.at)/every))

@@ -55,6 +55,7 @@ type bucketState struct {
 	rate        llmhttp.Rate // with its defaults
 	least, most float64
 	begin, end  time.Time // of the last call
+	uncertain   bool      // whether the latest Rate is in use is unknown, and so are the tokens
 }
 
 func (b *bucketState) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
@@ -77,10 +78,19 @@ func (b *bucketState) holds(cost int64) (mustHold, mustLack bool) {
 	return b.least >= c+b.slack(c), b.most < c-b.slack(c)
 }
 
+// spend takes amount, or returns tokens up to the burst. A debt that was as large as a few
+// billions leaves a rounding error when it is paid.
+func (b *bucketState) spend(amount int64) {
+	n := float64(amount)
+	rounding := 1e-15 * max(math.Abs(b.least), math.Abs(n))
+	b.least = min(float64(b.rate.Burst), b.least-n-rounding)
+	b.most = min(float64(b.rate.Burst), b.most-n+rounding)
+}
+
 func (b *bucketState) String() string {
-	tokens := fmt.Sprintf("%.6g to %.6g", b.least, b.most)
-	if b.least == b.most {
-		tokens = fmt.Sprintf("%.6g", b.least)
+	tokens, most := fmt.Sprintf("%.6g", b.least), fmt.Sprintf("%.6g", b.most)
+	if most != tokens {
+		tokens += " to " + most
 	}
 	return fmt.Sprintf("%s tokens of %d, refilling %d per %v", tokens, b.rate.Burst, b.rate.N, b.rate.Per)
 }
@@ -92,10 +102,14 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 	burst := float64(rate.Burst)
 	id := bucketID{d.Subject, d.Bucket}
 	b := l.buckets[id]
-	if b == nil {
+	switch {
+	case b == nil:
 		b = &bucketState{rate: rate, least: burst, most: burst}
 		l.buckets[id] = b
-	} else {
+	case b.uncertain:
+		b.uncertain, b.rate = false, rate
+		b.least, b.most = -1e18, burst
+	default:
 		drift := driftError
 		if l.inBubble {
 			drift = 0
@@ -137,18 +151,20 @@ func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	var refused bool              // a draw before has been
 	var refuser llmhttp.SubjectID // of the last draw that was refused
 	for i, d := range draws {
-		b := l.refill(d, begin, end)
 		if levels[i].Unknown {
 			l.wantUnknown(fmt.Sprintf("%s: level %d", call, i), levels[i], refused && refuser != d.Subject)
+			if b := l.buckets[bucketID{d.Subject, d.Bucket}]; b != nil && b.rate != d.Rate.WithDefaults() {
+				b.uncertain = true
+			}
 			continue
 		}
+		b := l.refill(d, begin, end)
 		if levels[i].RetryAfter > 0 {
 			refused, refuser = true, d.Subject
 		}
 		l.wantRetryAfter(fmt.Sprintf("%s: RetryAfter of draw %d", call, i), levels[i].RetryAfter, b, d.Amount)
 		if granted {
-			b.least -= float64(d.Amount)
-			b.most -= float64(d.Amount)
+			b.spend(d.Amount)
 		}
 		what := fmt.Sprintf("%s: level %d", call, i)
 		l.wantLevel(what, levels[i], b)
@@ -200,12 +216,16 @@ func (l *tracker) wantLevel(what string, level llmhttp.Level, b *bucketState) {
 	}
 }
 
-// wantWait checks a time that a Limiter gave until b holds tokens.
+// wantWait checks a time that a Limiter gave until b holds tokens. A time of more than a
+// hundred years need only be as long.
 func (l *tracker) wantWait(what string, wait time.Duration, b *bucketState, tokens float64) {
 	l.t.Helper()
-	least := min(seconds((tokens-b.most)/b.perSecond()*(1-floatError))-clockError, 100*365*day)
+	const long = 100 * 365 * day
+	least := min(seconds((tokens-b.most)/b.perSecond()*(1-floatError))-clockError, long)
 	most := seconds((tokens - b.least) / b.perSecond() * (1 + floatError))
-	most += min(clockError, math.MaxInt64-most)
+	if most += min(clockError, math.MaxInt64-most); most > long {
+		most = math.MaxInt64
+	}
 	if wait < least || wait > most {
 		l.t.Errorf("%s is %v, want %v to %v until the bucket holds %.0f tokens, because it holds %v", what, wait, max(least, 0), most, tokens, b)
 	}
@@ -272,8 +292,6 @@ func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
 		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
 	}
 	for _, d := range draws {
-		b := l.refill(d, begin, end)
-		b.least = min(float64(b.rate.Burst), b.least-float64(d.Amount))
-		b.most = min(float64(b.rate.Burst), b.most-float64(d.Amount))
+		l.refill(d, begin, end).spend(d.Amount)
 	}
 }

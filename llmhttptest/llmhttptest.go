@@ -14,7 +14,8 @@
 // between tests. Run the kits with the race detector too, because some faults
 // show only there.
 //
-// A failure is followed by the usual cause of such failures.
+// A failure is followed by the usual cause of such failures. A sequence of random
+// calls that fails is reduced to a short one, for which the store is created again.
 //
 // Kits that use random numbers log the seed. To repeat a run, set the
 // environment variable LLMHTTPTEST_SEED to it.

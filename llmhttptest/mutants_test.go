@@ -2,8 +2,6 @@ package llmhttptest
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -15,61 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A recorder is a testing.TB that records failures instead of failing.
-type recorder struct {
-	testing.TB
-
-	mu       sync.Mutex
-	failures []string // guarded by mu
-}
-
-func (r *recorder) fail(s string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures = append(r.failures, s)
-}
-
-func (r *recorder) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.failures) > 0
-}
-
-func (r *recorder) Helper()                           {}
-func (r *recorder) Log(...any)                        {}
-func (r *recorder) Logf(string, ...any)               {}
-func (r *recorder) Error(args ...any)                 { r.fail(fmt.Sprint(args...)) }
-func (r *recorder) Errorf(format string, args ...any) { r.fail(fmt.Sprintf(format, args...)) }
-func (r *recorder) Fail()                             { r.fail("Fail") }
-func (r *recorder) FailNow()                          { r.fail("FailNow"); runtime.Goexit() }
-func (r *recorder) Fatal(args ...any)                 { r.Error(args...); runtime.Goexit() }
-func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); runtime.Goexit() }
-func (r *recorder) SkipNow()                          { runtime.Goexit() }
-func (r *recorder) Skip(...any)                       { runtime.Goexit() }
-func (r *recorder) Skipf(string, ...any)              { runtime.Goexit() }
-
-// failuresOf runs c in a bubble, where slow mutants take no real time, and returns the
+// failuresOf calls run in a bubble, where slow mutants take no real time, and returns the
 // failures that it reports.
-func failuresOf[S any](t *testing.T, c check[S], newS func(t testing.TB) S) (failures []string) {
+func failuresOf[S any](t *testing.T, run runFunc[S], newS func(t testing.TB) S) (failures []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &recorder{TB: t}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer func() {
-				if p := recover(); p != nil {
-					r.fail(fmt.Sprintf("panic: %v\n%s", p, debug.Stack()))
-				}
-			}()
-			c.run(r, newS(r))
-		}()
-		<-done
-		failures = slices.Clone(r.failures)
+		failures = record(t, func(t testing.TB) { run(t, newS) })
 		time.Sleep(1000 * time.Hour) // lets the goroutines of mutants end
 	})
 	return failures
 }
+
+// A runFunc runs a check or sequences.
+type runFunc[S any] func(t testing.TB, newS func(t testing.TB) S)
 
 // A mutant is an implementation with one fault. The check with the given name
 // must fail; other checks may fail too.
@@ -79,16 +35,22 @@ type mutant[S any] struct {
 	newS  func(t testing.TB) S
 }
 
-// testMutants tests that a correct implementation passes all checks, that each
-// mutant fails its check, and that each check has a mutant.
-func testMutants[S any](t *testing.T, checks []check[S], correct func(t testing.TB) S, mutants []mutant[S]) {
+// testMutants tests that a correct implementation passes all checks and random, which may be
+// nil, that each mutant fails its check, and that each check has a mutant. The name of random
+// is RandomCalls.
+func testMutants[S any](t *testing.T, random runFunc[S], checks []check[S], correct func(t testing.TB) S, mutants []mutant[S]) {
 	t.Helper()
-	byName := make(map[string]check[S])
+	byName := make(map[string]runFunc[S])
+	if random != nil {
+		byName[randomCalls] = random
+	}
 	for _, c := range checks {
-		byName[c.name] = c
-		t.Run("correct/"+c.name, func(t *testing.T) {
-			assert.Empty(t, failuresOf(t, c, correct), "a correct implementation must pass")
-			hasMutant := slices.ContainsFunc(mutants, func(m mutant[S]) bool { return m.check == c.name })
+		byName[c.name] = func(t testing.TB, newS func(t testing.TB) S) { c.run(t, newS(t)) }
+	}
+	for name, run := range byName {
+		t.Run("correct/"+name, func(t *testing.T) {
+			assert.Empty(t, failuresOf(t, run, correct), "a correct implementation must pass")
+			hasMutant := slices.ContainsFunc(mutants, func(m mutant[S]) bool { return m.check == name })
 			assert.True(t, hasMutant, "no mutant shows that this check can fail")
 		})
 	}
@@ -98,7 +60,7 @@ func testMutants[S any](t *testing.T, checks []check[S], correct func(t testing.
 			failures := failuresOf(t, byName[m.check], m.newS)
 			require.NotEmpty(t, failures, "the check must find the fault")
 			first, _, _ := strings.Cut(failures[0], "\ngoroutine ")
-			t.Logf("%d failures, the first: %.400s", len(failures), first)
+			t.Logf("%d failures, the first: %.1000s", len(failures), first)
 		})
 	}
 }
@@ -137,6 +99,6 @@ func TestNewRand_SeedRepeatsNumbers(t *testing.T) {
 	t.Setenv(seedVariable, "")
 	assert.NotEqual(t, newRand(t).Uint64(), newRand(t).Uint64())
 	t.Setenv(seedVariable, "x")
-	malformed := check[int]{test: func(t testing.TB, _ int) { newRand(t) }}
+	malformed := func(t testing.TB, _ func(testing.TB) int) { newRand(t) }
 	assert.Len(t, failuresOf(t, malformed, func(testing.TB) int { return 0 }), 1, "a malformed seed must fail the test")
 }

@@ -13,7 +13,7 @@ import (
 
 func TestProtocolMutants(t *testing.T) {
 	unchanged := wrapping(func(h http.Handler) http.Handler { return h })
-	testMutants(t, protocolChecks, unchanged, slices.Concat(protocolMutants, framingMutants))
+	testMutants(t, nil, protocolChecks, unchanged, slices.Concat(protocolMutants, framingMutants))
 }
 
 // wrapping returns a constructor of a test of chat completions whose Handler is

@@ -20,7 +20,7 @@ type (
 )
 
 func TestResponseStoreMutants(t *testing.T) {
-	testMutants(t, responseChecks, responseFixture(func(*responseMap) {}), responseMutants)
+	testMutants(t, nil, responseChecks, responseFixture(func(*responseMap) {}), responseMutants)
 }
 
 // responseFixture returns a constructor of a test of a responseMap that edit has

@@ -12,7 +12,7 @@ import (
 )
 
 func TestUsageReporterMutants(t *testing.T) {
-	testMutants(t, reporterChecks, reporterFixture(func(*reporterHooks) {}), reporterMutants)
+	testMutants(t, nil, reporterChecks, reporterFixture(func(*reporterHooks) {}), reporterMutants)
 }
 
 type (

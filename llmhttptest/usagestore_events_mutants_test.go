@@ -69,7 +69,7 @@ func remembering(fault func(*eventList)) func(testing.TB) usageTest {
 }
 
 func TestQuotaEventMutants(t *testing.T) {
-	testMutants(t, quotaEventChecks, remembering(func(*eventList) {}), []mutant[usageTest]{
+	testMutants(t, nil, quotaEventChecks, remembering(func(*eventList) {}), []mutant[usageTest]{
 		{"every claim is granted", "QuotaEvents", remembering(func(l *eventList) {
 			l.claimed = func(bool, time.Duration) (bool, time.Duration) { return true, 0 }
 		})},

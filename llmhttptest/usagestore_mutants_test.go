@@ -15,7 +15,7 @@ import (
 )
 
 func TestUsageStoreMutants(t *testing.T) {
-	testMutants(t, usageChecks, usageFixture(func(*usageList) {}), slices.Concat(recordMutants, queryMutants, droppingMutants()))
+	testMutants(t, nil, usageChecks, usageFixture(func(*usageList) {}), slices.Concat(recordMutants, queryMutants, droppingMutants()))
 }
 
 // droppingMutants returns a store for each number of a record that drops it.
