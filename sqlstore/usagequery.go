@@ -151,6 +151,7 @@ type timeRange struct{ from, to int64 }
 // sums. It returns the ranges of the other days with usage.
 func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums usageSums) (rest []timeRange, err error) {
 	from, to := ceilMicros(q.From), ceilMicros(q.To)
+	statement, args := q.daysStatement(from, to)
 	err = forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var day int64
 		var model string
@@ -169,15 +170,21 @@ func (q *selection) addDays(ctx context.Context, tx *sql.Tx, pruned int64, sums 
 			rest = append(rest, r)
 		}
 		return nil
-	}, `
-		SELECT day, model, `+strings.Join(sumColumns, ", ")+`
-		FROM llmhttp_usage_sums WHERE day >= $1 AND day < $2 AND `+q.ofSums.sql+` ORDER BY day`, append([]any{dayOf(from), to}, q.ofSums.args...)...)
+	}, statement, args...)
 	return rest, err
+}
+
+// daysStatement returns the query for the sums of the days between two stored times.
+func (q *selection) daysStatement(from, to int64) (statement string, args []any) {
+	return `
+		SELECT day, model, ` + strings.Join(sumColumns, ", ") + `
+		FROM llmhttp_usage_sums WHERE day >= $1 AND day < $2 AND ` + q.ofSums.sql + ` ORDER BY day`, append([]any{dayOf(from), to}, q.ofSums.args...)
 }
 
 // addRecords adds the records in r to sums. It does not add them up in SQL,
 // because a period need not begin at a whole microsecond and sums saturate.
 func (q *selection) addRecords(ctx context.Context, tx *sql.Tx, r timeRange, sums usageSums) error {
+	statement, args := q.recordsStatement(r)
 	return forEachRow(ctx, tx, func(rows *sql.Rows) error {
 		var at int64
 		var model string
@@ -187,9 +194,14 @@ func (q *selection) addRecords(ctx context.Context, tx *sql.Tx, r timeRange, sum
 		}
 		sums.add(q.PeriodStart(fromMicros(at)), model, &sum)
 		return nil
-	}, `
-		SELECT time, model, CASE WHEN part = 0 THEN 1 ELSE 0 END, CASE WHEN unpriced THEN 1 ELSE 0 END, `+strings.Join(numberColumns, ", ")+`
-		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND `+q.ofRecords.sql, append([]any{r.from, r.to}, q.ofRecords.args...)...)
+	}, statement, args...)
+}
+
+// recordsStatement returns the query for the records in r.
+func (q *selection) recordsStatement(r timeRange) (statement string, args []any) {
+	return `
+		SELECT time, model, CASE WHEN part = 0 THEN 1 ELSE 0 END, CASE WHEN unpriced THEN 1 ELSE 0 END, ` + strings.Join(numberColumns, ", ") + `
+		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND ` + q.ofRecords.sql, append([]any{r.from, r.to}, q.ofRecords.args...)
 }
 
 // isWithinPeriod reports whether the day that begins at m lies within one

@@ -3,8 +3,6 @@ package sqlstore
 import (
 	"fmt"
 	"math/rand/v2"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -105,93 +103,4 @@ func TestReportUsage_AfterPruning(t *testing.T) {
 			assert.EqualValues(t, 25*test.requests, sum.Cost.Total(), test.name)
 		}
 	})
-}
-
-// fullScan matches a plan that reads all rows of a table or index, or a part of an index that is
-// not bounded by a value.
-var fullScan = regexp.MustCompile(`(?m)Seq Scan on llmhttp_|^SCAN d\b`)
-
-// Reports about few of many rows read them by an index.
-func TestReportUsage_Plans(t *testing.T) {
-	const rows, days = 100_000, 400
-	start := noon.Truncate(day)
-	from := start.Add(200 * day)
-	base := manage.ReportQuery{From: from, To: from.Add(2 * day)}
-	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		s := openStore(t, dsn, nil)
-		fillUsage(t, s, start, rows, days)
-		plan := func(r *report) string { return explain(t, s, r.statement(), r.args...) }
-		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel} {
-			for name, change := range map[string]func(q *manage.ReportQuery){
-				"all":     func(*manage.ReportQuery) {},
-				"account": func(q *manage.ReportQuery) { q.Account = "account 1" },
-				"key":     func(q *manage.ReportQuery) { q.Account, q.KeyID = "account 1", "key 1" },
-				"model":   func(q *manage.ReportQuery) { q.Model = "model 1" },
-				"user":    func(q *manage.ReportQuery) { q.User = "user 1" },
-				"label":   func(q *manage.ReportQuery) { q.Label = llmhttp.Label{Name: "team", Value: "1"} },
-				"user for all time": func(q *manage.ReportQuery) {
-					q.Account, q.User, q.From, q.To = "account 1", "user 1", start, start.Add(days*day)
-				},
-			} {
-				for _, limit := range []int{0, 5} {
-					q := base
-					q.By, q.GroupLabel, q.Limit = by, "team", limit
-					change(&q)
-					r := newSumReport(s.db, &q)
-					if q.NeedsDetail() {
-						r = newRecordReport(s.db, &q, micros(q.From))
-					}
-					text := plan(r)
-					assert.NotRegexp(t, fullScan, text, "by %q, %s, limit %d", by, name, limit)
-					if q.User != "" {
-						assert.Contains(t, text, "llmhttp_usage_records_user", "by %q, %s", by, name)
-					}
-				}
-			}
-		}
-		q := base
-		q.User = "user 1"
-		r := newRecordReport(s.db, &q, micros(q.From))
-		for i := range r.where {
-			r.where[i] = s.db.has("'x'", "d.labels") // which has no index
-		}
-		r.args = nil
-		assert.Regexp(t, fullScan, plan(r), "a full scan is found")
-	})
-}
-
-// fillUsage inserts rows records of 1000 accounts, keys and users on the given number of days,
-// and their sums.
-func fillUsage(t *testing.T, s *Store, start time.Time, rows, days int) {
-	t.Helper()
-	texts := map[string]string{
-		"id": "'id ' || i", "account": "'account ' || (i % 1000)", "key_id": "'key ' || (i % 1000)", "end_user": "'user ' || (i % 1000)",
-		"model": "'model ' || (i % 7)", "labels": `'{"team":"' || (i % 10) || '"}'`, "estimated": "1 = 0", "unpriced": "1 = 0",
-		"time": fmt.Sprintf("%d + CAST(i AS bigint) * %d", micros(start), int64(days)*dayMicros/int64(rows)),
-	}
-	values := make([]string, len(recordColumns))
-	for i, column := range recordColumns {
-		switch {
-		case texts[column] != "":
-			values[i] = texts[column]
-		case i < len(recordTexts):
-			values[i] = "''"
-		default:
-			values[i] = "1"
-		}
-	}
-	run := func(statement string) {
-		_, err := s.db.write.ExecContext(t.Context(), statement)
-		require.NoError(t, err)
-	}
-	run("INSERT INTO llmhttp_usage_records (" + strings.Join(recordColumns, ", ") + ")" +
-		fmt.Sprintf(" WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT ", rows-1) + strings.Join(values, ", ") + " FROM n")
-	for _, key := range []string{"'key', account, key_id", "'account', account, ''", "'', '', ''"} {
-		run("INSERT INTO llmhttp_usage_sums (" + sumKeyColumns + ", " + strings.Join(sumColumns, ", ") + ") SELECT " + key + ", " + dayOfTime + ", model, count(*), 0, " +
-			columnList(numberColumns, "sum(%s)") + " FROM llmhttp_usage_records GROUP BY 1, 2, 3, 4, 5")
-	}
-	run("ANALYZE")
-	if s.db.name() == "postgres" {
-		run("VACUUM llmhttp_usage_records") // which summarizes the index by time, as the server does later
-	}
 }
