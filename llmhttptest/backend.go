@@ -23,6 +23,11 @@ type BackendOptions struct {
 	RerankModel    string
 	SpeechModel    string
 
+	// TranscriptionModel is a model that transcribes Recording. If that is nil, it is a second of
+	// silence, as a WAV.
+	TranscriptionModel string
+	Recording          *llmhttp.File
+
 	// AnyModel means that the Backend accepts every model. Otherwise it must
 	// refuse models that do not exist.
 	AnyModel bool
@@ -43,7 +48,7 @@ type BackendOptions struct {
 
 // models returns the models that are set.
 func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel, o.SpeechModel}
+	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel, o.SpeechModel, o.TranscriptionModel}
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
@@ -117,6 +122,10 @@ var backendChecks = []check[backendTest]{
 	{"SpeechUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkSpeechUnknownModel},
 	{"SpeechBreak", "the result of yield is ignored.", checkSpeechBreak},
 	{"SpeechCancel", "the context of Speak is not passed on.", checkSpeechCancel},
+	{"Transcriptions", "times are not seconds, or the Backend does not refuse what it does not support with a 4xx.", checkTranscriptions},
+	{"TranscriptionUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkTranscriptionUnknownModel},
+	{"TranscriptionBreak", "the result of yield is ignored.", checkTranscriptionBreak},
+	{"TranscriptionCancel", "the context of Transcribe is not passed on.", checkTranscriptionCancel},
 }
 
 // skipWithoutModel skips a check unless BackendOptions have a model for it.

@@ -40,6 +40,7 @@ type echo struct {
 	embed  func(req *vectorReq) (*vectorResp, error)
 	rerank func(req *rerankReq) (*rerankResp, error)
 	speak  func(ctx context.Context, req *speechReq) llmhttp.SpeechStream
+	hear   hearFunc
 }
 
 var (
@@ -64,14 +65,18 @@ func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, err
 
 func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
 
+func (e *echo) Transcribe(ctx context.Context, req *hearReq) llmhttp.TranscriptionStream {
+	return e.hear(ctx, req)
+}
+
 func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 	return e.speak(ctx, req)
 }
 
-var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", SpeechModel: "speak"}
+var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", SpeechModel: "speak", TranscriptionModel: "hear"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
-var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "speak"}}
+var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "speak"}, {ID: "hear"}}
 
 func newEcho() *echo {
 	return &echo{
@@ -83,6 +88,7 @@ func newEcho() *echo {
 		embed:  countBytes,
 		rerank: compareTexts,
 		speak:  spell,
+		hear:   hear,
 	}
 }
 

@@ -27,6 +27,7 @@ func TestBackend_Conformance(t *testing.T) {
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Key: serverKey})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{
 		ChatModel: modeltest.Chat, ImageModel: modeltest.Image, EmbeddingModel: modeltest.Embed, RerankModel: modeltest.Rerank, SpeechModel: modeltest.Speak,
+		TranscriptionModel: modeltest.Hear,
 	})
 }
 

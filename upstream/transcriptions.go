@@ -160,6 +160,7 @@ func (r *transcriptionReply) readWhole() error {
 		return err
 	}
 	defer r.c.reservation.release()
+	body = replaceNonFinite(body)
 	chunk, err := r.decode(body)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (r *transcriptionReply) readWhole() error {
 // decode decodes a whole reply, or an event.
 func (r *transcriptionReply) decode(data []byte) (*llmhttp.TranscriptionChunk, error) {
 	chunk := new(llmhttp.TranscriptionChunk)
-	if err := chunk.UnmarshalJSON(replaceNonFinite(data)); err != nil {
+	if err := chunk.UnmarshalJSON(data); err != nil {
 		return nil, r.c.malformedReply(err)
 	}
 	if err := r.c.reportedError(data, chunk.Extra["error"], chunk.Text != ""); err != nil {
@@ -211,7 +212,7 @@ func (r *transcriptionReply) readStream() error {
 		case e.kind == eventError:
 			return r.c.errorEvent(e.data)
 		}
-		chunk, kind, err := r.decodeEvent(e.data)
+		chunk, kind, err := r.decodeEvent(replaceNonFinite(e.data))
 		if err != nil {
 			return err
 		}

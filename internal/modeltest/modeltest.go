@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"image"
 	"image/png"
+	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -26,6 +27,7 @@ const (
 	Rerank = "demo-rerank"
 	Image  = "demo-image-small" // 256x256, 512x512, 1024x1024
 	Speak  = "demo-speech"
+	Hear   = "demo-transcribe"
 )
 
 // A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
@@ -47,6 +49,7 @@ var (
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
+	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
 
 // Chat implements [llmhttp.Backend].
@@ -65,7 +68,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	models, err := b.Backend.ListModels(ctx)
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	for _, id := range []string{Embed, Rerank, Image, Speak} {
+	for _, id := range []string{Embed, Rerank, Image, Speak, Hear} {
 		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
 	}
 	return models, err
@@ -171,6 +174,25 @@ func vector(text string, dimensions int) []float32 {
 		v[i] /= float32(math.Sqrt(square))
 	}
 	return v
+}
+
+// Transcribe implements [llmhttp.Transcriber]. The text is the content of the file.
+func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+		if req.Model != Hear {
+			yield(nil, llmhttp.ModelNotFound(req.Model))
+			return
+		}
+		content, err := io.ReadAll(req.File.Open())
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		yield(&llmhttp.TranscriptionChunk{Text: strings.ToValidUTF8(string(content), "."), Language: "english", Duration: 1.5}, nil)
+	}
 }
 
 // Speak implements [llmhttp.Speaker].
