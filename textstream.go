@@ -38,11 +38,12 @@ type ReplyText struct {
 // begins for the client when some of its arguments were released.
 //
 // An error that wraps [ErrContentFiltered] ends the choice. Any other error ends the stream with it. When
-// all choices have ended, s is not read any further, and its Backend can still report usage.
+// all choices have ended, one of them by f, s is not read any further; its Backend can still report usage.
 //
-// f runs on the goroutine of the stream, for one text after the other. It must not keep the ReplyText. The
-// order of texts, finish reasons and usage stay as they are. Not filtered are roles, types, IDs, signatures,
-// encrypted reasoning and audio. Log probabilities and token numbers, which repeat the text before the filter, are removed.
+// f runs on the goroutine of the stream, for one text after the other. It must not keep the ReplyText.
+// The order of texts, finish reasons and usage stay as they are. Not filtered are roles, types, IDs,
+// signatures, encrypted reasoning and audio. Log probabilities and token numbers, which repeat the text
+// before the filter, are removed.
 //
 // The chunks of the stream that FilterStream returns are in valid order, with at most one choice each. There is
 // an empty one where all of a chunk of s is held back, so that the reader sees that the stream goes on. At most
