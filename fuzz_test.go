@@ -140,6 +140,10 @@ func FuzzDecodeRequest(f *testing.F) {
 			keepsMembers(t, data, encoded)
 			sameValue(t, r, encoded)
 		}
+		if r, encoded, ok := roundTrip[llmhttp.SpeechRequest](t, data); ok {
+			keepsMembers(t, data, encoded)
+			sameValue(t, r, encoded)
+		}
 		if r, encoded, ok := roundTrip[llmhttp.RerankRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
 			if r.Documents == nil {

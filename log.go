@@ -76,6 +76,8 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 	number("prompt_tokens", r.Units.PromptTokens)
 	number("completion_tokens", r.Units.CompletionTokens)
 	number("images", r.Units.Images)
+	number("characters", r.Units.Characters)
+	number("audio_millis", r.Units.AudioMillis)
 	duration("admitted_ms", s.Admitted)
 	duration("first_token_ms", s.FirstToken)
 	duration("duration_ms", s.Duration)
