@@ -132,6 +132,8 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"inputs":                 repeat(`{"model":"m","input":[`, `""`, `]}`, all),
 		"inputs of tokens":       repeat(`{"model":"m","input":[`, `[1]`, `]}`, all),
 		"input of tokens":        repeat(`{"model":"m","input":[`, `1`, `]}`, all),
+		"document":               repeat(`{"model":"m","query":"q","documents":[{"text":"`, `aaaaaaa\n`, `"}]}`, all),
+		"documents":              repeat(`{"model":"m","query":"q","documents":[`, `{"a":[1,2,3]}`, `]}`, 10_000),
 		"brackets":               strings.Repeat("[", largebody.Size),
 		"duplicate names":        repeat(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
 	}
@@ -141,6 +143,9 @@ func TestAllocs_LargeBodies(t *testing.T) {
 			r := newChatRequest(body)
 			if strings.Contains(name, "input") {
 				r.URL.Path = embeddingsPath
+			}
+			if strings.Contains(name, "document") {
+				r.URL.Path = rerankPath
 			}
 			w := httptest.NewRecorder()
 			megabytes := largebody.Allocated(func() { h.ServeHTTP(w, r) })

@@ -105,6 +105,9 @@ func (d *RerankDocument) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, rerankDocumentJSON, d)
 }
 
+// documentTextJSON reads the text of an object.
+var documentTextJSON = jsonwire.NewObject(jsonwire.PlainString("text", func(d *RerankDocument) *string { return &d.Text }))
+
 var rerankDocumentJSON, repliedDocumentJSON jsonwire.Type[RerankDocument] = rerankDocumentType{}, rerankDocumentType{ofReply: true}
 
 // A rerankDocumentType is the Type of documents. Those of replies are always objects.
@@ -128,9 +131,7 @@ func (rerankDocumentType) Decode(d *jsonwire.Decoder, doc *RerankDocument) {
 		doc.Text = d.String()
 	case '{':
 		doc.Raw = d.Raw()
-		var members map[string]json.RawMessage
-		_ = json.Unmarshal(doc.Raw, &members) // which is valid JSON, or d has failed
-		doc.Text = textOf(members["text"])
+		_ = jsonwire.UnmarshalLenient(doc.Raw, documentTextJSON, doc) // Raw is valid JSON, or d has failed
 	default:
 		d.Mismatch("one of a string or object")
 	}
