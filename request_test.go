@@ -424,12 +424,19 @@ func TestRequest_LeaksNoMemory(t *testing.T) {
 func (panickingHandler) Enabled(context.Context, slog.Level) bool { panic("no logs") }
 
 func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
-	s := startServer(t, config{opts: llmhttp.Options{ReadTimeout: 20 * time.Millisecond}})
-	conn := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 100\r\n\r\n{")
-	raw := readAll(t, conn)
-	r := parseReply(t, "POST", raw)
-	assert.Equal(t, "request_timeout", r.checkError(t, 408).Code)
-	assert.Contains(t, raw, "Connection: close")
+	for _, op := range testOperations {
+		t.Run(string(op.name), func(t *testing.T) {
+			s := startServer(t, config{opts: llmhttp.Options{ReadTimeout: 20 * time.Millisecond}})
+			body, contentType := requestBody(t, op.path, op.body)
+			conn := s.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+				op.path, testSecret, contentType, len(body), body[:len(body)-2]))
+			raw := readAll(t, conn)
+			r := parseReply(t, "POST", raw)
+			assert.Equal(t, "request_timeout", r.checkError(t, 408).Code)
+			assert.Contains(t, raw, "Connection: close")
+			assert.Empty(t, s.usage.records())
+		})
+	}
 }
 
 // Options near the largest number do not overflow.

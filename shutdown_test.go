@@ -139,6 +139,27 @@ func TestShutdown_ContextIsDone(t *testing.T) {
 	}
 }
 
+// Shutdown ends a call of every operation, and what it used is recorded.
+func TestShutdown_EveryOperation(t *testing.T) {
+	for _, op := range testOperations {
+		t.Run(string(op.name), func(t *testing.T) {
+			called := make(chan struct{})
+			s := startServer(t, config{backend: &stubBackend{call: func(ctx context.Context) error {
+				close(called)
+				<-ctx.Done()
+				return ctx.Err()
+			}}})
+			ended := make(chan reply, 1)
+			go func() { ended <- s.do("POST", op.path, op.body) }()
+			<-called
+			require.ErrorIs(t, s.handler.Shutdown(done(t)), context.Canceled)
+			checkShuttingDown(t, <-ended)
+			s.waitForSummaries(1)
+			assert.Len(t, s.usage.records(), 1)
+		})
+	}
+}
+
 // Requests that have not reached the Backend get an error reply too.
 func TestShutdown_BeforeTheBackend(t *testing.T) {
 	for name, c := range map[string]config{
