@@ -39,6 +39,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	images      what GenerateImages returns, as a JSON object
 //	embeddings  what Embed returns, as a JSON object
 //	rerank      what Rerank returns, as a JSON object
+//	transcription  what Transcribe does, in the steps of chat
 //	speech      what Speak does, in the steps of chat: a chunk has its audio as text, and a usage
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
 //	            "error 400 code text", "fail text" or "panic text"
@@ -175,7 +176,7 @@ type goldenBackend struct {
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	var err error
 	switch f.name {
-	case "chat", "speech":
+	case "chat", "speech", "transcription":
 		b.steps = strings.Split(strings.TrimSpace(f.data), "\n")
 		for _, s := range b.steps {
 			if f.name == "chat" && strings.HasPrefix(s, "{") {
@@ -217,6 +218,10 @@ func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llm
 			return yield(&llmhttp.SpeechChunk{Audio: []byte(c.Audio), Usage: c.Usage}, err)
 		})
 	}
+}
+
+func (b *goldenBackend) Transcribe(ctx context.Context, _ *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+	return goldenStream[llmhttp.TranscriptionChunk](ctx, b.steps)
 }
 
 // goldenStream returns a stream of chunks that does what steps say.
