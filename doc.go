@@ -1,4 +1,4 @@
-// Package llmhttp serves LLM APIs over net/http: chat, images, embeddings, speech,
+// Package llmhttp serves LLM APIs over net/http: chat, images, embeddings, speech, transcriptions,
 // the model list and usage, in the format of OpenAI's API.
 //
 // Implement [Backend], one method that returns a reply as a stream of chunks,
@@ -158,7 +158,8 @@
 //     by [BindChat], another function whose name begins with Bind, or [BindQuery], which
 //     returns a [QueryReply]
 //   - [ChatEncoder], [Framing], [EventStream], [Joiner], [ReplySaver], [ReplyStart]: how the
-//     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech
+//     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech;
+//     [TranscriptionEncoder] that to a [Form] with a recording
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
 //   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
 //     tells the Handler about a request
