@@ -1,0 +1,255 @@
+package llmhttp
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// quotaTTL is how long the recorded usage of a subject is cached.
+	quotaTTL = 5 * time.Second
+
+	// quotaTimeout is how long the store may take to answer a query.
+	quotaTimeout = 2 * time.Second
+
+	// quotaLinger is how long usage that was recorded counts in a Reserver. The sums of a Handler
+	// may miss it for quotaTTL and quotaTimeout; the rest is for stores that show it late.
+	quotaLinger = 10 * time.Second
+
+	// quotaIdle is how long the entry of a subject that is not used is kept. If there are
+	// more than maxQuotaEntries, as with a million end users, it is quotaTTL.
+	quotaIdle       = 5 * time.Minute
+	maxQuotaEntries = 1 << 16
+)
+
+// A quotaCache has what subjects have used of their quotas: the sums of the UsageStore,
+// and what this Handler has served or reserved since they were read.
+type quotaCache struct {
+	store  UsageStore
+	events *quotaNotifier // nil if the host wants none
+
+	mu      sync.Mutex // guards the fields below, and those of the entries
+	entries map[quotaID]*quotaEntry
+	sweepAt int // the len(entries) at which idle entries are removed
+}
+
+// A quotaOwner is whose usage a quota limits: that of a subject in an account.
+type quotaOwner struct {
+	account string
+	subject SubjectID
+}
+
+// A quotaID identifies whose usage counts toward a quota, and from when. It has
+// the start of the period, unless that slides.
+type quotaID struct {
+	quotaOwner
+	per   time.Duration
+	start int64 // in Unix microseconds
+}
+
+func newQuotaID(o quotaOwner, q Quota, arrived time.Time) quotaID {
+	start := q.Since
+	if q.Per <= 0 {
+		start = q.Start(arrived)
+	}
+	return quotaID{o, q.Per, start.UnixMicro()}
+}
+
+// A quotaEntry has what counts toward the quota of a subject.
+type quotaEntry struct {
+	stored   amount        // what the store reported
+	known    bool          // the store has reported
+	readAt   time.Time     // when the last read of the store began
+	usedAt   time.Time     // when the subject was last used
+	reading  chan struct{} // closed when the read in progress ends; nil if there is none
+	err      error         // of the last read
+	recent   amount        // used since the last successful read began
+	reserved amount        // by requests in progress
+	requests int           // in progress
+	noted    notedShare    // of the last event
+}
+
+// isFresh reports whether the use of e at usedAt needs no read of the store, because the
+// last one is recent or another request is reading.
+func (e *quotaEntry) isFresh() bool {
+	return e.known && (e.reading != nil || e.usedAt.Sub(e.readAt) < quotaTTL)
+}
+
+// reserve reserves want of the quota q of o for a request that has arrived at a time, or minimum
+// if want exceeds what is left. It returns what it reserved, in place of old, which the request
+// has reserved before. After an error, old is still reserved. If the UsageStore cannot sum for
+// subjects of that kind, the error wraps errors.ErrUnsupported.
+func (c *quotaCache) reserve(
+	ctx context.Context, o quotaOwner, q Quota, old quotaReservation, want, minimum amount, arrived time.Time,
+) (quotaReservation, error) {
+	e, err := c.read(ctx, o, q, arrived)
+	if err != nil {
+		return old, err
+	}
+	c.mu.Lock()
+	r, refused := e.reserve(o.subject, q, old, want, minimum)
+	events := c.noteShare(e, &q, arrived, refused != nil && refused.Code == codeQuota)
+	c.mu.Unlock()
+	c.begin(&o, e, events)
+	if refused != nil {
+		return old, refused
+	}
+	return r, nil
+}
+
+// reserve is quotaCache.reserve with the entry of a subject. The caller holds quotaCache.mu.
+func (e *quotaEntry) reserve(s SubjectID, q Quota, old quotaReservation, want, minimum amount) (_ quotaReservation, refused *Error) {
+	used, reserved := e.stored.plus(e.recent), e.reserved.minus(old.amount)
+	if used.plus(reserved).plus(want).exceeds(q) {
+		want = minimum
+	}
+	switch {
+	case used.reaches(q), used.plus(want).exceeds(q):
+		return old, errQuota(s)
+	case used.plus(reserved).plus(want).exceeds(q):
+		return old, errQuotaReserved(s)
+	}
+	e.reserved = reserved.plus(want)
+	if old.entry == nil {
+		e.requests++
+	}
+	return quotaReservation{e, want}, nil
+}
+
+// giveBack replaces a reservation by old, in whose place reserve has made it.
+func (c *quotaCache) giveBack(r, old quotaReservation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := r.entry
+	e.reserved = e.reserved.minus(r.amount).plus(old.amount)
+	if old.entry == nil {
+		e.requests--
+	}
+}
+
+// settle replaces a reservation of the quota q of o by the amount that the request used, which has
+// arrived at a time.
+func (c *quotaCache) settle(o quotaOwner, q Quota, r quotaReservation, used amount, arrived time.Time) {
+	c.mu.Lock()
+	e := r.entry
+	e.reserved = e.reserved.minus(r.amount)
+	e.requests--
+	e.recent = e.recent.plus(used)
+	events := c.noteShare(e, &q, arrived, false)
+	c.mu.Unlock()
+	c.begin(&o, e, events)
+}
+
+// noteShare is quotaEntry.noteShare if the host wants events. The caller holds mu.
+func (c *quotaCache) noteShare(e *quotaEntry, q *Quota, at time.Time, exhausted bool) []*QuotaEvent {
+	if c.events == nil {
+		return nil
+	}
+	return e.noteShare(q, at, exhausted)
+}
+
+// begin notifies the host of the events of o. If there are too many in progress, the next request
+// of o tries again.
+func (c *quotaCache) begin(o *quotaOwner, e *quotaEntry, events []*QuotaEvent) {
+	if len(events) == 0 || c.events.begin(o, events) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.noted = notedShare{}
+}
+
+// read returns the entry of o with what the store has recorded: the sums of the last
+// quotaTTL, or older ones if the store does not answer. If the sums are not fresh, one
+// request reads them again. Other requests wait for it only if there are no older sums.
+func (c *quotaCache) read(ctx context.Context, o quotaOwner, q Quota, arrived time.Time) (*quotaEntry, error) {
+	c.mu.Lock()
+	e := c.entry(newQuotaID(o, q, arrived))
+	if e.isFresh() {
+		c.mu.Unlock()
+		return e, nil
+	}
+	reading := e.reading
+	if reading == nil {
+		e.reading = make(chan struct{})
+		e.readAt = e.usedAt
+		recent := e.recent
+		c.mu.Unlock()
+		c.query(ctx, o, q, e, recent, arrived)
+	} else {
+		c.mu.Unlock()
+		select {
+		case <-reading:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.known {
+		return e, nil
+	}
+	return nil, e.err
+}
+
+// entry returns the entry with the given ID, and creates it if it is missing. The caller
+// holds mu.
+func (c *quotaCache) entry(id quotaID) *quotaEntry {
+	now := time.Now()
+	e := c.entries[id]
+	if e == nil {
+		if len(c.entries) >= c.sweepAt {
+			c.sweep(now)
+		}
+		e = new(quotaEntry)
+		c.entries[id] = e
+	}
+	e.usedAt = now
+	return e
+}
+
+// sweep removes the entries that are idle. It is called with mu held.
+func (c *quotaCache) sweep(now time.Time) {
+	idle := quotaIdle
+	if len(c.entries) >= maxQuotaEntries {
+		idle = quotaTTL
+	}
+	for id, e := range c.entries {
+		if e.requests == 0 && e.reading == nil && now.Sub(e.usedAt) > idle {
+			delete(c.entries, id)
+		}
+	}
+	c.sweepAt = max(64, 2*len(c.entries))
+	if c.sweepAt > maxQuotaEntries {
+		c.sweepAt = max(maxQuotaEntries, len(c.entries)+maxQuotaEntries/4)
+	}
+}
+
+// query asks the store for what o has used and writes it to e. recent is what e.recent was
+// before the query: the sums include it.
+func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaEntry, recent amount, arrived time.Time) {
+	stored, err := amount{}, errGoexit
+	defer func() {
+		if p := recover(); p != nil {
+			err = newPanicError(p)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		close(e.reading)
+		e.reading, e.err = nil, err
+		if err == nil {
+			e.stored, e.known = stored, true
+			e.recent = e.recent.minus(recent)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
+	defer cancel()
+	// The range ends with a day, of which a store may keep sums. It includes the
+	// records of copies whose clocks are ahead.
+	sums, queryErr := c.store.Query(ctx, UsageQuery{
+		Account: o.account, Subject: o.subject, From: q.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
+	})
+	stored = sumAmounts(sums)
+	err = queryErr
+}
