@@ -102,7 +102,7 @@ func ExampleServe() {
 	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Usage: usage})
 
 	server := &http.Server{Addr: "127.0.0.1:0", Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
-	fmt.Println(llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{Usage: usage}))
+	fmt.Println(llmhttp.Serve(ctx, server, h, nil))
 
 	fmt.Println(post(h, hello).Status)
 	// Output:

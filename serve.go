@@ -13,8 +13,9 @@ import (
 
 // ServeOptions configure [Serve]. The zero value is ready to use.
 type ServeOptions struct {
-	// Usage is closed when no request is left that could add a record. Nil means that
-	// there is no buffer to close.
+	// Usage is closed when no request is left that could add a record. Nil means
+	// Options.Usage of the Handler if that is a UsageBuffer, so it only needs to be set if
+	// something wraps the buffer. Other Handlers may go on to use it: see [UsageBuffer.Record].
 	Usage *UsageBuffer
 
 	// Delay is how long the server still accepts connections and requests after the
@@ -81,6 +82,9 @@ func Serve(ctx context.Context, server *http.Server, h *Handler, opts *ServeOpti
 	d := drainer{server: server, handler: h}
 	if opts != nil {
 		d.opts = *opts
+	}
+	if b, ok := h.opts.Usage.(*UsageBuffer); ok {
+		d.opts.Usage = cmp.Or(d.opts.Usage, b)
 	}
 	if len(listeners) == 0 {
 		l, err := net.Listen("tcp", cmp.Or(server.Addr, ":http"))

@@ -113,7 +113,7 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	fmt.Fprintf(out, welcome, l.Addr(), alice, bob)
-	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{Usage: usage}, l)
+	return llmhttp.Serve(ctx, server, h, nil, l)
 }
 
 const welcome = `listening on http://%[1]s

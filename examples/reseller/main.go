@@ -1,5 +1,6 @@
 // Reseller sells models of another server to tenants. Each has its own names for them, a monthly budget in dollars,
-// limits for each end user, whom requests name in "user", and a webhook that is called when 80 % of the budget are used.
+// limits for each end user, whom requests name in "user", and a webhook that is called when 80 % of the budget are used;
+// instructions, texts that the model does not see, a log of prompts and replies for those who want it, and /usage.csv.
 //
 //	cd examples/reseller && ACME_KEY=sk-acme BOLT_KEY=sk-bolt UPSTREAM_KEY=sk-... go run . -upstream https://models.example.com/v1
 package main
@@ -34,7 +35,10 @@ type tenant struct {
 	UserRequests int               // a minute, of each end user
 	Models       map[string]string // the upstream's names of models, by the tenant's
 	Webhook      string            // a URL; empty for none
-	backend      *upstream.Backend
+	Instructions string            // for the model, before the messages of every chat
+	Hide         []string          // texts that the model does not see, such as names of persons
+	LogTexts     bool              // whether prompts and replies are logged
+	backend      llmhttp.Forwarder
 }
 
 // key prepares t to serve, and returns its key.
@@ -42,13 +46,28 @@ func (t *tenant) key(name, upstreamURL string) (key *llmhttp.Key, err error) {
 	if t.Budget <= 0 || t.UserRequests <= 0 || os.Getenv(t.SecretEnv) == "" {
 		return nil, fmt.Errorf("tenant %s: Budget and UserRequests must be positive, and the variable %q set", name, t.SecretEnv)
 	}
-	t.backend, err = upstream.New(upstreamURL, &upstream.Options{Key: os.Getenv("UPSTREAM_KEY"), Models: t.Models})
+	b, err := upstream.New(upstreamURL, &upstream.Options{Key: os.Getenv("UPSTREAM_KEY"), Models: t.Models})
+	if err != nil {
+		return nil, err
+	}
+	t.backend = t.wrap(b)
 	account := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: name}, Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: t.Budget}}}
 	return &llmhttp.Key{
 		ID: name, Account: name, Data: t, Subjects: []llmhttp.Subject{account},
 		Models:  slices.AppendSeq([]string{}, maps.Keys(t.Models)),
 		PerUser: llmhttp.Limits{Requests: llmhttp.PerMinute(t.UserRequests), Concurrent: 2},
-	}, err
+	}, nil
+}
+
+// checkPrices returns an error if a model of the tenant has no price.
+func (t *tenant) checkPrices(name string, prices *pricing.Table) error {
+	for model := range t.Models {
+		used := llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}
+		if _, err := prices.Price(&llmhttp.UsageRecord{Account: name, Model: model, Units: used}); err != nil {
+			return fmt.Errorf("tenant %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // tenants are all tenants, by their names.
@@ -123,7 +142,7 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 	keys := make(map[string]*llmhttp.Key) // by the hash of the secret
 	for name, t := range all {
 		key, err := t.key(name, upstreamURL)
-		if err != nil {
+		if err := cmp.Or(err, t.checkPrices(name, prices)); err != nil {
 			return err
 		}
 		keys[llmhttp.HashSecret(os.Getenv(t.SecretEnv))] = key
@@ -134,7 +153,10 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 		}
 		return nil, llmhttp.ErrKeyNotFound
 	}
-	h := llmhttp.NewHandler(shop{}, llmhttp.KeyStoreFunc(lookup), &llmhttp.Options{Usage: store, Price: prices.Price, QuotaReached: all.quotaReached})
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
+	h := llmhttp.NewHandler(shop{}, llmhttp.KeyStoreFunc(lookup), &llmhttp.Options{Usage: store, Price: prices.Price, QuotaReached: all.quotaReached, Observe: observe})
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.HandleFunc("GET /usage.csv", usageCSV(h, llmhttp.KeyStoreFunc(lookup), store))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	return llmhttp.Serve(ctx, server, h, nil, l)
 }

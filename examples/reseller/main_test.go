@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,6 +201,58 @@ func TestReseller_EndUsers(t *testing.T) {
 	}
 }
 
+// The model gets the instructions of the tenant and not what is to be hidden from it, and the log only the texts of
+// those who want it.
+func TestReseller_Texts(t *testing.T) {
+	var logs lockedBuffer
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logs, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	srv := newServer(t)
+	c, stop := start(t, srv, ":memory:", func(all map[string]*tenant) {
+		acme := all["acme"]
+		acme.Instructions, acme.Hide, acme.LogTexts = "Be brief.", []string{"Ada Lovelace", "Hi"}, true
+	})
+	defer stop()
+	srv.Always(llmfake.Func(func(r *llmfake.Request) llmfake.Reply { return llmfake.Text("You said " + r.UserText()) }))
+
+	status, body := c.chat("sk-acme", "acme-best", "ann")
+	require.Equal(t, 200, status, body)
+	assert.Contains(t, body, "You said Hi")
+	assert.Equal(t, "[2]", srv.Request(0).UserText())
+	assert.Contains(t, srv.Request(0).System(), "Be brief.")
+	status, body = c.chat("sk-bolt", "assistant", "bob")
+	require.Equal(t, 200, status, body)
+	assert.Equal(t, "Hi", srv.Request(1).UserText())
+	assert.Empty(t, srv.Request(1).System())
+	assert.Equal(t, 1, strings.Count(logs.String(), "msg=texts"), logs.String())
+
+	status, body = c.do("GET", "/usage.csv", "sk-acme", "")
+	require.Equal(t, 200, status, body)
+	assert.Regexp(t, `(?m)^\d{4}-\d\d-\d\d,acme-best,1,[1-9]\d*,0\.\d+$`, body)
+	assert.NotContains(t, body, "assistant")
+	status, _ = c.do("GET", "/usage.csv", "sk-eve", "")
+	assert.Equal(t, 401, status)
+}
+
+// A lockedBuffer is a buffer of logs.
+type lockedBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
 func TestRun_Mistakes(t *testing.T) {
 	srv := newServer(t)
 	for _, tc := range []struct {
@@ -209,6 +263,7 @@ func TestRun_Mistakes(t *testing.T) {
 		{"no budget", func(a *tenant) { a.Budget = 0 }, "tenant acme"},
 		{"a negative budget", func(a *tenant) { a.Budget = -llmhttp.MoneyUnit }, "tenant acme"},
 		{"no limit for end users", func(a *tenant) { a.UserRequests = 0 }, "tenant acme"},
+		{"a model without a price", func(a *tenant) { a.Models = map[string]string{"acme-best": "huge"} }, "acme-best"},
 		{"no secret", func(a *tenant) { a.SecretEnv = "NOBODYS_KEY" }, "NOBODYS_KEY"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

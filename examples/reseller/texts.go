@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// wrap returns the Backend of a tenant around b: with its instructions, and without the texts that
+// the model must not see. The filter is outside, so it also sees every request that b gets.
+func (t *tenant) wrap(b llmhttp.Backend) llmhttp.Forwarder {
+	var hide, restore []string
+	for i, text := range t.Hide {
+		placeholder := fmt.Sprintf("[%d]", i+1)
+		hide, restore = append(hide, text, placeholder), append(restore, placeholder, text)
+	}
+	return llmhttp.Forwarder{Backend: llmhttp.FilterTexts(instructed{llmhttp.Forwarder{Backend: b}, t.Instructions}, func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{Request: llmhttp.NewTextReplacer(hide...).Request, Reply: llmhttp.NewTextReplacer(restore...).Reply}
+	})}
+}
+
+// An instructed Backend gives the tenant's instructions to the model.
+type instructed struct {
+	llmhttp.Forwarder
+	instructions string
+}
+
+func (i instructed) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	if i.instructions != "" {
+		req.Messages = slices.Insert(req.Messages, 0, llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(i.instructions)})
+	}
+	return i.Forwarder.Chat(ctx, req)
+}
+
+// observe logs the texts of those tenants that ask for it, and collects none of the others.
+func observe(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+	return ctx, llmhttp.Observation{
+		WantTranscript: func(ctx context.Context, _ *llmhttp.RequestInfo) bool {
+			return llmhttp.KeyFrom(ctx).Data.(*tenant).LogTexts
+		},
+		Transcript: func(t *llmhttp.Transcript) {
+			slog.InfoContext(ctx, "texts", "request_id", llmhttp.RequestIDFrom(ctx), "messages", t.Messages, "choices", t.Choices)
+		},
+	}
+}
+
+// usageCSV serves what the account of a key used in the last 31 days, by day and model.
+func usageCSV(h *llmhttp.Handler, keys llmhttp.KeyStore, usage llmhttp.UsageStore) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		key, err := keys.Lookup(r.Context(), llmhttp.BearerSecret(r))
+		if err != nil {
+			h.WriteError(w, r, llmhttp.Errorf(http.StatusUnauthorized, "invalid_api_key", "The API key is not valid."))
+			return
+		}
+		to := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
+		sums, err := usage.Query(r.Context(), llmhttp.UsageQuery{Account: key.Account, From: to.AddDate(0, 0, -31), To: to, Step: 24 * time.Hour})
+		if err != nil {
+			h.WriteError(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "text/csv")
+		out := csv.NewWriter(w)
+		out.Write([]string{"day", "model", "requests", "tokens", "dollars"})
+		for _, s := range sums {
+			out.Write([]string{s.Start.Format(time.DateOnly), s.Model, fmt.Sprint(s.Requests), fmt.Sprint(s.Units.Tokens()), s.Cost.Total().String()})
+		}
+		out.Flush()
+		if err := out.Error(); err != nil {
+			slog.Warn("usage.csv not sent", "error", err)
+		}
+	}
+}
