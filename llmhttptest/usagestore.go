@@ -26,9 +26,9 @@ import (
 // its methods return such an error.
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
-	runChecks(t, slices.Concat(usageChecks, quotaEventChecks), func(t testing.TB) usageTest {
-		return usageTest{newStore(t), unique("account")}
-	})
+	newTest := func(t testing.TB) usageTest { return usageTest{newStore(t), unique("account")} }
+	t.Run(randomCalls, func(t *testing.T) { usageSequences.run(t, newTest) })
+	runChecks(t, slices.Concat(usageChecks, quotaEventChecks), newTest)
 }
 
 // A usageTest is the UsageStore that a check tests, with an account that is

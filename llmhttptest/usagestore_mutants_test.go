@@ -15,13 +15,13 @@ import (
 )
 
 func TestUsageStoreMutants(t *testing.T) {
-	testMutants(t, nil, usageChecks, usageFixture(func(*usageList) {}), slices.Concat(recordMutants, queryMutants, droppingMutants()))
+	testMutants(t, usageSequences.run, usageChecks, usageFixture(func(*usageList) {}), slices.Concat(recordMutants, queryMutants, droppingMutants()))
 }
 
 // droppingMutants returns a store for each number of a record that drops it.
 func droppingMutants() (mutants []mutant[usageTest]) {
 	add := func(name string, clear func(r *usageRecord, name string)) {
-		mutants = append(mutants, mutant[usageTest]{name + " are dropped", "UnitsAndCosts", storing(func(r *usageRecord) { clear(r, name) })})
+		mutants = append(mutants, mutant[usageTest]{name + " are dropped", "RandomCalls", storing(func(r *usageRecord) { clear(r, name) })})
 	}
 	for name := range new(llmhttp.Units).All() {
 		add(name, func(r *usageRecord, name string) {
@@ -55,21 +55,21 @@ var errNoRows = errors.New("no rows in result set")
 
 // queryMutants have faults in Query, or ones that depend on times.
 var queryMutants = []mutant[usageTest]{
-	{"no usage is an error", "NoUsage", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"no usage is an error", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		sums, _ := l.find(ctx, q)
 		if len(sums) == 0 {
 			return nil, errNoRows
 		}
 		return sums, nil
 	})},
-	{"no usage is a sum of zeros", "NoUsage", answering(func(q usageQuery, sums []usageSum) []usageSum {
+	{"no usage is a sum of zeros", "RandomCalls", answering(func(q usageQuery, sums []usageSum) []usageSum {
 		if len(sums) == 0 {
 			return []usageSum{{Start: q.From}}
 		}
 		return sums
 	})},
 
-	{"results are cached", "Sums", usageFixture(func(l *usageList) {
+	{"results are cached", "RandomCalls", usageFixture(func(l *usageList) {
 		cache := map[usageQuery][]usageSum{}
 		l.query = func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 			if cache[q] == nil {
@@ -79,12 +79,12 @@ var queryMutants = []mutant[usageTest]{
 		}
 	})},
 
-	{"the key is ignored", "UsageOfKeys", asking(func(q *usageQuery) {
+	{"the key is ignored", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Subject.Kind == llmhttp.KindKey && q.Subject.ID != "unknown" {
 			q.Subject = llmhttp.SubjectID{}
 		}
 	})},
-	{"the account of a key is ignored", "UsageOfKeys", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"the account of a key is ignored", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		records := slices.Clone(l.records)
 		if q.Subject.Kind == llmhttp.KindKey {
 			for i := range records {
@@ -93,14 +93,14 @@ var queryMutants = []mutant[usageTest]{
 		}
 		return sumRecords(q, records), nil
 	})},
-	{"an unknown key is an error", "UsageOfKeys", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"an unknown key is an error", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		sums, _ := l.find(ctx, q)
 		if q.Subject.Kind == llmhttp.KindKey && len(sums) == 0 {
 			return nil, errNoRows
 		}
 		return sums, nil
 	})},
-	{"the account of an end user is ignored", "UsageOfUsers", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"the account of an end user is ignored", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		records := slices.Clone(l.records)
 		if q.Subject.Kind == llmhttp.KindUser {
 			for i := range records {
@@ -109,36 +109,36 @@ var queryMutants = []mutant[usageTest]{
 		}
 		return sumRecords(q, records), nil
 	})},
-	{"names of end users have no case", "UsageOfUsers", usageFixture(func(l *usageList) {
+	{"names of end users have no case", "SimilarSubjects", usageFixture(func(l *usageList) {
 		l.save = func(r *usageRecord) { r.User = strings.ToLower(r.User) }
 		l.ask = func(q *usageQuery) { q.Subject.ID = lowerIfUser(q.Subject) }
 	})},
-	{"the Subject is ignored", "OtherSubjects", asking(func(q *usageQuery) { q.Subject = llmhttp.SubjectID{} })},
-	{"the kind of the Subject is ignored", "OtherSubjects", asking(func(q *usageQuery) {
+	{"the Subject is ignored", "RandomCalls", asking(func(q *usageQuery) { q.Subject = llmhttp.SubjectID{} })},
+	{"the kind of the Subject is ignored", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Subject.Kind != "" {
 			q.Subject.Kind = llmhttp.KindKey
 		}
 	})},
-	{"subjects of unknown kinds have used what the account has", "OtherSubjects", asking(func(q *usageQuery) {
+	{"subjects of unknown kinds have used what the account has", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Subject.Kind != llmhttp.KindKey && q.Subject.Kind != llmhttp.KindAccount {
 			q.Subject = llmhttp.SubjectID{}
 		}
 	})},
-	{"the account as Subject takes the place of Account", "OtherSubjects", asking(func(q *usageQuery) {
+	{"the account as Subject takes the place of Account", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Subject.Kind == llmhttp.KindAccount {
 			q.Account, q.Subject = q.Subject.ID, llmhttp.SubjectID{}
 		}
 	})},
 
-	{"sums are in reverse order", "OrderOfSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+	{"sums are in reverse order", "RandomCalls", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		slices.Reverse(sums)
 		return sums
 	})},
-	{"sums are sorted by model before start", "OrderOfSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+	{"sums are sorted by model before start", "RandomCalls", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		slices.SortStableFunc(sums, func(a, b usageSum) int { return strings.Compare(a.Model, b.Model) })
 		return sums
 	})},
-	{"models are sorted by their first use", "OrderOfSums", usageFixture(func(l *usageList) {
+	{"models are sorted by their first use", "RandomCalls", usageFixture(func(l *usageList) {
 		firstUse := func(s usageSum) int {
 			return slices.IndexFunc(l.records, func(r usageRecord) bool { return r.Model == s.Model })
 		}
@@ -147,14 +147,14 @@ var queryMutants = []mutant[usageTest]{
 			return sums
 		}
 	})},
-	{"models are sorted without regard to case", "OrderOfSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+	{"models are sorted without regard to case", "RandomCalls", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		slices.SortStableFunc(sums, func(a, b usageSum) int {
 			return cmp.Or(a.Start.Compare(b.Start), strings.Compare(strings.ToLower(a.Model), strings.ToLower(b.Model)))
 		})
 		return sums
 	})},
 
-	{"records are searched without sorting", "OrderOfArrival", querying(func(l *usageList, _ context.Context, q usageQuery) ([]usageSum, error) {
+	{"records are searched without sorting", "RandomCalls", querying(func(l *usageList, _ context.Context, q usageQuery) ([]usageSum, error) {
 		own := slices.DeleteFunc(slices.Clone(l.records), func(r usageRecord) bool { return r.Account != q.Account })
 		if len(own) > 2 {
 			slices.SortStableFunc(own, func(a, b usageRecord) int { return a.Time.Compare(b.Time) })
@@ -167,40 +167,40 @@ var queryMutants = []mutant[usageTest]{
 		return sumRecords(q, own[from:max(from, find(q.To))]), nil
 	})},
 
-	{"To is inclusive", "RangeBounds", asking(func(q *usageQuery) { q.To = q.To.Add(1) })},
-	{"From is exclusive", "RangeBounds", querying(func(l *usageList, _ context.Context, q usageQuery) ([]usageSum, error) {
+	{"To is inclusive", "RandomCalls", asking(func(q *usageQuery) { q.To = q.To.Add(1) })},
+	{"From is exclusive", "RandomCalls", querying(func(l *usageList, _ context.Context, q usageQuery) ([]usageSum, error) {
 		return sumRecords(q, slices.DeleteFunc(slices.Clone(l.records), func(r usageRecord) bool { return r.Time.Equal(q.From) })), nil
 	})},
-	{"times are rounded to seconds", "RangeBounds", storing(func(r *usageRecord) { r.Time = r.Time.Truncate(time.Second) })},
-	{"times are rounded to milliseconds", "RangeBounds", storing(func(r *usageRecord) { r.Time = r.Time.Round(time.Millisecond) })},
-	{"To is rounded to seconds", "RangeBounds", asking(func(q *usageQuery) { q.To = q.To.Truncate(time.Second) })},
-	{"the range is extended to whole days", "RangeBounds", asking(func(q *usageQuery) { q.From, q.To = q.From.Truncate(day), q.To.Truncate(day).Add(day) })},
+	{"times are rounded to seconds", "RandomCalls", storing(func(r *usageRecord) { r.Time = r.Time.Truncate(time.Second) })},
+	{"times are rounded to milliseconds", "RandomCalls", storing(func(r *usageRecord) { r.Time = r.Time.Round(time.Millisecond) })},
+	{"To is rounded to seconds", "RandomCalls", asking(func(q *usageQuery) { q.To = q.To.Truncate(time.Second) })},
+	{"the range is extended to whole days", "RandomCalls", asking(func(q *usageQuery) { q.From, q.To = q.From.Truncate(day), q.To.Truncate(day).Add(day) })},
 
-	{"Step is ignored", "Periods", asking(func(q *usageQuery) { q.Step = 0 })},
-	{"periods of a day begin at midnight", "Periods", startingAt(func(q usageQuery, start time.Time) time.Time {
+	{"Step is ignored", "RandomCalls", asking(func(q *usageQuery) { q.Step = 0 })},
+	{"periods of a day begin at midnight", "RandomCalls", startingAt(func(q usageQuery, start time.Time) time.Time {
 		if q.Step == day {
 			return start.Truncate(day)
 		}
 		return start
 	})},
-	{"Step is rounded to seconds", "Periods", asking(func(q *usageQuery) { q.Step = q.Step.Truncate(time.Second) })},
-	{"the last period is extended", "Periods", asking(func(q *usageQuery) {
+	{"Step is rounded to seconds", "RandomCalls", asking(func(q *usageQuery) { q.Step = q.Step.Truncate(time.Second) })},
+	{"the last period is extended", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Step > 0 {
 			q.To = q.From.Add((q.To.Sub(q.From) + q.Step - 1) / q.Step * q.Step)
 		}
 	})},
-	{"a shorter last period is dropped", "Periods", asking(func(q *usageQuery) {
+	{"a shorter last period is dropped", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Step > 0 && q.To.After(q.From.Add(q.Step)) {
 			q.To = q.From.Add(q.To.Sub(q.From) / q.Step * q.Step)
 		}
 	})},
-	{"periods without usage have a sum", "Periods", answering(func(q usageQuery, sums []usageSum) []usageSum {
+	{"periods without usage have a sum", "RandomCalls", answering(func(q usageQuery, sums []usageSum) []usageSum {
 		if q.Step == day && len(sums) > 1 && sums[1].Start.Sub(sums[0].Start) > day {
 			return slices.Insert(sums, 1, usageSum{Start: sums[0].Start.Add(day)})
 		}
 		return sums
 	})},
-	{"the time since From is a Duration", "Periods", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"the time since From is a Duration", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		sums, _ := l.find(ctx, q)
 		for i := range sums {
 			if q.Step > 0 {
@@ -209,59 +209,59 @@ var queryMutants = []mutant[usageTest]{
 		}
 		return sums, nil
 	})},
-	{"a zero From with a Step is the time of the first record", "Periods", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"a zero From with a Step is the time of the first record", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		if q.From.IsZero() && q.Step > 0 {
 			q.From = noon
 		}
 		return l.find(ctx, q)
 	})},
-	{"a zero From with a Step is refused", "Periods", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"a zero From with a Step is refused", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		if q.From.IsZero() && q.Step > 0 {
 			return nil, errors.New("too many periods")
 		}
 		return l.find(ctx, q)
 	})},
-	{"a zero From is Unix time 0", "Periods", startingAt(func(q usageQuery, start time.Time) time.Time {
+	{"a zero From is Unix time 0", "RandomCalls", startingAt(func(q usageQuery, start time.Time) time.Time {
 		if q.From.IsZero() && q.Step > 0 {
 			return time.Unix(0, 0).Add(start.Sub(time.Unix(0, 0)) / q.Step * q.Step)
 		}
 		return start
 	})},
 
-	{"a Step of zero is a day", "OnePeriod", asking(func(q *usageQuery) {
+	{"a Step of zero is a day", "RandomCalls", asking(func(q *usageQuery) {
 		if q.Step == 0 {
 			q.Step = day
 		}
 	})},
-	{"the sign of Step is ignored", "OnePeriod", asking(func(q *usageQuery) { q.Step = max(q.Step, -q.Step) })},
-	{"From plus Step overflows", "OnePeriod", answering(func(q usageQuery, sums []usageSum) []usageSum {
+	{"the sign of Step is ignored", "RandomCalls", asking(func(q *usageQuery) { q.Step = max(q.Step, -q.Step) })},
+	{"From plus Step overflows", "RandomCalls", answering(func(q usageQuery, sums []usageSum) []usageSum {
 		return slices.DeleteFunc(sums, func(s usageSum) bool { return q.From.UnixNano()+int64(max(0, q.Step)) < q.From.UnixNano() })
 	})},
-	{"a Step of zero is divided by", "OnePeriod", asking(func(q *usageQuery) { _ = 1 / q.Step })},
-	{"From in nanoseconds overflows", "OnePeriod", asking(func(q *usageQuery) { q.From = time.Unix(0, q.From.UnixNano()) })},
-	{"a From before 1970 finds nothing", "OnePeriod", answering(func(q usageQuery, sums []usageSum) []usageSum {
+	{"a Step of zero is divided by", "RandomCalls", asking(func(q *usageQuery) { _ = 1 / q.Step })},
+	{"From in nanoseconds overflows", "RandomCalls", asking(func(q *usageQuery) { q.From = time.Unix(0, q.From.UnixNano()) })},
+	{"a From before 1970 finds nothing", "RandomCalls", answering(func(q usageQuery, sums []usageSum) []usageSum {
 		if q.From.Unix() < 0 {
 			return nil
 		}
 		return sums
 	})},
 
-	{"time zones are dropped", "TimeZones", usageFixture(func(l *usageList) {
+	{"time zones are dropped", "RandomCalls", usageFixture(func(l *usageList) {
 		l.save = func(r *usageRecord) { r.Time = wallClock(r.Time) }
 		l.ask = func(q *usageQuery) { q.From, q.To = wallClock(q.From), wallClock(q.To) }
 	})},
-	{"periods begin at midnight in UTC", "TimeZones", startingAt(func(_ usageQuery, start time.Time) time.Time { return start.UTC().Truncate(day) })},
-	{"periods are calendar days", "TimeZones", startingAt(func(q usageQuery, start time.Time) time.Time {
+	{"periods begin at midnight in UTC", "RandomCalls", startingAt(func(_ usageQuery, start time.Time) time.Time { return start.UTC().Truncate(day) })},
+	{"periods are calendar days", "RandomCalls", startingAt(func(q usageQuery, start time.Time) time.Time {
 		return q.From.AddDate(0, 0, int(start.Sub(q.From)/day))
 	})},
 
-	{"an empty range is an error", "EmptyRange", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
+	{"an empty range is an error", "RandomCalls", querying(func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 		if !q.From.Before(q.To) {
 			return nil, errors.New("bad range")
 		}
 		return l.find(ctx, q)
 	})},
-	{"reversed bounds are swapped", "EmptyRange", asking(func(q *usageQuery) {
+	{"reversed bounds are swapped", "RandomCalls", asking(func(q *usageQuery) {
 		if q.To.Before(q.From) {
 			q.From, q.To = q.To, q.From
 		}
@@ -274,7 +274,7 @@ var queryMutants = []mutant[usageTest]{
 		return l.find(ctx, q)
 	})},
 
-	{"Query keeps its result", "NoSharedMemory", usageFixture(func(l *usageList) {
+	{"Query keeps its result", "RandomCalls", usageFixture(func(l *usageList) {
 		var last []usageSum
 		l.query = func(l *usageList, ctx context.Context, q usageQuery) ([]usageSum, error) {
 			if last == nil {
@@ -284,13 +284,13 @@ var queryMutants = []mutant[usageTest]{
 		}
 	})},
 
-	{"sums have 32 bits", "LargeSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+	{"sums have 32 bits", "RandomCalls", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		for i := range sums {
 			sums[i].Units.PromptTokens = int64(int32(sums[i].Units.PromptTokens))
 		}
 		return sums
 	})},
-	{"sums are float32", "LargeSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+	{"sums are float32", "RandomCalls", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		for i := range sums {
 			sums[i].Units.Images = int64(float32(sums[i].Units.Images))
 		}
@@ -304,7 +304,7 @@ var queryMutants = []mutant[usageTest]{
 		return l.find(ctx, q)
 	})},
 
-	{"To is inclusive", "RandomQueries", asking(func(q *usageQuery) { q.To = q.To.Add(1) })},
+	{"To is inclusive", "RandomCalls", asking(func(q *usageQuery) { q.To = q.To.Add(1) })},
 }
 
 // addFresh stores those of rs that are not stored yet, even if they are
@@ -324,69 +324,69 @@ func storeInOrder(l *usageList, _ context.Context, rs []usageRecord) error {
 
 // recordMutants have faults in Record.
 var recordMutants = []mutant[usageTest]{
-	{"a batch without records is an error", "NoUsage", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
+	{"a batch without records is an error", "RandomCalls", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		if len(rs) == 0 {
 			return errors.New("syntax error")
 		}
 		return l.store(ctx, rs)
 	})},
 
-	{"parts are requests", "Parts", storing(func(r *usageRecord) { r.Part = 0 })},
-	{"parts are dropped", "Parts", skipping(func(r usageRecord) bool { return r.Part > 0 })},
-	{"records of the same request are duplicates", "Parts", identifying(func(r *usageRecord) string { return r.RequestID })},
+	{"parts are requests", "RandomCalls", storing(func(r *usageRecord) { r.Part = 0 })},
+	{"parts are dropped", "RandomCalls", skipping(func(r usageRecord) bool { return r.Part > 0 })},
+	{"records of the same request are duplicates", "RandomCalls", identifying(func(r *usageRecord) string { return r.RequestID })},
 
-	{"unpriced records are not counted", "UnitsAndCosts", storing(func(r *usageRecord) { r.Unpriced = false })},
-	{"costs are positive", "UnitsAndCosts", storing(func(r *usageRecord) { r.Cost.Other = max(r.Cost.Other, 0) })},
-	{"costs are added up", "UnitsAndCosts", storing(func(r *usageRecord) { r.Cost = llmhttp.Cost{Other: r.Cost.Total()} })},
-	{"costs are float64", "LargeSums", answering(func(_ usageQuery, sums []usageSum) []usageSum {
+	{"unpriced records are not counted", "RandomCalls", storing(func(r *usageRecord) { r.Unpriced = false })},
+	{"costs are positive", "RandomCalls", storing(func(r *usageRecord) { r.Cost.Other = max(r.Cost.Other, 0) })},
+	{"costs are added up", "RandomCalls", storing(func(r *usageRecord) { r.Cost = llmhttp.Cost{Other: r.Cost.Total()} })},
+	{"costs are float64", "RandomCalls", answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		for i := range sums {
 			sums[i].Cost.Output = llmhttp.Money(float64(sums[i].Cost.Output))
 		}
 		return sums
 	})},
 
-	{"images are dropped", "Sums", storing(func(r *usageRecord) { r.Units.Images = 0 })},
-	{"prompt tokens are all tokens", "Sums", storing(func(r *usageRecord) { r.Units.PromptTokens += r.Units.CompletionTokens })},
-	{"requests without tokens are dropped", "Sums", skipping(func(r usageRecord) bool { return r.Units == llmhttp.Units{} })},
-	{"estimates are dropped", "Sums", skipping(func(r usageRecord) bool { return r.Estimated })},
-	{"each key has a sum", "Sums", storing(func(r *usageRecord) {
+	{"images are dropped", "RandomCalls", storing(func(r *usageRecord) { r.Units.Images = 0 })},
+	{"prompt tokens are all tokens", "RandomCalls", storing(func(r *usageRecord) { r.Units.PromptTokens += r.Units.CompletionTokens })},
+	{"requests without tokens are dropped", "RandomCalls", skipping(func(r usageRecord) bool { return r.Units == llmhttp.Units{} })},
+	{"estimates are dropped", "RandomCalls", skipping(func(r usageRecord) bool { return r.Estimated })},
+	{"each key has a sum", "RandomCalls", storing(func(r *usageRecord) {
 		if strings.HasPrefix(r.KeyID, "another") {
 			r.Model += " "
 		}
 	})},
-	{"each protocol has a sum", "Sums", storing(func(r *usageRecord) {
+	{"each protocol has a sum", "RandomCalls", storing(func(r *usageRecord) {
 		if r.Protocol != "chat" {
 			r.Model += " "
 		}
 	})},
-	{"Record reverses the batch", "Sums", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
+	{"Record reverses the batch", "RandomCalls", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		defer slices.Reverse(rs)
 		return l.store(ctx, rs)
 	})},
-	{"Record fails", "Sums", recording(func(*usageList, context.Context, []usageRecord) error { return errNoRows })},
+	{"Record fails", "RandomCalls", recording(func(*usageList, context.Context, []usageRecord) error { return errNoRows })},
 
-	{"records out of order are dropped", "OrderOfArrival", recording(storeInOrder)},
+	{"records out of order are dropped", "RandomCalls", recording(storeInOrder)},
 
-	{"duplicates are stored", "DuplicateIDs", identifying(func(*usageRecord) string { return unique("x") })},
-	{"duplicates within a batch are stored", "DuplicateIDs", recording(addFresh)},
-	{"duplicates of earlier batches are stored", "DuplicateIDs", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
+	{"duplicates are stored", "RandomCalls", identifying(func(*usageRecord) string { return unique("x") })},
+	{"duplicates within a batch are stored", "RandomCalls", recording(addFresh)},
+	{"duplicates of earlier batches are stored", "RandomCalls", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		batch := usageList{ids: map[string]bool{}, id: l.id, save: l.save}
 		_ = batch.store(ctx, rs)
 		return l.add(batch.records)
 	})},
-	{"a duplicate is an error", "DuplicateIDs", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
+	{"a duplicate is an error", "RandomCalls", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		if len(l.fresh(rs)) < len(rs) {
 			return errors.New("unique constraint violated")
 		}
 		return l.store(ctx, rs)
 	})},
-	{"a duplicate drops its batch", "DuplicateIDs", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
+	{"a duplicate drops its batch", "RandomCalls", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		if len(l.fresh(rs)) < len(rs) {
 			return nil
 		}
 		return l.store(ctx, rs)
 	})},
-	{"a duplicate drops the rest of its batch", "DuplicateIDs", recording(func(l *usageList, _ context.Context, rs []usageRecord) error {
+	{"a duplicate drops the rest of its batch", "RandomCalls", recording(func(l *usageList, _ context.Context, rs []usageRecord) error {
 		for _, r := range rs {
 			if l.has(r) {
 				return nil
@@ -395,16 +395,16 @@ var recordMutants = []mutant[usageTest]{
 		}
 		return nil
 	})},
-	{"the last duplicate replaces the first", "DuplicateIDs", recording(func(l *usageList, _ context.Context, rs []usageRecord) error {
+	{"the last duplicate replaces the first", "RandomCalls", recording(func(l *usageList, _ context.Context, rs []usageRecord) error {
 		for _, r := range rs {
 			l.records = slices.DeleteFunc(l.records, func(s usageRecord) bool { return s.ID == r.ID })
 			l.records = append(l.records, r)
 		}
 		return nil
 	})},
-	{"IDs are unique for each account", "DuplicateIDs", identifying(func(r *usageRecord) string { return r.Account + " " + r.ID })},
-	{"IDs are unique for each model", "DuplicateIDs", identifying(func(r *usageRecord) string { return r.Model + " " + r.ID })},
-	{"IDs are unique for each time", "DuplicateIDs", identifying(func(r *usageRecord) string { return r.Time.String() + " " + r.ID })},
+	{"IDs are unique for each account", "RandomCalls", identifying(func(r *usageRecord) string { return r.Account + " " + r.ID })},
+	{"IDs are unique for each model", "RandomCalls", identifying(func(r *usageRecord) string { return r.Model + " " + r.ID })},
+	{"IDs are unique for each time", "RandomCalls", identifying(func(r *usageRecord) string { return r.Time.String() + " " + r.ID })},
 
 	{"case of IDs is ignored", "SimilarIDs", identifying(func(r *usageRecord) string { return strings.ToLower(r.ID) })},
 	{"spaces at the end of IDs are ignored", "SimilarIDs", identifying(func(r *usageRecord) string { return strings.TrimRight(r.ID, " ") })},
@@ -422,7 +422,7 @@ var recordMutants = []mutant[usageTest]{
 		r.Model = strings.Map(func(c rune) rune { return min(c, '?') }, r.Model)
 	})},
 
-	{"Record keeps the batch", "NoSharedMemory", func(testing.TB) usageTest { return usageTest{new(usageKeeper), unique("account")} }},
+	{"Record keeps the batch", "RandomCalls", func(testing.TB) usageTest { return usageTest{new(usageKeeper), unique("account")} }},
 
 	{"a large batch is an error", "LargeBatch", recording(func(l *usageList, ctx context.Context, rs []usageRecord) error {
 		if len(rs)*9 > 32766 {
@@ -455,10 +455,10 @@ var recordMutants = []mutant[usageTest]{
 		}
 	})},
 
-	{"records out of order are dropped", "RandomQueries", recording(storeInOrder)},
+	{"records out of order are dropped", "RandomCalls", recording(storeInOrder)},
 
-	{"duplicates within a batch are stored", "RandomBatches", recording(addFresh)},
-	{"only the latest IDs are kept", "RandomBatches", usageFixture(func(l *usageList) {
+	{"duplicates within a batch are stored", "RandomCalls", recording(addFresh)},
+	{"only the latest IDs are kept", "RandomCalls", usageFixture(func(l *usageList) {
 		var latest []string
 		l.record = func(l *usageList, _ context.Context, rs []usageRecord) error {
 			for _, r := range rs {
