@@ -58,7 +58,13 @@ func eachText(t *testing.T, v reflect.Value, path string, f func(path string)) {
 		v.Set(reflect.New(v.Type().Elem()))
 		eachText(t, v.Elem(), path, f)
 		v.SetZero()
-	case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
+	case reflect.Map: // the fields of a form
+		for _, field := range []map[string][]string{{"a": {longText}}, {longText: {"a"}}} {
+			v.Set(reflect.ValueOf(field))
+			f(path)
+		}
+		v.SetZero()
+	case reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64, reflect.Interface:
 	default:
 		require.Fail(t, "a type without a case", "%s: %s", path, v.Type())
 	}
@@ -77,6 +83,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		var rerank RerankRequest
 		var image ImageRequest
 		var speech SpeechRequest
+		var transcription TranscriptionRequest
 		var delta Delta
 		for kind, tt := range map[string]struct {
 			value any
@@ -87,6 +94,13 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			"rerank":     {&rerank, func() int { return c.rerank(&rerank) }},
 			"images":     {&image, func() int { return c.image(&image) }},
 			"speech":     {&speech, func() int { return c.speech(&speech) }},
+			"transcriptions": {&transcription, func() int {
+				r := transcription
+				if r.File == nil {
+					r.File = new(File)
+				}
+				return c.transcription(&r)
+			}},
 			"delta": {&delta, func() int {
 				out := outputCounter{keepText: count != nil}
 				out.add(&delta)
