@@ -14,6 +14,10 @@
 // between tests. Run the kits with the race detector too, because some faults
 // show only there.
 //
+// A store says that it does not have something optional by not implementing the
+// interface, or by an error that wraps [errors.ErrUnsupported]. Subtests that can
+// test nothing else are skipped and tell what is missing.
+//
 // A failure is followed by the usual cause of such failures. A sequence of random
 // calls that fails is reduced to a short one, for which the store is created again.
 //
