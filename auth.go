@@ -96,11 +96,11 @@ type Key struct {
 	// the cause is logged.
 	Subjects []Subject
 
-	// PerUser are the limits of each end user on whose behalf requests of the key are made:
-	// see Options.User. They are checked when the body of a request was read, for chats, counts
-	// of their tokens and other operations that call a model. The rates and Concurrent of a user hold for all
-	// keys of the account together: see [UserSubject]. So PerUser should be the same in
-	// all keys of an account. The zero Limits set none.
+	// PerUser are the limits of each end user on whose behalf requests of the key are made: see
+	// Options.User. They are checked when the body of a request was read, for chats, counts of
+	// their tokens and other operations that call a model. The rates and Concurrent of a user hold
+	// for all keys of the account together: see [UserSubject]. So PerUser should be the same in all
+	// keys of an account. The zero Limits set none.
 	//
 	// Requests that name no end user share the limits of one. With a Quota they get a 400,
 	// because a UsageStore, which must be able to sum for [KindUser], does not sum for it.
@@ -172,9 +172,8 @@ func NewSecret(prefix string) string {
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// AllowAll returns a KeyStore that admits every request, with or without a
-// secret, on behalf of account. Use it only where something else controls
-// access. It may be wrapped in another KeyStore.
+// AllowAll returns a KeyStore that admits every request, with or without a secret, on behalf of
+// account. Use it only where something else controls access. It may be wrapped in another KeyStore.
 //
 // A Handler with such a KeyStore, or with one that knows its clients by something else
 // than a secret, refuses requests of web pages, and to names of the server, that are not in
@@ -206,8 +205,7 @@ func RequestIDFrom(ctx context.Context) string {
 // maxSecret is the maximum length of a secret in bytes.
 const maxSecret = 4096
 
-// isWellFormed reports whether secret is printable ASCII without spaces, and
-// not too long.
+// isWellFormed reports whether secret is printable ASCII without spaces, and not too long.
 func isWellFormed(secret string) bool {
 	return len(secret) <= maxSecret && !strings.ContainsFunc(secret, func(c rune) bool { return c <= ' ' || c >= 0x7f })
 }
@@ -249,8 +247,7 @@ func (c *credential) isIn(text string) bool {
 	return len(secret) >= redact.MinSecret && strings.Contains(text, secret)
 }
 
-// redactor returns a redactor for the API key. It is only needed for errors
-// and logs.
+// redactor returns a redactor for the API key. It is only needed for errors and logs.
 func (c *credential) redactor() redactor {
 	secret := c.get()
 	if secret == "" {
@@ -265,8 +262,8 @@ func (c *credential) clientError(err error) *Error {
 	return c.redactor().errorInPlace(completeError(c.r, err))
 }
 
-// authenticate finds the Key of the request. The reply is the same for keys
-// that are unknown, malformed and expired.
+// authenticate finds the Key of the request. The reply is the same for keys that are unknown,
+// malformed and expired.
 func (q *request) authenticate() error {
 	refused := errInvalidKey
 	secret := q.protocol().Secret(q.routed)

@@ -12,13 +12,12 @@ import (
 // endpoints: a [Forwarder] has the methods of all of them. All methods must be safe
 // for concurrent use.
 type Backend interface {
-	// Chat returns the reply to req. The work is done while the returned
-	// stream is iterated over, not before, and must stop when ctx is done.
+	// Chat returns the reply to req. The work is done while the returned stream is iterated over,
+	// not before, and must stop when ctx is done.
 	//
-	// A stream that ends without an error is a complete reply, unless ctx is
-	// done: then it need not yield ctx's error. If req asks for several
-	// choices, the stream contains all of them. For an unknown model the
-	// stream yields [ModelNotFound].
+	// A stream that ends without an error is a complete reply, unless ctx is done: then it need not
+	// yield ctx's error. If req asks for several choices, the stream contains all of them. For an
+	// unknown model the stream yields [ModelNotFound].
 	//
 	// A Usage that it yields is the total of the request so far, not that of a
 	// chunk: the last one counts. A Backend that learns it in steps, such as an agent
@@ -42,8 +41,8 @@ func (f BackendFunc) Chat(ctx context.Context, req *ChatRequest) ChatStream { re
 //
 //	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
 //
-// If the wrapped Backend does not implement an optional interface, the methods
-// of that interface return an error wrapping [errors.ErrUnsupported].
+// If the wrapped Backend does not implement an optional interface, the methods of that interface
+// return an error wrapping [errors.ErrUnsupported].
 type Forwarder struct{ Backend }
 
 func unsupported(what string) error {
@@ -55,11 +54,11 @@ func unsupported(what string) error {
 // is a stream of one chunk: the Handler joins or streams the chunks as the client
 // asked.
 //
-// A ChatStream is iterated over at most once. It runs on the goroutine of the
-// loop: yield returns when the chunk is on its way to the client, so a slow
-// client slows the stream down, and returns false when the client has left or
-// the request has ended for another reason. The Backend must then return. What it knows
-// or can still find out of the usage it passes to [ReportUsage] before: see [ClientLeft].
+// A ChatStream is iterated over at most once. It runs on the goroutine of the loop: yield returns
+// when the chunk is on its way to the client, so a slow client slows the stream down, and returns
+// false when the client has left or the request has ended for another reason. The Backend must then
+// return. What it knows or can still find out of the usage it passes to [ReportUsage] before: see
+// [ClientLeft].
 //
 // The stream's function should call yield on its own goroutine, as llmhttptest.TestBackend
 // checks, because a loop may depend on it. A Handler does not: it accepts calls on
@@ -144,10 +143,9 @@ func (c *Choice) chunk() ChunkChoice {
 // FinishReason. A choice with more than 1024 tool calls is an error, and so is a stream
 // without a chunk.
 //
-// The choices are in the order of their indices; those with an index of 128 or
-// more are dropped. Texts are concatenated, and so are members of a Delta's
-// Extra that are strings. Arrays in Extra are concatenated and objects merged;
-// of other values the last one is kept.
+// The choices are in the order of their indices; those with an index of 128 or more are dropped.
+// Texts are concatenated, and so are members of a Delta's Extra that are strings. Arrays in Extra
+// are concatenated and objects merged; of other values the last one is kept.
 func Collect(s ChatStream) (*ChatResponse, error) {
 	j := new(Joiner)
 	o := orderer{sink: j, choiceLimit: maxChoices}

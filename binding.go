@@ -12,11 +12,10 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A Binding tells what the Handler does for the requests of a [Route]: an operation, such as
-// a chat, and how its request and its reply look in the wire format. The functions whose
-// names begin with Bind make Bindings, and panic if their function or scope is missing; the zero
-// Binding is invalid. See "Protocols" in the
-// package documentation.
+// A Binding tells what the Handler does for the requests of a [Route]: an operation, such as a
+// chat, and how its request and its reply look in the wire format. The functions whose names begin
+// with Bind make Bindings, and panic if their function or scope is missing; the zero Binding is
+// invalid. See "Protocols" in the package documentation.
 //
 // The Handler checks the key and its scope, which follows from the operation, and the limits
 // of the key; it then reads the body and calls decode. Of r, decode may use the URL, which is

@@ -17,20 +17,21 @@ const (
 	maxCachedKeys = 10_000
 )
 
-// CacheKeys returns a KeyStore that caches what store returns. For ttl it answers without asking store,
-// also that a secret is unknown. So a key that is changed, revoked or added in store is so for clients
-// within ttl. After it, the next Lookup asks store again. If store then fails, the old key is served until
-// grace has passed too, with an attempt each second, and slog.Default() is told every 10 seconds. A ttl of
-// zero means 10 seconds; negative means that nothing is cached. A grace of zero or less means none.
+// CacheKeys returns a KeyStore that caches what store returns. For ttl it answers without asking
+// store, also that a secret is unknown. So a key that is changed, revoked or added in store is so
+// for clients within ttl. After it, the next Lookup asks store again. If store then fails, the old
+// key is served until grace has passed too, with an attempt each second, and slog.Default() is told
+// every 10 seconds. A ttl of zero means 10 seconds; negative means that nothing is cached. A grace
+// of zero or less means none.
 //
 // Requests with the same secret that come at the same time share one Lookup of store. It has the values of
 // the context of one of them, and goes on if that request ends, for at most 5 seconds: store must return
 // when its context is done. An error that wraps [ErrKeyNotFound] tells that the secret is unknown. An
 // [*Error] with a status below 500 is passed on and not cached. Any other error, and a panic, is a failure.
 //
-// At most 10,000 keys are kept, and as many unknown secrets, which take no place of the keys; the least
-// recently used ones are dropped. Secrets are kept as their [HashSecret] only. A store of package sqlstore
-// has such a cache already. CacheKeys panics if store is nil.
+// At most 10,000 keys are kept, and as many unknown secrets, which take no place of the keys; the
+// least recently used ones are dropped. Secrets are kept as their [HashSecret] only. A store of
+// package sqlstore has such a cache already. CacheKeys panics if store is nil.
 func CacheKeys(store KeyStore, ttl, grace time.Duration) KeyStore {
 	if isNil(store) {
 		panic("llmhttp: CacheKeys of a nil KeyStore")
@@ -58,8 +59,8 @@ func CacheKeys(store KeyStore, ttl, grace time.Duration) KeyStore {
 	})
 }
 
-// isStoreFailure reports whether an error of a KeyStore says that it has failed: any but an *Error that
-// refuses a key.
+// isStoreFailure reports whether an error of a KeyStore says that it has failed: any but an *Error
+// that refuses a key.
 func isStoreFailure(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return !ok || e == nil || e.Status >= http.StatusInternalServerError || e.Status < http.StatusBadRequest

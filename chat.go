@@ -64,7 +64,8 @@ var chatRequestJSON = jsonwire.NewObject(
 	jsonwire.OptionalFloat("presence_penalty", func(r *ChatRequest) **float64 { return &r.PresencePenalty }).Between(-2, 2),
 	jsonwire.OptionalFloat("frequency_penalty", func(r *ChatRequest) **float64 { return &r.FrequencyPenalty }).Between(-2, 2),
 	jsonwire.OptionalInt("max_tokens", func(r *ChatRequest) **int { return &r.MaxTokens }).Between(1, jsonwire.MaxInteger),
-	jsonwire.OptionalInt("max_completion_tokens", func(r *ChatRequest) **int { return &r.MaxCompletionTokens }).Between(1, jsonwire.MaxInteger),
+	jsonwire.OptionalInt("max_completion_tokens", func(r *ChatRequest) **int { return &r.MaxCompletionTokens }).
+		Between(1, jsonwire.MaxInteger),
 	jsonwire.String("reasoning_effort", func(r *ChatRequest) *string { return &r.ReasoningEffort }),
 	jsonwire.OptionalInt("n", func(r *ChatRequest) **int { return &r.N }).Between(1, maxChoices),
 	jsonwire.Member("stop", func(r *ChatRequest) *StringList { return &r.Stop }, stringListJSON),

@@ -407,8 +407,8 @@ func (f *FunctionCall) hasText() bool {
 	return false
 }
 
-// splitText splits s after the last character that fits in room bytes, and
-// takes what it used from room.
+// splitText splits s after the last character that fits in room bytes, and takes what it used from
+// room.
 func splitText(s string, room *int) (head, rest string) {
 	if len(s) <= *room {
 		*room -= len(s)
@@ -436,9 +436,9 @@ func incompleteSuffixLen(s string) int {
 	return 0
 }
 
-// A ToolCallDelta adds to a tool call. The first for a call has its ID, Type
-// and the function's Name; Arguments are appended to what came before. One
-// without an ID belongs to the last call with the same Index.
+// A ToolCallDelta adds to a tool call. The first for a call has its ID, Type and the function's
+// Name; Arguments are appended to what came before. One without an ID belongs to the last call with
+// the same Index.
 type ToolCallDelta struct {
 	Index    int          `json:"index"`
 	ID       string       `json:"id,omitzero"`

@@ -215,7 +215,10 @@ func appendTextReply(b []byte, r *ChatResponse) ([]byte, error) {
 // whole 0.5 KB; BenchmarkAppendCompletion).
 func appendUsage(b []byte, u *Usage) ([]byte, error) {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	if p.CachedTokens|p.CacheWriteTokens|p.CacheWrite1hTokens|p.AudioTokens|p.ImageTokens|c.ReasoningTokens|c.AudioTokens != 0 || p.Extra != nil || c.Extra != nil || len(u.Extra) > 0 {
+	if p.CachedTokens|p.CacheWriteTokens|p.CacheWrite1hTokens|p.AudioTokens|p.ImageTokens|c.ReasoningTokens|c.AudioTokens != 0 ||
+		p.Extra != nil ||
+		c.Extra != nil ||
+		len(u.Extra) > 0 {
 		return usageJSON.Append(b, u)
 	}
 	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), int64(u.PromptTokens), 10)

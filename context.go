@@ -53,11 +53,11 @@ func ClientLeft(ctx context.Context) (context.Context, bool) {
 // use the context that StartTry returns for the call, and must call end when the call has ended,
 // with the error or nil. Calls of end after the first do nothing.
 //
-// The [UsageRecord] has the target of the last try. Use a name that the host has configured and
-// not an address, because requests are recorded, logged and counted by target. A target of more
-// than 512 bytes, or with control characters, is taken for "". If the Handler
-// has no Observer, or if ctx does not belong to a request of a Handler, StartTry returns ctx, and
-// an end that does nothing. It may be called concurrently.
+// The [UsageRecord] has the target of the last try. Use a name that the host has configured and not
+// an address, because requests are recorded, logged and counted by target. A target of more than
+// 512 bytes, or with control characters, is taken for "". If the Handler has no Observer, or if ctx
+// does not belong to a request of a Handler, StartTry returns ctx, and an end that does nothing. It
+// may be called concurrently.
 func StartTry(ctx context.Context, target string) (_ context.Context, end func(error)) {
 	q := requestFrom(ctx)
 	if q == nil {
@@ -99,12 +99,11 @@ func keepObservation(ctx context.Context, all observations) {
 // client has left. See [ClientLeft] for how to find out the usage then.
 //
 // u is the total of the request and not that of one call of a model. It takes the place of the
-// usage that was yielded or reported before, unless its TotalTokens, or the sum of the
-// other two if that is zero, is less: a report never lowers what a request
-// pays. A Usage that is yielded or returned later takes the place of a report, even if it
-// is less. A Backend that calls models several times, such as an agent, reports the sum
-// of all calls, which [Usage.Add] makes, after each of them, so that a client that leaves has
-// paid for them.
+// usage that was yielded or reported before, unless its TotalTokens, or the sum of the other two if
+// that is zero, is less: a report never lowers what a request pays. A Usage that is yielded or
+// returned later takes the place of a report, even if it is less. A Backend that calls models
+// several times, such as an agent, reports the sum of all calls, which [Usage.Add] makes, after
+// each of them, so that a client that leaves has paid for them.
 //
 // If ctx does not belong to a request of a Handler, ReportUsage does nothing. If the Backend has
 // returned, it logs a warning. It may be called concurrently. The caller must not modify

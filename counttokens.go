@@ -6,11 +6,11 @@ import (
 	"net/http"
 )
 
-// A TokenCounter is a [Backend] that can count the tokens of a prompt.
-// Protocols with a token counting endpoint use it.
+// A TokenCounter is a [Backend] that can count the tokens of a prompt. Protocols with a token
+// counting endpoint use it.
 type TokenCounter interface {
-	// CountTokens returns the number of prompt tokens of req: messages, tools
-	// and images. It does not change req.
+	// CountTokens returns the number of prompt tokens of req: messages, tools and images. It does
+	// not change req.
 	CountTokens(ctx context.Context, req *ChatRequest) (int, error)
 }
 

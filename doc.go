@@ -1,9 +1,8 @@
 // Package llmhttp serves LLM APIs over net/http: chat, images, embeddings, speech, transcriptions,
 // the model list and usage, in the format of OpenAI's API.
 //
-// Implement [Backend], one method that returns a reply as a stream of chunks,
-// and mount the [Handler] that [NewHandler] returns. Clients of the API need
-// only another base URL.
+// Implement [Backend], one method that returns a reply as a stream of chunks, and mount the
+// [Handler] that [NewHandler] returns. Clients of the API need only another base URL.
 //
 //	shout := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 //		last := req.Messages[len(req.Messages)-1] // never empty: the Handler has checked
@@ -39,8 +38,8 @@
 //
 // # Backends
 //
-// A [ChatStream] is an iterator. The Backend yields chunks as its model
-// generates them, and each is on its way to the client when yield returns:
+// A [ChatStream] is an iterator. The Backend yields chunks as its model generates them, and each is
+// on its way to the client when yield returns:
 //
 //	func (b *Bot) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 //		return func(yield func(*llmhttp.ChatChunk, error) bool) {
@@ -96,12 +95,10 @@
 // rate, the subject that is nearest to its end. A refusal names the kind of the subject, unless
 // it is the key, and takes nothing from the others.
 //
-// Limits on tokens are therefore inexact in these cases: the prompt is estimated,
-// unless Options.TextTokens counts exactly; a reply without a maximum may be
-// longer than what was reserved; the tokens of images and speech are known only
-// afterwards.
-// Each request in progress can overrun a limit by that difference.
-// Limits.MaxCompletionTokens and Limits.Concurrent bound it.
+// Limits on tokens are therefore inexact in these cases: the prompt is estimated, unless
+// Options.TextTokens counts exactly; a reply without a maximum may be longer than what was
+// reserved; the tokens of images and speech are known only afterwards. Each request in progress can
+// overrun a limit by that difference. Limits.MaxCompletionTokens and Limits.Concurrent bound it.
 //
 // There is one [UsageRecord] for each request that asked the Backend for an
 // [Operation], with the usage that the Backend reported or an estimate.
@@ -119,33 +116,31 @@
 // Options.Price returned, and besides prompt_tokens, completion_tokens, total_tokens,
 // requests and images.
 //
-// GET /v1/dashboard/billing/subscription returns the limits of the Quota of the key, or of
-// that of its Subjects of which the least is left, in the legacy members
-// soft_limit_usd, hard_limit_usd and system_hard_limit_usd, and
-// for Tokens in hard_limit_tokens. The first three are 100000000 if the key has no
-// such limit. Clients compute what is left: they subtract total_usage of the
-// calendar month if has_payment_method is true, and otherwise of the last 100 days.
-// So that the result is right, has_payment_method is true if every Quota is by
-// calendar month, and the limits include what the account used in these days and what does
-// not count toward the Quota. access_until is the expiry of the key in Unix seconds,
-// 0 if there is none.
+// GET /v1/dashboard/billing/subscription returns the limits of the Quota of the key, or of that of
+// its Subjects of which the least is left, in the legacy members soft_limit_usd, hard_limit_usd and
+// system_hard_limit_usd, and for Tokens in hard_limit_tokens. The first three are 100000000 if the
+// key has no such limit. Clients compute what is left: they subtract total_usage of the calendar
+// month if has_payment_method is true, and otherwise of the last 100 days. So that the result is
+// right, has_payment_method is true if every Quota is by calendar month, and the limits include
+// what the account used in these days and what does not count toward the Quota. access_until is the
+// expiry of the key in Unix seconds, 0 if there is none.
 //
 // # Who pays
 //
 // Options.Price returns what a request costs, for example from a table of package pricing, and the
-// record keeps it. A Quota with a Cost limits what a key, or one of its Subjects such as its account, spends.
-// Key.PerUser limits the end users of a key, whom the client or Options.User names. The
-// example reseller has all three. The KeyStores of packages memory and sqlstore keep such limits
-// of accounts and what was paid in advance: see the AccountManager of package manage.
+// record keeps it. A Quota with a Cost limits what a key, or one of its Subjects such as its
+// account, spends. Key.PerUser limits the end users of a key, whom the client or Options.User
+// names. The example reseller has all three. The KeyStores of packages memory and sqlstore keep
+// such limits of accounts and what was paid in advance: see the AccountManager of package manage.
 // Options.QuotaReached is called when 80 % and when all of a Quota are used.
 //
 // # Logs
 //
-// The Handler logs causes of 5xx replies and failures of the host's functions
-// at level Error, mistakes of a Backend at Warn, requests that Shutdown
-// interrupts at Info, and disconnected clients at Debug. It logs no contents of
-// requests, but the text of an error or a panic of the host's code can quote them.
-// The API key of the request is removed from such a text, if it has at least 8 bytes.
+// The Handler logs causes of 5xx replies and failures of the host's functions at level Error,
+// mistakes of a Backend at Warn, requests that Shutdown interrupts at Info, and disconnected
+// clients at Debug. It logs no contents of requests, but the text of an error or a panic of the
+// host's code can quote them. The API key of the request is removed from such a text, if it has at
+// least 8 bytes.
 //
 // # Protocols
 //

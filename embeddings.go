@@ -20,8 +20,8 @@ const ScopeEmbeddings Scope = "embeddings"
 
 // An Embedder is a [Backend] that computes embedding vectors.
 type Embedder interface {
-	// Embed returns one vector for each input of req, in the order of the
-	// inputs. A nil vector is an error. The Embedder owns req.
+	// Embed returns one vector for each input of req, in the order of the inputs. A nil vector is
+	// an error. The Embedder owns req.
 	Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error)
 }
 
@@ -128,7 +128,14 @@ func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
 		case next != '"' && next != '0' && next != '[':
 			d.Mismatch("one of a string, token number or array of token numbers")
 		case next != kind:
-			d.Fail(errBadRequest("invalid_type", t.param, "Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.", t.param))
+			d.Fail(
+				errBadRequest(
+					"invalid_type",
+					t.param,
+					"Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.",
+					t.param,
+				),
+			)
 		case kind == '0':
 			if in.Tokens == nil {
 				in.Tokens = make([][]int, 1)
@@ -158,7 +165,15 @@ type tokenDecoder struct {
 // decode appends a token number to list.
 func (t *tokenDecoder) decode(list *[]int) {
 	if t.total++; t.total > maxEmbeddingTokens {
-		t.d.Fail(errBadRequest("array_above_max_length", t.param, "Invalid '%s': too many tokens. Expected at most %d tokens.", t.param, maxEmbeddingTokens))
+		t.d.Fail(
+			errBadRequest(
+				"array_above_max_length",
+				t.param,
+				"Invalid '%s': too many tokens. Expected at most %d tokens.",
+				t.param,
+				maxEmbeddingTokens,
+			),
+		)
 		return
 	}
 	n := t.d.Int()
@@ -203,9 +218,9 @@ func (r *EmbeddingRequest) Validate() error {
 	return errInvalidValue("encoding_format", r.EncodingFormat, "float", "base64")
 }
 
-// An EmbeddingResponse has a vector for each input, in their order. In JSON
-// the vectors are arrays of numbers; the Handler uses the encoding_format that the
-// client asked for. It is decoded leniently: see [ChatChunk].
+// An EmbeddingResponse has a vector for each input, in their order. In JSON the vectors are arrays
+// of numbers; the Handler uses the encoding_format that the client asked for. It is decoded
+// leniently: see [ChatChunk].
 type EmbeddingResponse struct {
 	Model   string      `json:"model"`          // if empty, the request's
 	Vectors [][]float32 `json:"data"`           // with an object around each
@@ -228,7 +243,11 @@ var embeddingResponseJSON = jsonwire.NewObject(
 var embeddingUsageJSON = jsonwire.NewObject(
 	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
 	totalTokensField,
-	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
+	jsonwire.Struct(
+		"prompt_tokens_details",
+		func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails },
+		promptTokensDetailsJSON,
+	),
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
 
@@ -300,7 +319,11 @@ var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 }
 
 // decodeEmbeddings decodes POST /v1/embeddings.
-func decodeEmbeddings(ctx context.Context, _ *http.Request, body []byte) (*EmbeddingRequest, func(b []byte, r *EmbeddingResponse) ([]byte, error), error) {
+func decodeEmbeddings(
+	ctx context.Context,
+	_ *http.Request,
+	body []byte,
+) (*EmbeddingRequest, func(b []byte, r *EmbeddingResponse) ([]byte, error), error) {
 	req := new(EmbeddingRequest)
 	if err := decodeChecked(ctx, body, embeddingRequestJSON, req, &req.Extra); err != nil {
 		return nil, nil, err

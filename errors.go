@@ -178,7 +178,11 @@ const maxSDKWait = time.Minute
 // sends it too.
 func retryHeader(e *Error) string {
 	switch {
-	case e.NoRetry, e.Code == codeQuota, e.Status == http.StatusUnauthorized, e.Status == http.StatusNotImplemented, e.RetryAfter > maxSDKWait:
+	case e.NoRetry,
+		e.Code == codeQuota,
+		e.Status == http.StatusUnauthorized,
+		e.Status == http.StatusNotImplemented,
+		e.RetryAfter > maxSDKWait:
 		return "false"
 	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
 		return "true"
@@ -218,8 +222,8 @@ func (c ErrorClass) IsClientError() bool {
 	return false
 }
 
-// classifyStatus returns the class of an error with a status from 400 to 599.
-// The class of a 5xx other than 504 is failing.
+// classifyStatus returns the class of an error with a status from 400 to 599. The class of a 5xx
+// other than 504 is failing.
 func classifyStatus(status int, failing ErrorClass) ErrorClass {
 	switch status {
 	case http.StatusUnauthorized:
@@ -248,8 +252,12 @@ func errReplyTooLarge(limit int64) *Error {
 // Errors that end a request before its Backend does. As causes of the context
 // they tell the Backend why.
 var (
-	errShutdown = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "The server is shutting down. Please try again."}
-	errSilent   = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
+	errShutdown = &Error{
+		Status:     http.StatusServiceUnavailable,
+		RetryAfter: time.Second,
+		Message:    "The server is shutting down. Please try again.",
+	}
+	errSilent = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
 )
 
 // errStoreSilent is errSilent for a call of another part of the host, such as a store: see

@@ -47,11 +47,9 @@ type Options struct {
 	// the Prefix. The requests that a [Protocol] gets have URLs without it.
 	Prefix string
 
-	// Usage records what requests used, and answers the usage endpoint within
-	// 10 seconds. If nil, usage is not recorded, the endpoint answers 404, and keys
-	// cannot have a [Quota]. A
-	// successful reply is sent only after Record has returned; wrap a slow store
-	// with [NewUsageBuffer].
+	// Usage records what requests used, and answers the usage endpoint within 10 seconds. If nil,
+	// usage is not recorded, the endpoint answers 404, and keys cannot have a [Quota]. A successful
+	// reply is sent only after Record has returned; wrap a slow store with [NewUsageBuffer].
 	Usage UsageStore
 
 	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
@@ -117,11 +115,11 @@ type Options struct {
 	// not its own programs ignores it, and derives the user from r, such as from a header that
 	// only its own proxy sets. Its context is that of the request, for [KeyFrom].
 	//
-	// It is called once, when the body was read and the model is known, for chats, counts of
-	// their tokens and other operations that call a model. The client gets an [*Error] that it returns, and
-	// a 500 for other errors. It must be safe for concurrent use, and must not read the
-	// body. A user of more than 128 bytes or with control characters is replaced by "sha256:"
-	// and its SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.
+	// It is called once, when the body was read and the model is known, for chats, counts of their
+	// tokens and other operations that call a model. The client gets an [*Error] that it returns,
+	// and a 500 for other errors. It must be safe for concurrent use, and must not read the body. A
+	// user of more than 128 bytes or with control characters is replaced by "sha256:" and its
+	// SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.
 	User func(r *http.Request, named string) (string, error)
 
 	// UnknownMembers reports whether a request may have a top-level member for which
@@ -199,11 +197,10 @@ type Options struct {
 	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
 	MaxReply int64
 
-	// Timeout is how long the Backend may be silent: until the first chunk,
-	// between two chunks, or until a response that comes whole.
-	// The request then fails with a 504. It also limits calls of ImageURL, of the
-	// UsageStore for the usage endpoints, and of queries of a Protocol, which fail with a 503.
-	// Zero means 5 minutes; negative means no timeout.
+	// Timeout is how long the Backend may be silent: until the first chunk, between two chunks, or
+	// until a response that comes whole. The request then fails with a 504. It also limits calls of
+	// ImageURL, of the UsageStore for the usage endpoints, and of queries of a Protocol, which fail
+	// with a 503. Zero means 5 minutes; negative means no timeout.
 	Timeout time.Duration
 
 	// KeepAlive is how long a stream may be silent before something that clients ignore,
@@ -212,10 +209,10 @@ type Options struct {
 	// every error before it has its HTTP status: see [Framing].
 	KeepAlive time.Duration
 
-	// ReadTimeout is how long a client may pause while it sends a request
-	// body. The actual timeout is between one and one and a half times this
-	// value. Zero means 1 minute; negative means no timeout. It takes the place of
-	// http.Server.ReadTimeout, which limits the duration of the whole upload.
+	// ReadTimeout is how long a client may pause while it sends a request body. The actual timeout
+	// is between one and one and a half times this value. Zero means 1 minute; negative means no
+	// timeout. It takes the place of http.Server.ReadTimeout, which limits the duration of the
+	// whole upload.
 	ReadTimeout time.Duration
 
 	// WriteTimeout is the timeout of each write to a client; a large reply is
@@ -286,11 +283,10 @@ func (o *Options) withDefaults() Options {
 // NewHandler returns a Handler that answers requests with b, for the keys in
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
-// NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the
-// TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or a
-// malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
-// Usage. Use [AllowAll] to serve
-// without keys.
+// NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the TrustedOrigins is
+// malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or
+// a malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
+// Usage. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if isNil(b) {
 		panic("llmhttp: nil Backend")

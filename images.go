@@ -28,8 +28,8 @@ type ImageGenerator interface {
 	GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error)
 }
 
-// An ImageSizer is a [Backend] whose image models allow certain sizes only.
-// The Handler refuses other sizes before it calls GenerateImages.
+// An ImageSizer is a [Backend] whose image models allow certain sizes only. The Handler refuses
+// other sizes before it calls GenerateImages.
 type ImageSizer interface {
 	// ImageSizes returns the sizes that model allows, such as "1024x1024". An
 	// empty result allows every size. For an unknown model it returns
@@ -226,7 +226,11 @@ var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
 }
 
 // decodeImages decodes POST /v1/images/generations.
-func decodeImages(ctx context.Context, _ *http.Request, body []byte) (*ImageRequest, func(b []byte, r *ImageResponse) ([]byte, error), error) {
+func decodeImages(
+	ctx context.Context,
+	_ *http.Request,
+	body []byte,
+) (*ImageRequest, func(b []byte, r *ImageResponse) ([]byte, error), error) {
 	req := new(ImageRequest)
 	if err := decodeRequest(body, imageRequestJSON, req); err != nil {
 		return nil, nil, err

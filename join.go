@@ -130,7 +130,13 @@ func (j *Joiner) Response() *ChatResponse {
 	slices.SortFunc(j.choices, func(a, b joinedChoice) int { return a.index - b.index })
 	for i := range j.choices {
 		c := &j.choices[i]
-		r.Choices[i] = Choice{Index: c.index, Message: c.joinMessage(parts[i : i+1 : i+1]), FinishReason: c.reason, StopSequence: c.stop, Extra: c.choiceExtra.join(false)}
+		r.Choices[i] = Choice{
+			Index:        c.index,
+			Message:      c.joinMessage(parts[i : i+1 : i+1]),
+			FinishReason: c.reason,
+			StopSequence: c.stop,
+			Extra:        c.choiceExtra.join(false),
+		}
 	}
 	return r
 }
@@ -219,10 +225,9 @@ func (x joinedExtra) join(texts bool) Extra {
 	return e
 }
 
-// joinValues joins JSON values of one kind: strings (if texts is true) and
-// arrays are concatenated, objects are merged. Of other values the last one is
-// kept. Null is kept only if there is nothing else. depth is the number of objects
-// around the values.
+// joinValues joins JSON values of one kind: strings (if texts is true) and arrays are concatenated,
+// objects are merged. Of other values the last one is kept. Null is kept only if there is nothing
+// else. depth is the number of objects around the values.
 func joinValues(values []json.RawMessage, texts bool, depth int) json.RawMessage {
 	last := values[len(values)-1]
 	values = slices.DeleteFunc(values, func(v json.RawMessage) bool { return string(v) == "null" })

@@ -17,9 +17,8 @@ import (
 // decodes and encodes it: see package jsonwire. The struct tags only tell the
 // reader the names; TestJSON_TagsAgreeWithTables compares them.
 
-// decodeRequest decodes the body of a request into v, which points to a zero
-// value. Its error is an *Error for the client that names the parameter at
-// fault.
+// decodeRequest decodes the body of a request into v, which points to a zero value. Its error is an
+// *Error for the client that names the parameter at fault.
 func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
 	if err := jsonwire.Unmarshal(body, t, v); err != nil {
 		return paramError(err)
@@ -134,7 +133,12 @@ func errUnknown(param string) *Error {
 }
 
 func errEmptyArray(param string) *Error {
-	return errBadRequest("empty_array", param, "Invalid '%s': empty array. Expected an array with minimum length 1, but got an empty array instead.", param)
+	return errBadRequest(
+		"empty_array",
+		param,
+		"Invalid '%s': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+		param,
+	)
 }
 
 func errEmptyString(param string) *Error {
@@ -147,8 +151,14 @@ func errLongArray(param string, limit, got int) *Error {
 }
 
 func errLongString(param string, limit, got int) *Error {
-	return errBadRequest("string_above_max_length", param,
-		"Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", param, limit, got)
+	return errBadRequest(
+		"string_above_max_length",
+		param,
+		"Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.",
+		param,
+		limit,
+		got,
+	)
 }
 
 // errInvalidType says that a value is of another type than the wanted one. Both
@@ -186,10 +196,9 @@ func elementPath(list string, index int, member string) string {
 	return p
 }
 
-// Extra holds the JSON members of an object that have no field in its Go type.
-// They are kept when the object is encoded again, so that new and
-// vendor-specific members pass through without a release of this package.
-// A member that has a field is never encoded from Extra.
+// Extra holds the JSON members of an object that have no field in its Go type. They are kept when
+// the object is encoded again, so that new and vendor-specific members pass through without a
+// release of this package. A member that has a field is never encoded from Extra.
 type Extra map[string]json.RawMessage
 
 var extraJSON = jsonwire.NewObject(jsonwire.Extra(func(e *Extra) *Extra { return e }))

@@ -9,10 +9,11 @@ import (
 
 // A ledger takes what a request uses from the limits of its subjects, and records it.
 //
-// Before the body is read, admit takes a slot and one request. When it was decoded, admitUser
-// takes the same from the limits of the end user. Before the Backend is called, reserve reserves the tokens that the request is expected to use; a Protocol may
-// have reserved a part of them before: see ReserveChat. When the request ends, settle
-// corrects the reservation to what was used and records the usage.
+// Before the body is read, admit takes a slot and one request. When it was decoded, admitUser takes
+// the same from the limits of the end user. Before the Backend is called, reserve reserves the
+// tokens that the request is expected to use; a Protocol may have reserved a part of them before:
+// see ReserveChat. When the request ends, settle corrects the reservation to what was used and
+// records the usage.
 //
 // Errors of the Limiter and of the UsageStore have the class of these, and refusals have none.
 // The methods of a ledger are called by the goroutine of ServeHTTP, and before a Backend is
@@ -93,8 +94,8 @@ type estimate struct {
 	serviceTier string // that the client asks for; empty if none
 }
 
-// open begins the ledger of a request for op with the key k. All limits of the request are those of its
-// subjects.
+// open begins the ledger of a request for op with the key k. All limits of the request are those of
+// its subjects.
 func (l *ledger) open(k *Key, op *operation) {
 	l.key, l.op = k, op
 	l.subjects = l.subjectsStorage[:0]

@@ -31,12 +31,11 @@ type Limits struct {
 	// permits none: chats get a 403.
 	MaxCompletionTokens int
 
-	// Concurrent is the largest number of requests in progress at a time. A
-	// request is in progress until its reply is written, except for the last
-	// 32 KiB, so that a client may send the next one when it has the reply. One
-	// whose client has left is in progress until its Backend has returned.
-	// Zero means no limit; negative permits none. Each Handler counts its own
-	// requests unless its Limiter is a [ConcurrencyLimiter].
+	// Concurrent is the largest number of requests in progress at a time. A request is in progress
+	// until its reply is written, except for the last 32 KiB, so that a client may send the next
+	// one when it has the reply. One whose client has left is in progress until its Backend has
+	// returned. Zero means no limit; negative permits none. Each Handler counts its own requests
+	// unless its Limiter is a [ConcurrencyLimiter].
 	Concurrent int
 }
 
@@ -84,10 +83,9 @@ func (r Rate) validate(name string) error {
 	return nil
 }
 
-// WithDefaults returns r with its defaults filled in: Per is positive, and N
-// and Burst are not negative. A Rate that permits nothing has an N and a Burst
-// of zero, so the result is not for a Key, where a zero N means no limit. Limiters use it to
-// read the Rate of a [Draw].
+// WithDefaults returns r with its defaults filled in: Per is positive, and N and Burst are not
+// negative. A Rate that permits nothing has an N and a Burst of zero, so the result is not for a
+// Key, where a zero N means no limit. Limiters use it to read the Rate of a [Draw].
 func (r Rate) WithDefaults() Rate {
 	if r.Per <= 0 {
 		r.Per = time.Minute
@@ -105,24 +103,22 @@ func (r Rate) WithDefaults() Rate {
 // by their names. A bucket is full when it is first used and refills at the [Rate] of the
 // latest Draw on it.
 //
-// A [Handler] uses it in three steps. Before it reads the body of a request, it
-// takes one request with Take. Before it calls the Backend, it reserves with
-// Take the tokens of the prompt and of the reply; if that or the request is
-// refused, it gives back the one request with Adjust. After the reply, it
-// settles with Adjust the difference between the tokens that were reserved and
-// those that were used. Each step is one call for all subjects of the request, except that
-// the end user is not known before the body is read and has a call of its own.
+// A [Handler] uses it in three steps. Before it reads the body of a request, it takes one request
+// with Take. Before it calls the Backend, it reserves with Take the tokens of the prompt and of the
+// reply; if that or the request is refused, it gives back the one request with Adjust. After the
+// reply, it settles with Adjust the difference between the tokens that were reserved and those that
+// were used. Each step is one call for all subjects of the request, except that the end user is not
+// known before the body is read and has a call of its own.
 //
 // An implementation on a shared store limits several processes together. If it keeps
 // subjects in different places, it takes from one subject after the other, in the order of
 // the draws, stops at the first that refuses or fails, and gives back what it has taken from
 // those before. Meanwhile other calls may be refused because of it.
 //
-// When Take returns an error, the Handler refuses the request: with that error
-// if it is an [Error], and otherwise with 503. A Limiter that prefers to admit
-// requests while its store is down should log the failure and report success.
-// The Handler sets no timeout for Take; a Limiter on a store that may hang must
-// limit how long it waits.
+// When Take returns an error, the Handler refuses the request: with that error if it is an [Error],
+// and otherwise with 503. A Limiter that prefers to admit requests while its store is down should
+// log the failure and report success. The Handler sets no timeout for Take; a Limiter on a store
+// that may hang must limit how long it waits.
 //
 // Methods may be called concurrently. They must not modify draws or retain it.
 //
@@ -131,11 +127,10 @@ type Limiter interface {
 	// Take takes the Amount of each draw from its bucket if every bucket of every subject
 	// holds enough. Otherwise it takes nothing from any of them.
 	//
-	// It returns one Level for each draw, in the same order. The tokens were
-	// taken if RetryAfter is zero in all of them. If not, RetryAfter is
-	// positive for the buckets that hold too little, at least those of the first subject
-	// that refuses. A Limiter need not ask the subjects after that one: the levels of their
-	// draws may then be Unknown.
+	// It returns one Level for each draw, in the same order. The tokens were taken if RetryAfter is
+	// zero in all of them. If not, RetryAfter is positive for the buckets that hold too little, at
+	// least those of the first subject that refuses. A Limiter need not ask the subjects after that
+	// one: the levels of their draws may then be Unknown.
 	//
 	// The caller gives nothing back after a refusal, nor after an error. A Take that is
 	// refused has no effect that lasts after it has returned. After an error it is unknown
@@ -151,19 +146,18 @@ type Limiter interface {
 	// give back what it knows to be taken.
 	Take(ctx context.Context, draws ...Draw) ([]Level, error)
 
-	// Adjust takes the Amount of each draw from its bucket, no matter how much
-	// the bucket holds. A bucket that held less is then in debt: it must
-	// refill to zero before it gains tokens. A negative Amount returns tokens to
-	// the bucket; those beyond its burst are lost.
+	// Adjust takes the Amount of each draw from its bucket, no matter how much the bucket holds. A
+	// bucket that held less is then in debt: it must refill to zero before it gains tokens. A
+	// negative Amount returns tokens to the bucket; those beyond its burst are lost.
 	//
 	// The subjects are independent: if one fails, the others are adjusted nevertheless.
 	// After an error it is unknown which draws took effect.
 	Adjust(ctx context.Context, draws ...Draw) error
 }
 
-// A ConcurrencyLimiter is a [Limiter] that also counts requests in progress.
-// With one, a [Handler] does not count them itself, so that
-// Limits.Concurrent holds for all Handlers that share the Limiter or its store.
+// A ConcurrencyLimiter is a [Limiter] that also counts requests in progress. With one, a [Handler]
+// does not count them itself, so that Limits.Concurrent holds for all Handlers that share the
+// Limiter or its store.
 type ConcurrencyLimiter interface {
 	Limiter
 
@@ -184,9 +178,8 @@ type ConcurrencyLimiter interface {
 	// ctx is done and from any goroutine. Calls after the first must have no effect.
 	// Acquire must not modify slots or retain it.
 	//
-	// If a process dies, it does not release its slots. A Limiter on a shared
-	// store must therefore let them expire, and renew those of the processes
-	// that are running.
+	// If a process dies, it does not release its slots. A Limiter on a shared store must therefore
+	// let them expire, and renew those of the processes that are running.
 	Acquire(ctx context.Context, slots ...Slot) (release func(), full int, err error)
 }
 
@@ -260,15 +253,15 @@ func (l *Limits) tokenCountRate() Rate {
 type Draw struct {
 	Subject SubjectID
 
-	// Bucket is the name of the bucket. Two names are the same only if they
-	// are equal byte for byte.
+	// Bucket is the name of the bucket. Two names are the same only if they are equal byte for
+	// byte.
 	Bucket string
 
 	// Rate is the Rate of the bucket from this call on. Its N must not be zero.
 	//
-	// When the Rate of a bucket changes, the bucket keeps the tokens that it
-	// has gained at the old Rate, up to its new burst, and keeps its debt. A
-	// Limiter may evict a full bucket, which is then full at its new burst.
+	// When the Rate of a bucket changes, the bucket keeps the tokens that it has gained at the old
+	// Rate, up to its new burst, and keeps its debt. A Limiter may evict a full bucket, which is
+	// then full at its new burst.
 	Rate Rate
 
 	// Amount is the number of tokens to take. Only Adjust accepts a negative
@@ -335,12 +328,30 @@ func errRateLimit(d Draw, l Level) *Error {
 	}
 	whose := forSubject(d.Subject)
 	if l.RetryAfter > maxRetryAfter {
-		e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached%s on %s per %s: Limit %d.", whose, typ, period, rate.Burst)
+		e := Errorf(
+			http.StatusTooManyRequests,
+			codeRateLimit,
+			"Rate limit reached%s on %s per %s: Limit %d.",
+			whose,
+			typ,
+			period,
+			rate.Burst,
+		)
 		e.Type, e.NoRetry = typ, true
 		return e
 	}
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit, "Rate limit reached%s on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
-		whose, typ, period, rate.Burst, max(int64(rate.Burst)-l.Remaining, 0), d.Amount, formatReset(l.RetryAfter))
+	e := Errorf(
+		http.StatusTooManyRequests,
+		codeRateLimit,
+		"Rate limit reached%s on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
+		whose,
+		typ,
+		period,
+		rate.Burst,
+		max(int64(rate.Burst)-l.Remaining, 0),
+		d.Amount,
+		formatReset(l.RetryAfter),
+	)
 	e.Type, e.RetryAfter = typ, l.RetryAfter
 	return e
 }
@@ -364,7 +375,12 @@ func errConcurrent(s *Slot) *Error {
 
 // errQuota is the error for a quota that is used up.
 func errQuota(s SubjectID) *Error {
-	return Errorf(http.StatusTooManyRequests, codeQuota, "You exceeded your current quota%s, please check your plan and billing details.", forSubject(s))
+	return Errorf(
+		http.StatusTooManyRequests,
+		codeQuota,
+		"You exceeded your current quota%s, please check your plan and billing details.",
+		forSubject(s),
+	)
 }
 
 // errQuotaReserved is the error for a quota that is not used up, but reserved.

@@ -285,8 +285,8 @@ func (sb *subjectBuckets) timeToFull(now time.Time) (wait time.Duration, owes bo
 
 func refillRate(r Rate) rate.Limit { return rate.Limit(float64(r.N) / r.Per.Seconds()) }
 
-// take takes cost, which may leave b in debt. A negative cost returns tokens;
-// the rate.Limiter discards those beyond its burst when it is next read.
+// take takes cost, which may leave b in debt. A negative cost returns tokens; the rate.Limiter
+// discards those beyond its burst when it is next read.
 func (b *bucket) take(cost int64, now time.Time) {
 	if cost > int64(b.rate.Burst) { // which ReserveN refuses
 		b.tokens.SetBurstAt(now, math.MaxInt)

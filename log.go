@@ -18,12 +18,11 @@ import (
 // for, the result, and durations in milliseconds. Attributes that do not apply are
 // left out. If l is nil, slog.Default() is used.
 //
-// The lines contain no API keys, no messages, no replies, and no queries of URLs.
-// Of a request that was refused they have the code and the param of the error, which
-// names a part of the request, and the model that the client asked for if its key
-// may not use it. They leave out the texts of errors caused by the client, for which [ErrorClass.IsClientError]
-// returns true, because these can quote the request. Handlers of l get the context
-// of the request, for example to add the ID of a trace.
+// The lines contain no API keys, no messages, no replies, and no queries of URLs. Of a request that
+// was refused they have the code and the param of the error, which names a part of the request, and
+// the model that the client asked for if its key may not use it. They leave out the texts of errors
+// caused by the client, for which [ErrorClass.IsClientError] returns true, because these can quote
+// the request. Handlers of l get the context of the request, for example to add the ID of a trace.
 func LogRequests(l *slog.Logger) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		return ctx, Observation{Ended: func(s *RequestSummary) {

@@ -47,7 +47,10 @@ type Message struct {
 var messageJSON = jsonwire.NewObject(append(slices.Clip(messageFields),
 	jsonwire.String("refusal", func(m *Message) *string { return &m.Refusal }))...).AfterDecode((*Message).takeReasoning)
 
-var messageReasoning = reasoningFields(func(m *Message) *string { return &m.Reasoning }, func(m *Message) *bool { return &m.ReasoningAlias })
+var messageReasoning = reasoningFields(
+	func(m *Message) *string { return &m.Reasoning },
+	func(m *Message) *bool { return &m.ReasoningAlias },
+)
 
 // messageFields are the fields of a Message, except for the refusal.
 var messageFields = []jsonwire.Field[Message]{
@@ -126,7 +129,16 @@ func (m *Message) check(i int) error {
 			return errInvalidType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
 		}
 	default:
-		return errInvalidValue(elementPath("messages", i, "role"), string(m.Role), "system", "assistant", "user", "function", "tool", "developer")
+		return errInvalidValue(
+			elementPath("messages", i, "role"),
+			string(m.Role),
+			"system",
+			"assistant",
+			"user",
+			"function",
+			"tool",
+			"developer",
+		)
 	}
 	if m.Content != nil && len(m.Content) == 0 {
 		return errEmptyArray(elementPath("messages", i, "content"))
@@ -336,9 +348,8 @@ func (contentType) Append(b []byte, c *Content) ([]byte, error) {
 
 func (contentType) IsZero(c *Content) bool { return *c == nil }
 
-// The types of a [Part] that this package knows. Only text and images have
-// fields of their own; the rest of a part of audio or of a file is in its
-// Extra, under its type's name.
+// The types of a [Part] that this package knows. Only text and images have fields of their own; the
+// rest of a part of audio or of a file is in its Extra, under its type's name.
 const (
 	PartText  = "text"
 	PartImage = "image_url"

@@ -134,7 +134,13 @@ func (p *formReader) readPart(part *multipart.Part) error {
 	case err != nil:
 		return formError(err)
 	case len(value) > maxFormValue:
-		return errBadRequest("string_above_max_length", name, "Invalid '%s': string too long. Expected at most %d bytes.", echo(name), maxFormValue)
+		return errBadRequest(
+			"string_above_max_length",
+			name,
+			"Invalid '%s': string too long. Expected at most %d bytes.",
+			echo(name),
+			maxFormValue,
+		)
 	case !utf8.Valid(value):
 		return errBadRequest("invalid_value", name, "Invalid '%s': it is not valid UTF-8.", echo(name))
 	}
@@ -146,7 +152,13 @@ func (p *formReader) readPart(part *multipart.Part) error {
 func (p *formReader) readFile(name string, part *multipart.Part) error {
 	file := &File{Name: baseName(part.FileName()), ContentType: part.Header.Get("Content-Type")}
 	if len(file.Name) > maxFormName {
-		return errBadRequest("string_above_max_length", name, "Invalid '%s': the name of the file is too long. Expected at most %d bytes.", name, maxFormName)
+		return errBadRequest(
+			"string_above_max_length",
+			name,
+			"Invalid '%s': the name of the file is too long. Expected at most %d bytes.",
+			name,
+			maxFormName,
+		)
 	}
 	stored, err := newStoredFile(p.opts.dir)
 	if err != nil {
@@ -176,5 +188,9 @@ func formError(err error) error {
 	case errors.Is(err, errFileNotStored):
 		return err
 	}
-	return errBadRequest("", "", "We could not parse the form of your request. (HINT: It must be 'multipart/form-data' and end with its boundary.)")
+	return errBadRequest(
+		"",
+		"",
+		"We could not parse the form of your request. (HINT: It must be 'multipart/form-data' and end with its boundary.)",
+	)
 }

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// An Observer is called when a request begins. It returns the context in which
-// to serve the request, which must derive from ctx, or nil for ctx itself. The
-// Observation has the functions to call as the request proceeds; the zero
-// Observation has none.
+// An Observer is called when a request begins. It returns the context in which to serve the
+// request, which must derive from ctx, or nil for ctx itself. The Observation has the functions to
+// call as the request proceeds; the zero Observation has none.
 //
 // [RequestIDFrom] of ctx is the ID of the request. An Observer must be safe for
 // concurrent use and must not read the body of the request.
 type Observer func(ctx context.Context, r *http.Request) (context.Context, Observation)
 
-// An Observation is what an [Observer] does for one request. Each function may
-// be nil. A function must return soon: the request waits for it.
+// An Observation is what an [Observer] does for one request. Each function may be nil. A function
+// must return soon: the request waits for it.
 type Observation struct {
 	// Started is called before the Backend is called for an operation that calls
 	// a model, when the request has been decoded, checked and admitted. It
@@ -254,8 +253,8 @@ func (s *RequestSummary) Aborted() bool {
 	return s.Err != nil && s.Streamed && s.Status == http.StatusOK
 }
 
-// Timing has the times of parts of a request, as durations since its arrival.
-// A part that did not happen is zero.
+// Timing has the times of parts of a request, as durations since its arrival. A part that did not
+// happen is zero.
 type Timing struct {
 	Admitted   time.Duration // the Backend was called for an operation that calls a model
 	FirstChunk time.Duration // the Backend yielded a chunk

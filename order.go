@@ -210,8 +210,8 @@ func (o *orderer) emitNew(c ChunkChoice) {
 	o.emit(o.scratch.choice[:])
 }
 
-// emit passes a chunk of one choice to the sink. The members of chunks in
-// o.extra are sent with the first chunk that has no role.
+// emit passes a chunk of one choice to the sink. The members of chunks in o.extra are sent with the
+// first chunk that has no role.
 func (o *orderer) emit(list []ChunkChoice) {
 	out := &o.scratch.chunk
 	out.Choices = list
@@ -315,10 +315,10 @@ func (u *utf8Buffer) flush() string {
 	return "\uFFFD"
 }
 
-// A callOrderer gives the tool calls of a choice contiguous indices, and tells
-// the ID, type and name of each once. Backends tell calls apart in several
-// ways: the format's own is by index, with the ID in the first delta; some
-// repeat the ID in each delta; some leave all indices 0, or send no IDs.
+// A callOrderer gives the tool calls of a choice contiguous indices, and tells the ID, type and
+// name of each once. Backends tell calls apart in several ways: the format's own is by index, with
+// the ID in the first delta; some repeat the ID in each delta; some leave all indices 0, or send no
+// IDs.
 type callOrderer struct {
 	calls   []callState
 	emitted int            // how many of calls were emitted
@@ -390,8 +390,7 @@ func (o *callOrderer) flush(deltas []ToolCallDelta) []ToolCallDelta {
 	return deltas
 }
 
-// find returns the call that t adds to, which may be a new one, or nil if
-// there are too many.
+// find returns the call that t adds to, which may be a new one, or nil if there are too many.
 func (o *callOrderer) find(t *ToolCallDelta) *callState {
 	if t.ID != "" {
 		if i, ok := o.byID[t.ID]; ok {
@@ -428,9 +427,8 @@ func (o *callOrderer) newCall(t *ToolCallDelta) *callState {
 	return &o.calls[len(o.calls)-1]
 }
 
-// isFollowedBy reports whether a delta without an ID, but with a name, begins
-// another call. A delta that repeats c's name does so only if the arguments of
-// c are complete.
+// isFollowedBy reports whether a delta without an ID, but with a name, begins another call. A delta
+// that repeats c's name does so only if the arguments of c are complete.
 func (c *callState) isFollowedBy(name string) bool {
 	if name == "" || c.name == "" || c.id != "" || !c.object.HasContent() {
 		return false

@@ -87,15 +87,26 @@ func (p *originPolicy) check(r *http.Request, hasSecret bool) originProblem {
 func (p originProblem) refuse(r *http.Request) error {
 	switch p {
 	case foreignHost:
-		return Errorf(http.StatusForbidden, "host_not_allowed",
-			"Requests to the host '%s' are not allowed, because this server needs no API key and none of its trusted origins has that host.", echo(r.Host))
+		return Errorf(
+			http.StatusForbidden,
+			"host_not_allowed",
+			"Requests to the host '%s' are not allowed, because this server needs no API key and none of its trusted origins has that host.",
+			echo(r.Host),
+		)
 	case noContentType:
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
-			"Missing content type. This API only accepts 'application/json'. The header 'Content-Type' is required, because this server needs no API key.")
+		return Errorf(
+			http.StatusUnsupportedMediaType,
+			"unsupported_media_type",
+			"Missing content type. This API only accepts 'application/json'. The header 'Content-Type' is required, because this server needs no API key.",
+		)
 	}
 	origin := cmp.Or(strings.Join(r.Header["Origin"], ", "), "another site")
-	return Errorf(http.StatusForbidden, "origin_not_allowed",
-		"Requests of web pages of '%s' are not allowed, because this server needs no API key and that is none of its trusted origins.", echo(origin))
+	return Errorf(
+		http.StatusForbidden,
+		"origin_not_allowed",
+		"Requests of web pages of '%s' are not allowed, because this server needs no API key and that is none of its trusted origins.",
+		echo(origin),
+	)
 }
 
 // isOwnHost reports whether a request to host, which may have a port, was meant for this

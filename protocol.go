@@ -26,8 +26,8 @@ type Protocol interface {
 	// Routes returns what the protocol serves. NewHandler calls it once.
 	Routes() []Route
 
-	// Secret returns the API key that r presents, or "" if it presents none.
-	// The Handler checks that the key is well-formed.
+	// Secret returns the API key that r presents, or "" if it presents none. The Handler checks
+	// that the key is well-formed.
 	Secret(r *http.Request) string
 
 	// SetHeaders sets the headers that every reply of the protocol has, errors
@@ -35,10 +35,10 @@ type Protocol interface {
 	// keep proxies from buffering are the Handler's.
 	SetHeaders(h http.Header, info ReplyInfo)
 
-	// AppendError appends the body of an error reply to b and returns it with
-	// the HTTP status of the reply, which may differ from e.Status. All fields
-	// of e but Param, Code and Err are set. It is also called for a 404 or a 405 of
-	// a path that no route serves, if it is below the path of a route of the Protocol.
+	// AppendError appends the body of an error reply to b and returns it with the HTTP status of
+	// the reply, which may differ from e.Status. All fields of e but Param, Code and Err are set.
+	// It is also called for a 404 or a 405 of a path that no route serves, if it is below the path
+	// of a route of the Protocol.
 	AppendError(b []byte, e *Error, requestID string) (body []byte, status int)
 }
 
@@ -195,12 +195,12 @@ type LimitInfo struct {
 // the package documentation.
 var ErrResponseStore = errors.New("llmhttp: the store of responses failed")
 
-// ReserveChat checks the model of req, finds its end user, and takes from the limits of the key,
-// of its Subjects and of the user what req is expected to use, as the Handler does when the decode function of [BindChat] has returned.
-// That function calls it before it does work of which a small request can cause
-// much, such as loading a conversation. req is the request as far as it is known
-// then. Its token limit is lowered to that of the key. The Handler later takes the
-// rest. If ReserveChat returns an error, decode must return it.
+// ReserveChat checks the model of req, finds its end user, and takes from the limits of the key, of
+// its Subjects and of the user what req is expected to use, as the Handler does when the decode
+// function of [BindChat] has returned. That function calls it before it does work of which a small
+// request can cause much, such as loading a conversation. req is the request as far as it is known
+// then. Its token limit is lowered to that of the key. The Handler later takes the rest. If
+// ReserveChat returns an error, decode must return it.
 //
 // From then on the request counts. If it fails before the Backend is called, neither
 // the request nor the tokens that ReserveChat took are given back to the rates of
@@ -289,10 +289,9 @@ func Warn(ctx context.Context, message string, err error) {
 	}
 }
 
-// BearerSecret returns the key in the Authorization header of r if its scheme
-// is Bearer, or "". If there are several such headers the result is not a
-// well-formed key, so that the request is refused. See "Protocols" in the package
-// documentation.
+// BearerSecret returns the key in the Authorization header of r if its scheme is Bearer, or "". If
+// there are several such headers the result is not a well-formed key, so that the request is
+// refused. See "Protocols" in the package documentation.
 func BearerSecret(r *http.Request) string {
 	headers := r.Header["Authorization"]
 	if len(headers) != 1 {

@@ -19,9 +19,8 @@ import (
 // store that cannot sum for subjects of that kind, a Quota is a mistake: requests get a 500,
 // and the cause is logged.
 //
-// The sums of a subject are read at most every 5 seconds while
-// it is used. Meanwhile a Handler counts its own requests. A
-// single Handler exceeds a Quota only by what requests use beyond their
+// The sums of a subject are read at most every 5 seconds while it is used. Meanwhile a Handler
+// counts its own requests. A single Handler exceeds a Quota only by what requests use beyond their
 // reservations.
 //
 // So do several Handlers on the same store that share a [Reserver]. It has what their requests
@@ -42,9 +41,9 @@ type Quota struct {
 	// means no limit. A negative number permits nothing.
 	Tokens int
 
-	// Cost is an amount of money, in the currency of Options.Price. Zero means
-	// no limit. A negative amount permits nothing. Without Options.Price, it is
-	// a mistake: requests get a 500, and the cause is logged.
+	// Cost is an amount of money, in the currency of Options.Price. Zero means no limit. A negative
+	// amount permits nothing. Without Options.Price, it is a mistake: requests get a 500, and the
+	// cause is logged.
 	Cost Money
 
 	// Per is the length of a sliding period, which ends at the time of the

@@ -13,9 +13,9 @@ import (
 
 // A UsageStore stores what accounts used. It must be safe for concurrent use.
 type UsageStore interface {
-	// Record stores records. It skips records whose ID is already stored, so
-	// that a call that failed can be repeated. It must not retain the slice. A
-	// store may round times down to microseconds.
+	// Record stores records. It skips records whose ID is already stored, so that a call that
+	// failed can be repeated. It must not retain the slice. A store may round times down to
+	// microseconds.
 	Record(ctx context.Context, records ...UsageRecord) error
 
 	// Query returns the sums for q, sorted by Start and then by Model, which is
@@ -104,9 +104,17 @@ func checkLabel(labels []Label, l Label) error {
 	case len(labels) >= maxLabels:
 		return fmt.Errorf("llmhttp: there are more than %d labels", maxLabels)
 	case l.Name == "" || len(l.Name) > maxLabelName || !isPlainText(l.Name):
-		return fmt.Errorf("llmhttp: the name of label %d must be text of 1 to %d bytes without control characters", len(labels), maxLabelName)
+		return fmt.Errorf(
+			"llmhttp: the name of label %d must be text of 1 to %d bytes without control characters",
+			len(labels),
+			maxLabelName,
+		)
 	case len(l.Value) > maxLabelValue || !isPlainText(l.Value):
-		return fmt.Errorf("llmhttp: the value of label %q must be text of at most %d bytes without control characters", l.Name, maxLabelValue)
+		return fmt.Errorf(
+			"llmhttp: the value of label %q must be text of at most %d bytes without control characters",
+			l.Name,
+			maxLabelValue,
+		)
 	case slices.ContainsFunc(labels, func(other Label) bool { return other.Name == l.Name }):
 		return fmt.Errorf("llmhttp: there are two labels with the name %q", l.Name)
 	}
@@ -141,14 +149,13 @@ type UsageQuery struct {
 	Step     time.Duration
 }
 
-// PeriodStart returns the start of the period that contains t, in the location
-// of From.
+// PeriodStart returns the start of the period that contains t, in the location of From.
 func (q UsageQuery) PeriodStart(t time.Time) time.Time {
 	if q.Step <= 0 {
 		return q.From
 	}
-	// Times can be further apart than a Duration, so this compares the offsets
-	// of both times from a multiple of Step since the zero Time.
+	// Times can be further apart than a Duration, so this compares the offsets of both times from a
+	// multiple of Step since the zero Time.
 	offset := t.Sub(t.Truncate(q.Step)) - q.From.Sub(q.From.Truncate(q.Step))
 	if offset < 0 {
 		offset += q.Step

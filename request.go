@@ -18,11 +18,11 @@ import (
 )
 
 // A request serves one HTTP request. Variables of this type are named q, because r is an
-// *http.Request and req a decoded body. Its methods are in the order in which they are
-// first called: run calls serve, which authenticates and calls the function
-// of the route; that reads and decodes the body, reserves tokens, calls the
-// Backend, settles the usage and replies. If anything fails, fail replies. finish
-// settles the usage, calls the Observer and ends the use of the ResponseWriter.
+// *http.Request and req a decoded body. Its methods are in the order in which they are first
+// called: run calls serve, which authenticates and calls the function of the route; that reads and
+// decodes the body, reserves tokens, calls the Backend, settles the usage and replies. If anything
+// fails, fail replies. finish settles the usage, calls the Observer and ends the use of the
+// ResponseWriter.
 //
 // All of it happens on the goroutine of ServeHTTP, except for yield and for what the
 // functions of context.go do, which a Backend may call on others.
@@ -286,7 +286,11 @@ func (q *request) admitUser(named string) (err error) {
 		return nil
 	}
 	if q.record.User == "" && limits.Quota.isSet() {
-		return errBadRequest("missing_required_parameter", "user", "Missing required parameter: 'user'. Your API key has a quota for each end user.")
+		return errBadRequest(
+			"missing_required_parameter",
+			"user",
+			"Missing required parameter: 'user'. Your API key has a quota for each end user.",
+		)
 	}
 	return q.askLedger(func() error { return q.ledger.admitUser(q.client.Context(), q.record.User) })
 }
@@ -373,9 +377,9 @@ func callUnrecorded[T any](q *request, class ErrorClass, call func(ctx context.C
 	return v, err
 }
 
-// callRecorded calls the Backend for a oneShot. From here on the
-// request is recorded, even if the client leaves. count notes what was used; it is not
-// called if the Backend returns nil, which is not an error of callRecorded.
+// callRecorded calls the Backend for a oneShot. From here on the request is recorded, even if the
+// client leaves. count notes what was used; it is not called if the Backend returns nil, which is
+// not an error of callRecorded.
 func callRecorded[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
 	began, err := q.beginCall(ClassBackend)
 	if err != nil {

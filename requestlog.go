@@ -122,7 +122,9 @@ var misuseWarnings = []struct {
 	{misuseContentAfterFinish, "the Backend yielded content of a choice after its FinishReason",
 		errors.New("llmhttp: it is dropped: set FinishReason in the last chunk of the choice only")},
 	{misuseConflictingUsage, "the Backend reported usages that contradict each other",
-		errors.New("llmhttp: the last one counts: Usage is the total of the request so far and not that of a chunk or of one call of a model")},
+		errors.New(
+			"llmhttp: the last one counts: Usage is the total of the request so far and not that of a chunk or of one call of a model",
+		)},
 	{misuseYieldAfterReturn, "the Backend called yield after its stream had returned",
 		errors.New("llmhttp: the chunk is dropped: wait for goroutines that yield before the function of the stream returns")},
 	{misuseInvalidExtra, "the Backend set members of Extra beside the usage that are not JSON",

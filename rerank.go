@@ -43,7 +43,8 @@ type RerankRequest struct {
 var rerankRequestJSON = jsonwire.NewObject(
 	jsonwire.String("model", func(r *RerankRequest) *string { return &r.Model }).Always(),
 	jsonwire.String("query", func(r *RerankRequest) *string { return &r.Query }).Always(),
-	jsonwire.Array("documents", func(r *RerankRequest) *[]RerankDocument { return &r.Documents }, rerankDocumentJSON, maxRerankDocuments).Always(),
+	jsonwire.Array("documents", func(r *RerankRequest) *[]RerankDocument { return &r.Documents }, rerankDocumentJSON, maxRerankDocuments).
+		Always(),
 	jsonwire.Int("top_n", func(r *RerankRequest) *int { return &r.TopN }).Between(0, math.MaxInt32),
 	jsonwire.Bool("return_documents", func(r *RerankRequest) *bool { return &r.ReturnDocuments }),
 	jsonwire.Extra(func(r *RerankRequest) *Extra { return &r.Extra }),
@@ -223,7 +224,12 @@ func (r *RerankRequest) CheckReply(resp *RerankResponse) error {
 	for _, result := range resp.Results {
 		i, score := result.Index, result.Score
 		if i < 0 || i >= len(seen) || seen[i] || math.IsNaN(score) || math.IsInf(score, 0) {
-			return fmt.Errorf("llmhttp: a result has the index %d and the score %v, want each of %d documents once and finite scores", i, score, len(seen))
+			return fmt.Errorf(
+				"llmhttp: a result has the index %d and the score %v, want each of %d documents once and finite scores",
+				i,
+				score,
+				len(seen),
+			)
 		}
 		seen[i] = true
 	}
@@ -299,7 +305,11 @@ func (c *tokenEstimator) rerank(r *RerankRequest) int {
 }
 
 // decodeRerank decodes POST /v1/rerank.
-func decodeRerank(ctx context.Context, _ *http.Request, body []byte) (*RerankRequest, func(b []byte, r *RerankResponse) ([]byte, error), error) {
+func decodeRerank(
+	ctx context.Context,
+	_ *http.Request,
+	body []byte,
+) (*RerankRequest, func(b []byte, r *RerankResponse) ([]byte, error), error) {
 	req := new(RerankRequest)
 	return req, rerankResponseJSON.Append, decodeChecked(ctx, body, rerankRequestJSON, req, &req.Extra)
 }

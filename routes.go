@@ -247,7 +247,9 @@ func (h *Handler) newRoute(p Protocol, rt Route) *boundRoute {
 	case !isMethod(method) || !strings.HasPrefix(path, "/"):
 		panic("llmhttp: the pattern of a route must be a method in capital letters and a path: " + rt.Pattern)
 	case !areWildcardsValid(segments):
-		panic("llmhttp: the wildcards of a pattern must be whole segments with different names, and only the last may end in ...: " + rt.Pattern)
+		panic(
+			"llmhttp: the wildcards of a pattern must be whole segments with different names, and only the last may end in ...: " + rt.Pattern,
+		)
 	case needsEscaping(segments):
 		panic("llmhttp: the path of a pattern must need no escaping: " + rt.Pattern)
 	case rt.Bind.op == nil:

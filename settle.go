@@ -177,9 +177,9 @@ func failedAsNotFound(o *outcome) bool {
 	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.units == nil && o.reported == nil
 }
 
-// setUsage sets the usage to what the Backend reported, or to an estimate. A
-// request that failed before its reply began used nothing, unless its client
-// has left, which may be why. One that was refused after it had loaded something used that.
+// setUsage sets the usage to what the Backend reported, or to an estimate. A request that failed
+// before its reply began used nothing, unless its client has left, which may be why. One that was
+// refused after it had loaded something used that.
 func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	failed := o.err != nil && o.chunks.count == 0 && !o.clientLeft
 	u := &l.usage

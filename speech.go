@@ -288,8 +288,8 @@ func decodeSpeech(ctx context.Context, _ *http.Request, body []byte) (*SpeechReq
 	return req, speechBytes{req.contentType()}, nil
 }
 
-// speechBytes is the encoder of replies that are the bytes of the recording. Nothing can be written between
-// them, so that a failed one has no end of its own.
+// speechBytes is the encoder of replies that are the bytes of the recording. Nothing can be written
+// between them, so that a failed one has no end of its own.
 type speechBytes struct{ contentType string }
 
 func (e speechBytes) Framing() Framing { return Framing{ContentType: e.contentType} }

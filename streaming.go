@@ -30,7 +30,10 @@ func (op *streaming[Req, Chunk]) serve(q *request, decode func(q *request) (*Req
 
 // begin decodes the request, reserves what it is expected to use, and prepares its reply. It is
 // not a part of serve, for the reason of request.begin.
-func (op *streaming[Req, Chunk]) begin(q *request, decode func(q *request) (*Req, replyEncoder[Chunk], error)) (*Req, *streamPipeline[Chunk], error) {
+func (op *streaming[Req, Chunk]) begin(
+	q *request,
+	decode func(q *request) (*Req, replyEncoder[Chunk], error),
+) (*Req, *streamPipeline[Chunk], error) {
 	req, encoder, err := decode(q)
 	switch {
 	case err != nil:
@@ -99,8 +102,8 @@ func receiveChunk[Chunk any](q *request, p *streamPipeline[Chunk], c *Chunk, f c
 	return err
 }
 
-// beginChunks calls what comes before the call of a Backend that yields the reply to req in chunks. If
-// it returns no error, endChunks must be called.
+// beginChunks calls what comes before the call of a Backend that yields the reply to req in chunks.
+// If it returns no error, endChunks must be called.
 func (q *request) beginChunks(req describer) error {
 	began, err := q.beginCall(ClassBackend)
 	if err != nil {
@@ -124,15 +127,15 @@ func (q *request) closeChunks() error {
 		err = errNoChunk
 	}
 	q.backend.notSent = errors.Is(err, ErrNotSent)
-	// A Backend may return without an error when its context is done. That is
-	// not the end of a reply.
+	// A Backend may return without an error when its context is done. That is not the end of a
+	// reply.
 	return q.client.CauseOr(err)
 }
 
-// admitChunk is what the yield function of a Backend's stream does with a chunk that has the given usage,
-// or with err, and returns what that returns. receive adds the chunk to the reply; if it returns
-// an error, the Backend must stop. When admitChunk returns, the chunk was written, or is queued for
-// a write with the next chunks or for the whole reply.
+// admitChunk is what the yield function of a Backend's stream does with a chunk that has the given
+// usage, or with err, and returns what that returns. receive adds the chunk to the reply; if it
+// returns an error, the Backend must stop. When admitChunk returns, the chunk was written, or is
+// queued for a write with the next chunks or for the whole reply.
 func (q *request) admitChunk(usage *Usage, err error, receive func() error) bool {
 	g := &q.chunks
 	g.mu.Lock()

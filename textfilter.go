@@ -8,32 +8,31 @@ import (
 	"slices"
 )
 
-// A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A nil
-// function leaves its texts as they are.
+// A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A
+// nil function leaves its texts as they are.
 type TextFilter struct {
 	// Request is called for each text of the request: see [ChatRequest.RewriteTexts].
 	Request func(kind TextKind, text string) (string, error)
 
-	// Reply is called for each text of the reply: see [FilterStream]. Texts that come whole, such as the
-	// revised prompt of an image, are passed to it once, with End set.
+	// Reply is called for each text of the reply: see [FilterStream]. Texts that come whole, such
+	// as the revised prompt of an image, are passed to it once, with End set.
 	Reply func(t *ReplyText) (release, hold string, err error)
 }
 
 // FilterTexts returns a Backend that passes all texts between clients and b through a filter.
-// newFilter is called for each request, so that the filter can have the state of that, such as what it
-// has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the functions
-// of a TextFilter are called one after the other.
+// newFilter is called for each request, so that the filter can have the state of that, such as what
+// it has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the
+// functions of a TextFilter are called one after the other.
 //
 // The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech,
-// transcriptions and rerank. What
-// FilterTexts does not know does not pass: if b has a method of which this package knows nothing, the
-// Backend that FilterTexts returns does not have it. Inputs of embeddings that are token numbers get a 400
-// if there is a function for requests.
+// transcriptions and rerank. What FilterTexts does not know does not pass: if b has a method of
+// which this package knows nothing, the Backend that FilterTexts returns does not have it. Inputs
+// of embeddings that are token numbers get a 400 if there is a function for requests.
 //
-// An error of Request is that of the request, and nothing of it reaches b. It is recorded without usage.
-// If it wraps [ErrContentFiltered], the client gets a 400 with the code content_filter. The same error of
-// Reply ends a choice with FinishContentFilter, and refuses a reply that is not a chat as if the request
-// had been refused, except for its usage.
+// An error of Request is that of the request, and nothing of it reaches b. It is recorded without
+// usage. If it wraps [ErrContentFiltered], the client gets a 400 with the code content_filter. The
+// same error of Reply ends a choice with FinishContentFilter, and refuses a reply that is not a
+// chat as if the request had been refused, except for its usage.
 //
 // FilterTexts panics if b or newFilter is nil.
 func FilterTexts(b Backend, newFilter func(ctx context.Context) TextFilter) Backend {
@@ -76,8 +75,8 @@ func errFiltered(err error) error {
 	return e
 }
 
-// rewriter returns a textRewriter for the texts of a reply that is not a chat, or nil if they are left
-// as they are.
+// rewriter returns a textRewriter for the texts of a reply that is not a chat, or nil if they are
+// left as they are.
 func (f *TextFilter) rewriter() *textRewriter {
 	if f.Reply == nil {
 		return nil
@@ -198,8 +197,8 @@ func (b *textFilterBackend) Speak(ctx context.Context, req *SpeechRequest) Speec
 	}
 }
 
-// Transcribe implements [Transcriber]. The text is filtered when it is complete. If that changes it, its
-// segments and words are dropped, because they have the same text in pieces.
+// Transcribe implements [Transcriber]. The text is filtered when it is complete. If that changes
+// it, its segments and words are dropped, because they have the same text in pieces.
 func (b *textFilterBackend) Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream {
 	return func(yield func(*TranscriptionChunk, error) bool) {
 		filter := b.newFilter(ctx)

@@ -7,12 +7,12 @@ import (
 )
 
 // A TextReplacer replaces strings in the texts of requests and replies, such as secrets by
-// placeholders. It finds a string wherever the stream of a reply divides it. Its methods are functions
-// for a [TextFilter], and may be called concurrently.
+// placeholders. It finds a string wherever the stream of a reply divides it. Its methods are
+// functions for a [TextFilter], and may be called concurrently.
 //
-// It compares bytes. Where several strings match, the longest is replaced, and what has replaced it is
-// not looked at again. In [TextArguments], strings are inserted as JSON escapes them, and found in
-// both forms.
+// It compares bytes. Where several strings match, the longest is replaced, and what has replaced it
+// is not looked at again. In [TextArguments], strings are inserted as JSON escapes them, and found
+// in both forms.
 type TextReplacer struct{ plain, inJSON replacements }
 
 // NewTextReplacer returns a TextReplacer of pairs: each string that is replaced, and what replaces
@@ -47,8 +47,8 @@ func (r *TextReplacer) Request(kind TextKind, text string) (string, error) {
 	return out, nil
 }
 
-// Reply is a [TextFilter.Reply]. It holds back an end of a text that may be the beginning of one of the
-// strings.
+// Reply is a [TextFilter.Reply]. It holds back an end of a text that may be the beginning of one of
+// the strings.
 func (r *TextReplacer) Reply(t *ReplyText) (release, hold string, err error) {
 	release, hold = r.of(t.Kind).replace(t.Text, t.End)
 	return release, hold, nil

@@ -19,10 +19,10 @@ const (
 	TextName        TextKind = "name"        // of a participant, a tool or a schema
 	TextDescription TextKind = "description" // of a tool or a schema
 
-	// TextOther is a string without a field of its own, such as one in a JSON schema, in an Extra or
-	// in the input of a custom tool, the name of a member of these, a stop sequence, or the address of
-	// an image. Some of them are no texts that a person or a model has written: a function that changes
-	// texts in general leaves those alone that it does not look for.
+	// TextOther is a string without a field of its own, such as one in a JSON schema, in an Extra
+	// or in the input of a custom tool, the name of a member of these, a stop sequence, or the
+	// address of an image. Some of them are no texts that a person or a model has written: a
+	// function that changes texts in general leaves those alone that it does not look for.
 	TextOther TextKind = "other"
 )
 
@@ -40,9 +40,9 @@ var rewrittenKinds = [textKinds]TextKind{
 //
 // Texts that a model reads as one are one text for f, so that f finds what is divided between them:
 // consecutive parts of a message, and consecutive pieces of reasoning. They are joined if f changes
-// them in a way that it does not change the pieces. So f is called more than once for them, and should
-// return the same for the same text. In [TextArguments], characters are not escaped unless JSON demands it. f
-// must not make a text empty that must not be, such as the name of a function.
+// them in a way that it does not change the pieces. So f is called more than once for them, and
+// should return the same for the same text. In [TextArguments], characters are not escaped unless
+// JSON demands it. f must not make a text empty that must not be, such as the name of a function.
 func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
 	w := textRewriter{f: f}
 	for i := range r.Messages {
@@ -79,7 +79,11 @@ func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, e
 // that f cannot see: if r has any, RewriteTexts returns an *Error.
 func (r *EmbeddingRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
 	if len(r.Input.Tokens) > 0 {
-		return errBadRequest("invalid_type", "input", "Invalid type for 'input': expected texts. This server does not accept token numbers.")
+		return errBadRequest(
+			"invalid_type",
+			"input",
+			"Invalid type for 'input': expected texts. This server does not accept token numbers.",
+		)
 	}
 	w := textRewriter{f: f}
 	for i := range r.Input.Texts {
@@ -122,8 +126,8 @@ func (r *RerankRequest) RewriteTexts(f func(kind TextKind, text string) (string,
 	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The name of the file is one
-// of them, and what is spoken is not.
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The name of the file is
+// one of them, and what is spoken is not.
 func (r *TranscriptionRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
 	w := textRewriter{f: f}
 	w.rewrite(TextContent, &r.Prompt)

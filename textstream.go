@@ -3,8 +3,8 @@ package llmhttp
 import "errors"
 
 // ErrContentFiltered is what a filter of texts returns, or wraps, to refuse a text. In a reply, the
-// choice of the text then ends with FinishContentFilter; what was held back of it is dropped. A request
-// is refused with a 400 that has the code content_filter.
+// choice of the text then ends with FinishContentFilter; what was held back of it is dropped. A
+// request is refused with a 400 that has the code content_filter.
 var ErrContentFiltered = errors.New("llmhttp: a text was refused by a content filter")
 
 // A ReplyText is a text of a reply, as far as it has arrived, for a filter: see [FilterStream].
@@ -17,9 +17,9 @@ type ReplyText struct {
 	Sent string // what the filter has released of the text so far
 	Text string // what has arrived and was not released; may be empty if Paused or End is set
 
-	// Paused tells that another text of the choice begins, or goes on, such as the content after the
-	// reasoning. What is held back is sent after the beginning of the other text, or at the end of the
-	// choice, so a filter should release what it can. The text may nevertheless go on.
+	// Paused tells that another text of the choice begins, or goes on, such as the content after
+	// the reasoning. What is held back is sent after the beginning of the other text, or at the end
+	// of the choice, so a filter should release what it can. The text may nevertheless go on.
 	Paused bool
 
 	// End tells that the text is complete. It is the last call for it.
@@ -30,30 +30,32 @@ type ReplyText struct {
 // choices of the request: [ChatRequest.Choices].
 //
 // f is called for each text of each choice: content, reasoning, refusal, the arguments of each tool
-// call, and each string in an Extra. Whenever something has been added to a text, f gets all of it that
-// was not released yet. It returns what to release, which may differ from the text, and what to hold back
-// until it knows more: usually an end of the text that may be the beginning of what it looks for. When the
-// text is complete, f is called with End; what it holds back even then is released after the rest. A filter
-// that must see a text as a whole, such as the arguments of a call, holds back all of it until End. A call
-// begins for the client when some of its arguments were released.
+// call, and each string in an Extra. Whenever something has been added to a text, f gets all of it
+// that was not released yet. It returns what to release, which may differ from the text, and what
+// to hold back until it knows more: usually an end of the text that may be the beginning of what it
+// looks for. When the text is complete, f is called with End; what it holds back even then is
+// released after the rest. A filter that must see a text as a whole, such as the arguments of a
+// call, holds back all of it until End. A call begins for the client when some of its arguments
+// were released.
 //
-// An error that wraps [ErrContentFiltered] ends the choice. Any other error ends the stream with it. When
-// all choices have ended, one of them by f, s is not read any further; its Backend can still report usage.
+// An error that wraps [ErrContentFiltered] ends the choice. Any other error ends the stream with
+// it. When all choices have ended, one of them by f, s is not read any further; its Backend can
+// still report usage.
 //
-// f runs on the goroutine of the stream, for one text after the other. It must not keep the ReplyText.
-// The order of texts, finish reasons and usage stay as they are. Not filtered are roles, types, IDs,
-// signatures, encrypted reasoning and audio. Log probabilities and token numbers, which repeat the text
-// before the filter, are removed.
+// f runs on the goroutine of the stream, for one text after the other. It must not keep the
+// ReplyText. The order of texts, finish reasons and usage stay as they are. Not filtered are roles,
+// types, IDs, signatures, encrypted reasoning and audio. Log probabilities and token numbers, which
+// repeat the text before the filter, are removed.
 //
-// The chunks of the stream that FilterStream returns are in valid order, with at most one choice each. There is
-// an empty one where all of a chunk of s is held back, so that the reader sees that the stream goes on. At most
-// 64 MiB are held back; more is an error.
+// The chunks of the stream that FilterStream returns are in valid order, with at most one choice
+// each. There is an empty one where all of a chunk of s is held back, so that the reader sees that
+// the stream goes on. At most 64 MiB are held back; more is an error.
 func FilterStream(s ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) ChatStream {
 	return func(yield func(*ChatChunk, error) bool) { newStreamFilter(choices, f, yield).run(s) }
 }
 
-// A streamFilter is the state of FilterStream. The orderer puts the chunks in valid order, so that each
-// text has one place, and passes them to Add.
+// A streamFilter is the state of FilterStream. The orderer puts the chunks in valid order, so that
+// each text has one place, and passes them to Add.
 type streamFilter struct {
 	f       func(t *ReplyText) (release, hold string, err error)
 	order   orderer
@@ -64,7 +66,11 @@ type streamFilter struct {
 	stopped bool            // the reader has stopped, or the stream has failed
 }
 
-func newStreamFilter(choices int, f func(t *ReplyText) (release, hold string, err error), yield func(*ChatChunk, error) bool) *streamFilter {
+func newStreamFilter(
+	choices int,
+	f func(t *ReplyText) (release, hold string, err error),
+	yield func(*ChatChunk, error) bool,
+) *streamFilter {
 	s := &streamFilter{f: f, yield: yield, choices: make([]*choiceFilter, max(choices, 1))}
 	s.order = orderer{sink: s, choiceLimit: len(s.choices)}
 	return s
@@ -145,8 +151,8 @@ func (s *streamFilter) Add(chunk *ChatChunk) {
 	s.addChoice(c, choice, choice.FinishReason != "")
 }
 
-// addChoice filters what choice adds to c, and yields the result. If it ends the choice, it yields what
-// was held back before that.
+// addChoice filters what choice adds to c, and yields the result. If it ends the choice, it yields
+// what was held back before that.
 func (s *streamFilter) addChoice(c *choiceFilter, choice ChunkChoice, ends bool) {
 	if before := c.pauseOthers(&choice.Delta); !before.isEmpty() {
 		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, Delta: before}}})
@@ -205,8 +211,8 @@ func (s *streamFilter) fail(err error) {
 	}
 }
 
-// isComplete reports whether nothing that the reader may have can follow: all choices have ended, one of
-// them by the filter.
+// isComplete reports whether nothing that the reader may have can follow: all choices have ended,
+// one of them by the filter.
 func (s *streamFilter) isComplete() bool {
 	filtered := false
 	for _, c := range s.choices {

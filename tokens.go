@@ -24,8 +24,8 @@ func (c *tokenEstimator) text(s string) int {
 // estimateTokens estimates the number of tokens of a text of that many bytes.
 func estimateTokens(bytes int) int { return (bytes + 3) / 4 }
 
-// The tokens of a chat besides its texts. OpenAI counts an image in low detail
-// as 85 tokens, and a few for each message.
+// The tokens of a chat besides its texts. OpenAI counts an image in low detail as 85 tokens, and a
+// few for each message.
 //
 // What vendors count for media depends on pixels, seconds and pages, which are not known
 // here. The estimate by the length of the base64 is near that for photos of a few hundred

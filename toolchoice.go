@@ -91,7 +91,12 @@ func (c *ToolChoice) check(tools []Tool) error {
 			return err
 		}
 		if !hasFunction(tools, c.Function.Name) {
-			return errBadRequest("invalid_value", path, "Tool choice 'function' not found in 'tools' parameter: '%s'.", echo(c.Function.Name))
+			return errBadRequest(
+				"invalid_value",
+				path,
+				"Tool choice 'function' not found in 'tools' parameter: '%s'.",
+				echo(c.Function.Name),
+			)
 		}
 	case toolsAllowed:
 		return c.AllowedTools.check(path+".allowed_tools", tools)
@@ -118,7 +123,12 @@ func checkToolMode(path, mode string, tools []Tool) error {
 		return nil
 	case ToolChoiceRequired:
 		if len(tools) == 0 {
-			return errBadRequest("invalid_value", path, "Invalid value for '%s': 'tool_choice' is only allowed when 'tools' are specified.", path)
+			return errBadRequest(
+				"invalid_value",
+				path,
+				"Invalid value for '%s': 'tool_choice' is only allowed when 'tools' are specified.",
+				path,
+			)
 		}
 		return nil
 	}

@@ -52,9 +52,9 @@ const (
 	granularitySegment = "segment"
 )
 
-// A TranscriptionRequest is the form of POST /v1/audio/transcriptions and of
-// POST /v1/audio/translations, with the names of its fields. A Handler checks requests before it
-// passes them to a [Transcriber], and sets ResponseFormat.
+// A TranscriptionRequest is the form of POST /v1/audio/transcriptions and of POST
+// /v1/audio/translations, with the names of its fields. A Handler checks requests before it passes
+// them to a [Transcriber], and sets ResponseFormat.
 type TranscriptionRequest struct {
 	File           *File    `json:"file"` // the recording; see Options.MaxAudio
 	Model          string   `json:"model"`
@@ -161,7 +161,8 @@ func (r *TranscriptionRequest) decode(form *Form) error {
 			}
 			*list(r) = append(*list(r), elements...)
 		default:
-			if known := membername.Lower(base); transcriptionFields[known] != nil || transcriptionLists[known] != nil || known == fieldFile {
+			if known := membername.Lower(base); transcriptionFields[known] != nil || transcriptionLists[known] != nil ||
+				known == fieldFile {
 				return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
 			}
 			if r.Extra == nil {
@@ -200,7 +201,12 @@ func (r *TranscriptionRequest) Validate() error {
 		return errInvalidValue("response_format", r.ResponseFormat, formats...)
 	}
 	if r.Stream && (r.ResponseFormat == TranscriptionSRT || r.ResponseFormat == TranscriptionVTT) {
-		return errBadRequest("invalid_value", "stream", "Invalid 'stream': a reply in the format '%s' cannot be streamed.", r.ResponseFormat)
+		return errBadRequest(
+			"invalid_value",
+			"stream",
+			"Invalid 'stream': a reply in the format '%s' cannot be streamed.",
+			r.ResponseFormat,
+		)
 	}
 	if t := r.Temperature; t != nil && !(*t >= 0 && *t <= 1) {
 		e := jsonwire.Error{Kind: jsonwire.OutOfRange, Path: "temperature", Got: jsonwire.FormatNumber(*t), Above: *t > 1}
@@ -247,7 +253,12 @@ func (c *tokenEstimator) transcription(r *TranscriptionRequest) int {
 
 var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChunk]{
 	modelCall: modelCall[TranscriptionRequest]{
-		operation: operation{name: OperationTranscriptions, scope: ScopeTranscriptions, supportedBy: implements[Transcriber], output: outputText},
+		operation: operation{
+			name:        OperationTranscriptions,
+			scope:       ScopeTranscriptions,
+			supportedBy: implements[Transcriber],
+			output:      outputText,
+		},
 		model:     func(r *TranscriptionRequest) string { return r.Model },
 		describer: func(r *TranscriptionRequest) describer { return r },
 		user:      (*TranscriptionRequest).EndUser,
@@ -285,16 +296,25 @@ type TranscriptionEncoder interface {
 // requests is a form, which is only valid during the call of decode, except for the files. decode
 // checks the request by [TranscriptionRequest.Validate] and returns the encoder of its reply. If the
 // Backend is no [Transcriber], the client gets a 404. See "Protocols" in the package documentation.
-func BindTranscriptions(decode func(ctx context.Context, r *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error)) Binding {
+func BindTranscriptions(
+	decode func(ctx context.Context, r *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error),
+) Binding {
 	mustBeSet(decode != nil)
 	b := transcriptionsOperation.bind(func(q *request) error {
-		return transcriptionsOperation.serve(q, func(q *request) (req *TranscriptionRequest, encoder replyEncoder[TranscriptionChunk], err error) {
-			err = q.withForm([]string{fieldFile}, q.h.opts.MaxAudio, func(ctx context.Context, r *http.Request, form *Form) (err error) {
-				req, encoder, err = decode(ctx, r, form)
-				return err
-			})
-			return req, encoder, err
-		})
+		return transcriptionsOperation.serve(
+			q,
+			func(q *request) (req *TranscriptionRequest, encoder replyEncoder[TranscriptionChunk], err error) {
+				err = q.withForm(
+					[]string{fieldFile},
+					q.h.opts.MaxAudio,
+					func(ctx context.Context, r *http.Request, form *Form) (err error) {
+						req, encoder, err = decode(ctx, r, form)
+						return err
+					},
+				)
+				return req, encoder, err
+			},
+		)
 	})
 	b.body = bodyForm
 	return b

@@ -8,9 +8,10 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
-// A TranscriptionChunk is the reply to a [TranscriptionRequest], or a part of it. Text, Segments and
-// Words are appended to those of the chunks before; of the others, the last value counts that is not
-// zero. Its JSON is that of a reply in TranscriptionVerbose. It is decoded leniently: see [ChatChunk].
+// A TranscriptionChunk is the reply to a [TranscriptionRequest], or a part of it. Text, Segments
+// and Words are appended to those of the chunks before; of the others, the last value counts that
+// is not zero. Its JSON is that of a reply in TranscriptionVerbose. It is decoded leniently: see
+// [ChatChunk].
 type TranscriptionChunk struct {
 	Text     string                 `json:"text"`
 	Language string                 `json:"language"`          // what is spoken, such as "english"
@@ -191,7 +192,11 @@ const (
 var transcriptionUsageObjectJSON = jsonwire.NewObject(
 	jsonwire.String("type", func(o *transcriptionUsageObject) *string { return &o.kind }),
 	jsonwire.Int("input_tokens", func(o *transcriptionUsageObject) *int { return &o.tokens.PromptTokens }),
-	jsonwire.Struct("input_token_details", func(o *transcriptionUsageObject) *PromptTokensDetails { return &o.tokens.PromptTokensDetails }, audioTokensJSON),
+	jsonwire.Struct(
+		"input_token_details",
+		func(o *transcriptionUsageObject) *PromptTokensDetails { return &o.tokens.PromptTokensDetails },
+		audioTokensJSON,
+	),
 	jsonwire.Int("output_tokens", func(o *transcriptionUsageObject) *int { return &o.tokens.CompletionTokens }),
 	jsonwire.Int("total_tokens", func(o *transcriptionUsageObject) *int { return &o.tokens.TotalTokens }),
 	jsonwire.Member("seconds", func(o *transcriptionUsageObject) *float64 { return &o.seconds }, decimalJSON),

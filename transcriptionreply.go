@@ -75,7 +75,13 @@ type wholeTranscription struct {
 }
 
 func newWholeTranscription(r *TranscriptionRequest) *wholeTranscription {
-	return &wholeTranscription{model: r.Model, format: r.ResponseFormat, translate: r.Translate, segments: r.WantsSegments(), words: r.WantsWords()}
+	return &wholeTranscription{
+		model:     r.Model,
+		format:    r.ResponseFormat,
+		translate: r.Translate,
+		segments:  r.WantsSegments(),
+		words:     r.WantsWords(),
+	}
 }
 
 // contentTypeText is that of texts and subtitles. SDKs take a reply for a text if it is not JSON.
@@ -103,8 +109,13 @@ func (e *wholeTranscription) AppendEnd(b []byte, u *Usage) ([]byte, error) {
 		return append(append(b, validText(c.Text)...), '\n'), nil
 	case TranscriptionSRT, TranscriptionVTT:
 		if len(c.Segments) == 0 && c.Text != "" {
-			return b, errBadRequest("invalid_value", "response_format",
-				"Invalid 'response_format': '%s'. The model '%s' does not tell when something is spoken. Supported values are: 'json' and 'text'.", e.format, echo(e.model))
+			return b, errBadRequest(
+				"invalid_value",
+				"response_format",
+				"Invalid 'response_format': '%s'. The model '%s' does not tell when something is spoken. Supported values are: 'json' and 'text'.",
+				e.format,
+				echo(e.model),
+			)
 		}
 		if e.format == TranscriptionSRT {
 			return appendSRT(b, c.Segments), nil

@@ -56,8 +56,16 @@ var usageJSON = jsonwire.NewObject(
 	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
 	jsonwire.Int("completion_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
 	totalTokensField,
-	jsonwire.Struct("prompt_tokens_details", func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails }, promptTokensDetailsJSON),
-	jsonwire.Struct("completion_tokens_details", func(u *Usage) *CompletionTokensDetails { return &u.CompletionTokensDetails }, completionTokensDetailsJSON),
+	jsonwire.Struct(
+		"prompt_tokens_details",
+		func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails },
+		promptTokensDetailsJSON,
+	),
+	jsonwire.Struct(
+		"completion_tokens_details",
+		func(u *Usage) *CompletionTokensDetails { return &u.CompletionTokensDetails },
+		completionTokensDetailsJSON,
+	),
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
 
@@ -224,7 +232,12 @@ func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) 
 		defer cancel()
 		v, err := ask(ctx)
 		if err != nil {
-			err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: "We could not read your usage. Please try again.", Err: err}
+			err = &Error{
+				Status:     http.StatusServiceUnavailable,
+				RetryAfter: time.Second,
+				Message:    "We could not read your usage. Please try again.",
+				Err:        err,
+			}
 		}
 		return v, err
 	})
@@ -281,9 +294,19 @@ func usageRange(rawQuery string, now time.Time) (from, to time.Time, err error) 
 		if !query.Has(param) {
 			param = "start_date"
 		}
-		err = errBadRequest("invalid_value", param, "Invalid '%s': the range has no day. 'end_date', which is not part of the range, must not be before 'start_date'.", param)
+		err = errBadRequest(
+			"invalid_value",
+			param,
+			"Invalid '%s': the range has no day. 'end_date', which is not part of the range, must not be before 'start_date'.",
+			param,
+		)
 	case to.Sub(from) > maxDays*day:
-		err = errBadRequest("invalid_value", "start_date", "Invalid 'start_date': the range is too long. Expected at most %d days.", maxDays)
+		err = errBadRequest(
+			"invalid_value",
+			"start_date",
+			"Invalid 'start_date': the range is too long. Expected at most %d days.",
+			maxDays,
+		)
 	}
 	return from, to, err
 }

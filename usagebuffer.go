@@ -269,7 +269,12 @@ func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, erro
 
 // ClaimQuotaEvent calls the method of the store. If that is no [QuotaEventStore], the error wraps
 // [errors.ErrUnsupported].
-func (b *UsageBuffer) ClaimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error) {
+func (b *UsageBuffer) ClaimQuotaEvent(
+	ctx context.Context,
+	id string,
+	lease time.Duration,
+	keep time.Time,
+) (claimed bool, wait time.Duration, err error) {
 	if s, ok := b.store.(QuotaEventStore); ok {
 		return s.ClaimQuotaEvent(ctx, id, lease, keep)
 	}
@@ -446,6 +451,19 @@ func (w *batchWriter) refuse(r *UsageRecord) {
 	b.mu.Lock()
 	b.dropped++
 	b.mu.Unlock()
-	b.logger.Error("usage record dropped: the store does not take it",
-		"id", r.ID, "request_id", r.RequestID, "account", r.Account, "key_id", r.KeyID, "operation", string(r.Operation), "error", errorText(w.err))
+	b.logger.Error(
+		"usage record dropped: the store does not take it",
+		"id",
+		r.ID,
+		"request_id",
+		r.RequestID,
+		"account",
+		r.Account,
+		"key_id",
+		r.KeyID,
+		"operation",
+		string(r.Operation),
+		"error",
+		errorText(w.err),
+	)
 }

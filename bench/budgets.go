@@ -33,7 +33,8 @@ func budgets(r results) []budget {
 		const name = "Gateway/connections=1"
 		return r.series(name, contender, unitLatency).combine(r.series(name, bare, unitLatency), subtract)
 	}
-	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)
+	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).
+		combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)
 	return []budget{
 		{"whole 0.5 KB: CPU, of bare", atMost, 2.3, cpu("Whole/size=0.5KB", ours, bare)},
 		{"whole 0.5 KB: CPU, of bare with the same headers", atMost, 1.8, cpu("Whole/size=0.5KB", ours, bareWithHeaders)},
@@ -69,9 +70,8 @@ func budgets(r results) []budget {
 	}
 }
 
-// allocsPerChunk returns the allocations of one of the 1,000 chunks by which
-// two streams differ, rounded to two digits: pools that are filled again after
-// a garbage collection add less than 0.01.
+// allocsPerChunk returns the allocations of one of the 1,000 chunks by which two streams differ,
+// rounded to two digits: pools that are filled again after a garbage collection add less than 0.01.
 func allocsPerChunk(long, short float64) float64 {
 	return math.Round((long-short)/1000*100) / 100
 }

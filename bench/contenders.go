@@ -186,8 +186,8 @@ func newModel(m mode) llmhttp.Backend {
 // secret is the API key of every request.
 const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
 
-// newOurs returns a Handler as a host would configure it: with a key, a limit
-// of requests and one of tokens that no load reaches, and usage records.
+// newOurs returns a Handler as a host would configure it: with a key, a limit of requests and one
+// of tokens that no load reaches, and usage records.
 func newOurs(b llmhttp.Backend, options llmhttp.Options) http.Handler {
 	options.Usage = memory.NewUsageStore()
 	return llmhttp.NewHandler(b, newKeys(), &options)
@@ -244,9 +244,9 @@ func newTelemetry() (*otelllm.Telemetry, error) {
 	})
 }
 
-// newBare returns a handler that reads the body and writes a prepared answer,
-// which has the bytes of llmhttp's. It flushes after each chunk. If allHeaders
-// is true, it sends the headers of llmhttp too.
+// newBare returns a handler that reads the body and writes a prepared answer, which has the bytes
+// of llmhttp's. It flushes after each chunk. If allHeaders is true, it sends the headers of llmhttp
+// too.
 func newBare(m mode, allHeaders bool) http.Handler {
 	reply := ourReply(m)
 	headers := reply.Header()
@@ -293,9 +293,8 @@ func ourReply(m mode) *httptest.ResponseRecorder {
 	return w
 }
 
-// splitFrames splits a stream of chunkCount chunks into the parts that are
-// flushed together: the role with the first chunk, each other chunk, and the
-// end of the stream.
+// splitFrames splits a stream of chunkCount chunks into the parts that are flushed together: the
+// role with the first chunk, each other chunk, and the end of the stream.
 func splitFrames(stream []byte) [][]byte {
 	events := bytes.SplitAfter(stream, []byte("\n\n"))
 	frames := [][]byte{bytes.Join(events[:2], nil)}

@@ -31,7 +31,15 @@ type loadCase struct {
 // runWhole warms servers up until the usage store of llmhttp has its full size, as a host's has.
 func runWhole(b *bench) {
 	small, large := chatRequest(512, false), chatRequest(8<<10, false)
-	b.runLoadCase(loadCase{"Whole/size=0.5KB", modeWhole, small, 64, false, 4 * time.Second}, ours, traced, priced, bare, bareWithHeaders, std)
+	b.runLoadCase(
+		loadCase{"Whole/size=0.5KB", modeWhole, small, 64, false, 4 * time.Second},
+		ours,
+		traced,
+		priced,
+		bare,
+		bareWithHeaders,
+		std,
+	)
 	b.runLoadCase(loadCase{"Whole/size=8KB", modeWhole, large, 64, false, 4 * time.Second}, ours, std)
 }
 

@@ -1,6 +1,5 @@
-// Command bench measures what it costs to serve with llmhttp, beside other
-// ways to serve the same bytes, and compares the ratios with the budgets of
-// docs/performance.md.
+// Command bench measures what it costs to serve with llmhttp, beside other ways to serve the same
+// bytes, and compares the ratios with the budgets of docs/performance.md.
 //
 //	go run ./bench [-short] [-only whole,stream]
 //

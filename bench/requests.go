@@ -52,7 +52,10 @@ func chatRequest(size int, stream bool) request {
 
 // speechRequest returns a request for speech in the default format.
 func speechRequest() request {
-	return request{"/v1/audio/speech", []byte(`{"model":"` + modelName + `","voice":"alloy","input":"` + strings.Repeat("Paris is the capital of France. ", 10) + `"}`)}
+	return request{
+		"/v1/audio/speech",
+		[]byte(`{"model":"` + modelName + `","voice":"alloy","input":"` + strings.Repeat("Paris is the capital of France. ", 10) + `"}`),
+	}
 }
 
 // forAPI returns the request for the same conversation as the chat request r in the
@@ -78,22 +81,27 @@ func imageRequest(size int) request {
 	return request{chatPath, []byte(head + base64.StdEncoding.EncodeToString(image) + tail)}
 }
 
-// agentRequest returns what a coding agent sends in the middle of its work: 40
-// tools and 200 messages in about 150 KB, most of which are source code in
-// JSON strings, some of it escaped twice.
+// agentRequest returns what a coding agent sends in the middle of its work: 40 tools and 200
+// messages in about 150 KB, most of which are source code in JSON strings, some of it escaped
+// twice.
 func agentRequest() request {
 	type object = map[string]any
 	var messages, tools []object
 	for turn := range 50 {
 		id, path := fmt.Sprintf("call_%024d", turn), fmt.Sprintf("internal/store/part%d.go", turn)
 		arguments := marshal(object{"path": path, "old": sourceCode(turn, 2), "new": sourceCode(turn+1, 3)})
-		messages = append(messages,
+		messages = append(
+			messages,
 			object{"role": "user", "content": fmt.Sprintf("Correct the error in %q: \"index out of range [%d]\".", path, turn)},
 			object{"role": "assistant", "content": nil, "tool_calls": []object{{
 				"id": id, "type": "function", "function": object{"name": "tool_7", "arguments": string(arguments)},
 			}}},
 			object{"role": "tool", "tool_call_id": id, "content": sourceCode(turn, 6)},
-			object{"role": "assistant", "content": "The bound was off by one. The new code is:\n\n```go\n" + sourceCode(turn+1, 1) + "```\n"})
+			object{
+				"role":    "assistant",
+				"content": "The bound was off by one. The new code is:\n\n```go\n" + sourceCode(turn+1, 1) + "```\n",
+			},
+		)
 	}
 	parameters := json.RawMessage(`{"type":"object","properties":{"path":{"type":"string","description":"The path of a file."},` +
 		`"old":{"type":"string","description":"The text that is replaced."},"new":{"type":"string","description":"The text that ` +
@@ -112,8 +120,12 @@ func agentRequest() request {
 func sourceCode(seed, n int) string {
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "func (s *Store) get%d(key string) (string, error) {\n\tv, ok := s.values[key]\n\tif !ok && len(key) > %d {\n\t\treturn \"\", fmt.Errorf(\"no %%q\", key)\n\t}\n\treturn v, nil\n}\n\n",
-			seed*10+i, seed)
+		fmt.Fprintf(
+			&b,
+			"func (s *Store) get%d(key string) (string, error) {\n\tv, ok := s.values[key]\n\tif !ok && len(key) > %d {\n\t\treturn \"\", fmt.Errorf(\"no %%q\", key)\n\t}\n\treturn v, nil\n}\n\n",
+			seed*10+i,
+			seed,
+		)
 	}
 	return b.String()
 }
@@ -152,8 +164,8 @@ var hostileBodies = []hostileBody{
 	{"unknown-members", hostileHead + `"messages":[` + hostileUser + `],`, `"x%d":0`, `}`},
 }
 
-// request returns a request with a body of nearly size bytes. A %d in the
-// element becomes its index.
+// request returns a request with a body of nearly size bytes. A %d in the element becomes its
+// index.
 func (h hostileBody) request(size int) request {
 	b := bytes.NewBufferString(h.head)
 	for i := 0; b.Len() < size-100; i++ {

@@ -88,8 +88,8 @@ type server struct {
 	out  *json.Decoder
 }
 
-// startServer starts a contender. If upstreamAddr is not empty, the contender
-// is a gateway to that server.
+// startServer starts a contender. If upstreamAddr is not empty, the contender is a gateway to that
+// server.
 func startServer(cpu int, contender string, m mode, upstreamAddr string) (*server, error) {
 	cmd := pinned(cpu, os.Args[0], serveFlag, contender, string(m), upstreamAddr)
 	cmd.Stderr = os.Stderr

@@ -17,14 +17,23 @@ import (
 const perUserPrefix = "user-"
 
 // accountFieldNames are the names of the fields of an accountForm.
-var accountFieldNames = slices.Concat([]string{"id", "name", "labels", "prepaid", "suspended"}, limitFieldNames(""), limitFieldNames(perUserPrefix))
+var accountFieldNames = slices.Concat(
+	[]string{"id", "name", "labels", "prepaid", "suspended"},
+	limitFieldNames(""),
+	limitFieldNames(perUserPrefix),
+)
 
 // An accountForm holds the settings of an account, and the ID of a new one.
 type accountForm struct{ form }
 
 // accountFields returns the texts of the settings in p.
 func accountFields(p *manage.AccountParams) map[string]string {
-	fields := map[string]string{"name": p.Name, "labels": formatLabels(p.Labels), "prepaid": checkbox(p.Prepaid), "suspended": checkbox(p.Suspended)}
+	fields := map[string]string{
+		"name":      p.Name,
+		"labels":    formatLabels(p.Labels),
+		"prepaid":   checkbox(p.Prepaid),
+		"suspended": checkbox(p.Suspended),
+	}
 	addLimits(fields, "", &p.Limits)
 	addLimits(fields, perUserPrefix, &p.PerUser)
 	return fields

@@ -26,7 +26,10 @@ func (a *accountPages) serveList(q *request) (err error) {
 		data.Status = ""
 	}
 	list := func(after string, newest bool, limit int) ([]manage.AccountInfo, error) {
-		return a.accounts.ListAccounts(q.r.Context(), manage.AccountQuery{Status: data.Status, Search: data.Search, After: after, Newest: newest, Limit: limit})
+		return a.accounts.ListAccounts(
+			q.r.Context(),
+			manage.AccountQuery{Status: data.Status, Search: data.Search, After: after, Newest: newest, Limit: limit},
+		)
 	}
 	data.listPage, err = readListPage(query, itemsPerPage, list, func(a *manage.AccountInfo) string { return a.ID })
 	if err != nil {

@@ -84,7 +84,11 @@ func (a *accountPages) create(q *request) error {
 	case err != nil:
 		return err
 	}
-	a.audit.add(q.r, &q.user, AuditEntry{Action: ActionCreateAccount, Account: id, Detail: describeAccountChange(new(manage.AccountParams), &params)})
+	a.audit.add(
+		q.r,
+		&q.user,
+		AuditEntry{Action: ActionCreateAccount, Account: id, Detail: describeAccountChange(new(manage.AccountParams), &params)},
+	)
 	return q.redirectToAccount(id)
 }
 

@@ -77,13 +77,27 @@ func newAuditLog(o *Options) *auditLog {
 	write := o.Audit
 	if write == nil {
 		write = func(ctx context.Context, e AuditEntry) {
-			o.Logger.InfoContext(ctx, "console: "+string(e.Action), "user", e.User, "key", e.KeyID, "detail", e.Detail, "addr", e.Addr, "account", e.Account)
+			o.Logger.InfoContext(
+				ctx,
+				"console: "+string(e.Action),
+				"user",
+				e.User,
+				"key",
+				e.KeyID,
+				"detail",
+				e.Detail,
+				"addr",
+				e.Addr,
+				"account",
+				e.Account,
+			)
 		}
 	}
 	return &auditLog{write: write, clientAddr: o.clientAddr()}
 }
 
-// add records what user, the sender of r, did. It sets the fields of e that tell who, when and from where.
+// add records what user, the sender of r, did. It sets the fields of e that tell who, when and from
+// where.
 func (l *auditLog) add(r *http.Request, user *User, e AuditEntry) {
 	e.Time, e.User, e.Addr = time.Now(), user.Name, l.clientAddr(r)
 	l.mu.Lock()

@@ -23,9 +23,9 @@ type Handler struct {
 	handler    http.Handler
 }
 
-// New returns a Handler for keys, and for their accounts if keys is a [manage.AccountManager]
-// too. It copies opts. It returns an error if opts do
-// not have exactly one of User and SignIn, or if a field is not valid.
+// New returns a Handler for keys, and for their accounts if keys is a [manage.AccountManager] too.
+// It copies opts. It returns an error if opts do not have exactly one of User and SignIn, or if a
+// field is not valid.
 func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 	if keys == nil {
 		return nil, errors.New("console: nil KeyManager")
@@ -55,10 +55,17 @@ func newHandler(keys manage.KeyManager, o *Options) *Handler {
 	reports := newUsageReports(o.Usage)
 	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, monitor: o.Monitor, logger: o.Logger}
 	h := &Handler{
-		user:       o.User,
-		renderer:   &renderer{path: o.Path, menu: newMenu(keys, o), logger: o.Logger},
-		overview:   &overviewPages{monitor: o.Monitor, targets: o.Targets},
-		keys:       &keyPages{keys: keys, accounts: accountsOf(keys), limits: limits, reports: reports, audit: audit, playground: o.API != nil},
+		user:     o.User,
+		renderer: &renderer{path: o.Path, menu: newMenu(keys, o), logger: o.Logger},
+		overview: &overviewPages{monitor: o.Monitor, targets: o.Targets},
+		keys: &keyPages{
+			keys:       keys,
+			accounts:   accountsOf(keys),
+			limits:     limits,
+			reports:    reports,
+			audit:      audit,
+			playground: o.API != nil,
+		},
 		secrets:    &secretPages{keys: keys, audit: audit},
 		usage:      &usagePages{keys: keys, accounts: accountsOf(keys), reports: reports},
 		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL},

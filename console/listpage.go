@@ -15,7 +15,12 @@ type listPage[T any] struct {
 // the item that query names. list is called with the ID of that item, or "", with the order,
 // and with a limit; idOf returns the ID of an item. The neighboring pages have the other
 // parameters of query too.
-func readListPage[T any](query url.Values, size int, list func(after string, newest bool, limit int) ([]T, error), idOf func(*T) string) (p listPage[T], err error) {
+func readListPage[T any](
+	query url.Values,
+	size int,
+	list func(after string, newest bool, limit int) ([]T, error),
+	idOf func(*T) string,
+) (p listPage[T], err error) {
 	after, backward := query.Get("after"), query.Get("before") != ""
 	if backward {
 		after = query.Get("before")

@@ -54,13 +54,11 @@ type Options struct {
 	// APIPrefix is the Options.Prefix of API. Empty means that it has none.
 	APIPrefix string
 
-	// APIURL is the address of the API in the examples of the playground, such
-	// as "https://llm.example.com/v1". Empty means /v1 below APIPrefix on the server of
-	// the console.
+	// APIURL is the address of the API in the examples of the playground, such as
+	// "https://llm.example.com/v1". Empty means /v1 below APIPrefix on the server of the console.
 	APIURL string
 
-	// Monitor collects what the overview shows. Nil means that the console has
-	// no overview.
+	// Monitor collects what the overview shows. Nil means that the console has no overview.
 	Monitor *Monitor
 
 	// Targets returns the targets to show in the overview, such as the method

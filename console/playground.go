@@ -13,12 +13,12 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// NewKeyStore returns the KeyStore for the Handler of the API. It finds keys by their
-// secrets, as the KeyManager does. Requests of the console's playground have no secret: the
-// console calls the Handler in the same process, with the ID of the key in the
-// context, which requests from outside cannot set. So the browser needs no secret,
-// and limits, models and usage are those of the key and its account. Only the list of models, which the
-// page of the playground reads by itself, takes nothing from the limits.
+// NewKeyStore returns the KeyStore for the Handler of the API. It finds keys by their secrets, as
+// the KeyManager does. Requests of the console's playground have no secret: the console calls the
+// Handler in the same process, with the ID of the key in the context, which requests from outside
+// cannot set. So the browser needs no secret, and limits, models and usage are those of the key and
+// its account. Only the list of models, which the page of the playground reads by itself, takes
+// nothing from the limits.
 func NewKeyStore(keys manage.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
 
 type playgroundKeyStore struct{ manage.KeyManager }
@@ -195,9 +195,9 @@ func (p *playground) baseURL(r *http.Request) string {
 	return scheme + "://" + r.Host + p.prefix + "/v1"
 }
 
-// callAPI passes a request of the playground to the API, on behalf of the key
-// in the query. Other sites cannot send such a request: browsers send JSON to
-// another site only after a preflight, which the console does not permit.
+// callAPI passes a request of the playground to the API, on behalf of the key in the query. Other
+// sites cannot send such a request: browsers send JSON to another site only after a preflight,
+// which the console does not permit.
 func (p *playground) callAPI(q *request) error {
 	if p.api == nil {
 		return errNotFound

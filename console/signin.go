@@ -26,8 +26,8 @@ import (
 // addresses from which the person has used the console in the last 30 days, as far as the
 // process knows.
 type SignIn struct {
-	// Admins maps the names of administrators to the hashes of their
-	// passwords, which [HashPassword] returns.
+	// Admins maps the names of administrators to the hashes of their passwords, which
+	// [HashPassword] returns.
 	Admins map[string]string
 
 	// Keys lets people sign in with an API key. They see the keys, the usage, the limits
@@ -35,9 +35,9 @@ type SignIn struct {
 	// and with those whose scopes, models, limits and expiry are within those of this
 	// key. They cannot raise limits or create keys.
 	//
-	// The session ends when the secret that they have entered stops working, for example
-	// because the account is suspended, and also if the key has got another one. While a rotation lets that secret work for
-	// some time, they can call the API with its key, but not change the key, so
+	// The session ends when the secret that they have entered stops working, for example because
+	// the account is suspended, and also if the key has got another one. While a rotation lets that
+	// secret work for some time, they can call the API with its key, but not change the key, so
 	// that nothing they make works longer than the secret.
 	Keys bool
 
@@ -58,8 +58,8 @@ type SignIn struct {
 	// copy of the cookie.
 	SessionSecret []byte
 
-	// PlainHTTP lets browsers send session cookies without TLS to addresses
-	// other than that of the same machine, where networks can read them.
+	// PlainHTTP lets browsers send session cookies without TLS to addresses other than that of the
+	// same machine, where networks can read them.
 	PlainHTTP bool
 
 	// ClientAddr returns the address of a client, by which attempts to sign in
@@ -306,7 +306,10 @@ func (s *signIn) isFirstRefusal(r *http.Request) bool {
 // takeAttempt takes one of the attempts that rate gives to key. It returns
 // errTooManyAttempts if there is none left.
 func (s *signIn) takeAttempt(ctx context.Context, key string, rate llmhttp.Rate) error {
-	levels, err := s.attempts.Take(ctx, llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: "sign-in", ID: key}, Bucket: "attempts", Rate: rate, Amount: 1})
+	levels, err := s.attempts.Take(
+		ctx,
+		llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: "sign-in", ID: key}, Bucket: "attempts", Rate: rate, Amount: 1},
+	)
 	if err == nil && levels[0].RetryAfter > 0 {
 		return errTooManyAttempts
 	}

@@ -91,7 +91,10 @@ func shares(rows []usageRow) [][]rowShare {
 		for _, m := range rows[i].Cost.All() {
 			n++
 			if width := min(max(*m, 0), highest-left); width > 0 {
-				all[i] = append(all[i], rowShare{seriesClass(n - 1), percentOf(int64(left), int64(highest)), percentOf(int64(width), int64(highest))})
+				all[i] = append(
+					all[i],
+					rowShare{seriesClass(n - 1), percentOf(int64(left), int64(highest)), percentOf(int64(width), int64(highest))},
+				)
 				left += width
 			}
 		}

@@ -46,7 +46,13 @@ func (u *usagePages) readFilter(q *request) (f usageFilter, err error) {
 		f.Measure = measure
 	}
 	f.Account, f.KeyID = strings.TrimSpace(query.Get("account")), strings.TrimSpace(query.Get("key"))
-	f.Model, f.User, f.Label = strings.TrimSpace(query.Get("model")), strings.TrimSpace(query.Get("user")), strings.TrimSpace(query.Get("label"))
+	f.Model, f.User, f.Label = strings.TrimSpace(
+		query.Get("model"),
+	), strings.TrimSpace(
+		query.Get("user"),
+	), strings.TrimSpace(
+		query.Get("label"),
+	)
 	if f.By == "label" && f.Label == "" {
 		f.By = "day"
 	}

@@ -10,23 +10,20 @@ import (
 
 // A User is a person who uses the console.
 type User struct {
-	// Name identifies the person in the audit log and on each page. It must
-	// not be empty.
+	// Name identifies the person in the audit log and on each page. It must not be empty.
 	Name string
 
-	// Account is the account that the person sees, with its keys and usage. It is not
-	// used if Admin is set. A person with neither sees nothing: each request
-	// gets a 403.
+	// Account is the account that the person sees, with its keys and usage. It is not used if Admin
+	// is set. A person with neither sees nothing: each request gets a 403.
 	Account string
 
 	// Admin lets the person see and change every account, its keys and its usage,
 	// and see the overview and the audit log.
 	Admin bool
 
-	// Grant has the scopes, models, limits and latest expiry of the keys that
-	// a person without Admin creates. Nil means that the person cannot create
-	// keys. As limits are per key, each new key adds to what the account can
-	// use.
+	// Grant has the scopes, models, limits and latest expiry of the keys that a person without
+	// Admin creates. Nil means that the person cannot create keys. As limits are per key, each new
+	// key adds to what the account can use.
 	Grant *manage.KeyParams
 
 	// key is the key with which the person has signed in, or nil. It expires with
@@ -44,9 +41,8 @@ type User struct {
 // the person may not use the console, it returns an error that wraps
 // [ErrNoUser]; any other error becomes a 500. It is called concurrently.
 //
-// The console does not let other sites send requests in the name of a person.
-// It does so with [http.CrossOriginProtection], so a UserFunc may rely on
-// cookies.
+// The console does not let other sites send requests in the name of a person. It does so with
+// [http.CrossOriginProtection], so a UserFunc may rely on cookies.
 type UserFunc func(r *http.Request) (User, error)
 
 // ErrNoUser is wrapped by the error of a [UserFunc] if nobody is signed in.

@@ -139,7 +139,11 @@ func (s *Server) applyChaos(ex *exchange, r *http.Request) error {
 				Message: "Rate limit reached. Please try again in 1s.", RetryAfter: time.Second}
 		}},
 		{c.ServerError, "ServerError", func() error {
-			return llmhttp.Errorf(http.StatusInternalServerError, "", "The server had an error while processing your request. Sorry about that!")
+			return llmhttp.Errorf(
+				http.StatusInternalServerError,
+				"",
+				"The server had an error while processing your request. Sorry about that!",
+			)
 		}},
 		{c.Overloaded, "Overloaded", func() error {
 			return llmhttp.Errorf(http.StatusServiceUnavailable, "", "The engine is currently overloaded, please try again later.")

@@ -92,8 +92,13 @@ func Overloaded() Reply { return Fail(http.StatusServiceUnavailable).named("Over
 // ContextLengthExceeded returns a Reply with status 400 to a prompt of so many tokens, which is
 // more than the context window of the model.
 func ContextLengthExceeded(limit, tokens int) Reply {
-	e := llmhttp.Errorf(http.StatusBadRequest, "context_length_exceeded",
-		"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", limit, tokens)
+	e := llmhttp.Errorf(
+		http.StatusBadRequest,
+		"context_length_exceeded",
+		"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
+		limit,
+		tokens,
+	)
 	r := Reply{}.with("", func(p *player) bool {
 		e := new(*e)
 		e.Param = "messages"

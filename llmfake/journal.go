@@ -39,7 +39,12 @@ func (s *Server) Request(i int) *Request {
 		at += len(requests)
 	}
 	if at < 0 || at >= len(requests) {
-		s.t.Fatalf("llmfake: there is no request with index %d, because %s arrived%s", i, plural(len(requests), "request"), listOutcomes(requests))
+		s.t.Fatalf(
+			"llmfake: there is no request with index %d, because %s arrived%s",
+			i,
+			plural(len(requests), "request"),
+			listOutcomes(requests),
+		)
 		return &Request{server: s}
 	}
 	return requests[at]

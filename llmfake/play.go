@@ -418,7 +418,9 @@ func (p *player) sendCall(tool, arguments string) bool {
 		call := llmhttp.ToolCallDelta{Index: index, ID: p.server.newCallID(), Type: "function", Function: llmhttp.FunctionCall{Name: tool}}
 		for _, piece := range splitArguments(arguments) {
 			call.Function.Arguments = piece
-			c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}}}}
+			c := &llmhttp.ChatChunk{
+				Choices: []llmhttp.ChunkChoice{{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}}},
+			}
 			if !p.sendChunk(c) {
 				return false
 			}

@@ -229,7 +229,11 @@ func Func(f func(r *Request) Reply) Reply {
 }
 
 // errFunctionPanicked is what a client gets if a function of the test panicked.
-var errFunctionPanicked = llmhttp.Errorf(http.StatusInternalServerError, "llmfake_panic", "llmfake: a function of the test panicked. See its log.")
+var errFunctionPanicked = llmhttp.Errorf(
+	http.StatusInternalServerError,
+	"llmfake_panic",
+	"llmfake: a function of the test panicked. See its log.",
+)
 
 // mustNotBeNil panics if a test has passed nil to a function.
 func mustNotBeNil(function string, isNil bool) {
@@ -326,7 +330,11 @@ func splitArguments(s string) []string {
 
 // errUnexpectedReply is what a client gets if the reply does not fit its request.
 func errUnexpectedReply() *llmhttp.Error {
-	e := llmhttp.Errorf(http.StatusBadRequest, "llmfake_wrong_reply", "llmfake: the reply of the test does not fit the request. See its log.")
+	e := llmhttp.Errorf(
+		http.StatusBadRequest,
+		"llmfake_wrong_reply",
+		"llmfake: the reply of the test does not fit the request. See its log.",
+	)
 	e.NoRetry = true
 	return e
 }

@@ -184,7 +184,11 @@ func (s *Server) choose(req *Request) (Reply, error) {
 		return Simulate(), nil
 	}
 	s.errorf("%s", s.unexpected(req))
-	e := llmhttp.Errorf(http.StatusBadRequest, "llmfake_unexpected_request", "llmfake: the test has no reply for this request. See its log for what it expects.")
+	e := llmhttp.Errorf(
+		http.StatusBadRequest,
+		"llmfake_unexpected_request",
+		"llmfake: the test has no reply for this request. See its log for what it expects.",
+	)
 	e.NoRetry = true
 	return Reply{}, e
 }

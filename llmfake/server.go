@@ -271,7 +271,9 @@ func (s *Server) Close() {
 func (s *Server) URL() string {
 	s.t.Helper()
 	if time.Now().Year() < 2010 { // the clock of a bubble begins in the year 2000
-		s.t.Fatalf("llmfake: the loopback interface does not work in a bubble of testing/synctest. Use the method Client, with which clients need no URL.")
+		s.t.Fatalf(
+			"llmfake: the loopback interface does not work in a bubble of testing/synctest. Use the method Client, with which clients need no URL.",
+		)
 		return "http://127.0.0.1:0"
 	}
 	return s.Listen("127.0.0.1:0")

@@ -132,8 +132,8 @@ func (a *AccountInfo) Subject() llmhttp.Subject {
 }
 
 // ApplyTo sets in a key of the account what Lookup of a store returns of the account: the Subject,
-// unless it has no limits, as the last of the Subjects and in place of one with its ID, PerUser and Labels.
-// It does not change what k refers to, and k shares no memory with a.
+// unless it has no limits, as the last of the Subjects and in place of one with its ID, PerUser and
+// Labels. It does not change what k refers to, and k shares no memory with a.
 func (a *AccountInfo) ApplyTo(k *llmhttp.Key) {
 	subject := a.Subject()
 	k.Subjects = slices.DeleteFunc(slices.Clone(k.Subjects), func(s llmhttp.Subject) bool { return s.ID == subject.ID })

@@ -31,29 +31,27 @@ type KeyManager interface {
 	// key, and it reflects every change that any process has completed.
 	KeyBySecret(ctx context.Context, hash string) (info KeyInfo, ends time.Time, err error)
 
-	// ListKeys returns a page of keys, including those that are revoked,
-	// suspended or expired. A page with fewer keys than the limit is the
-	// last. If there is no key q.After, the error wraps ErrKeyNotFound.
+	// ListKeys returns a page of keys, including those that are revoked, suspended or expired. A
+	// page with fewer keys than the limit is the last. If there is no key q.After, the error wraps
+	// ErrKeyNotFound.
 	ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error)
 
-	// CreateKey creates a key and returns its secret. The store does not keep
-	// the secret, which therefore cannot be recovered later. If Limits.Validate
-	// returns an error for params.Limits, CreateKey returns it.
+	// CreateKey creates a key and returns its secret. The store does not keep the secret, which
+	// therefore cannot be recovered later. If Limits.Validate returns an error for params.Limits,
+	// CreateKey returns it.
 	CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error)
 
-	// UpdateKey calls change with the settings of a key and stores the result.
-	// Other changes of the key wait meanwhile, so that no change is lost. If
-	// change returns an error, UpdateKey returns it and changes nothing.
-	// change must not use the store, and may be called several times. If it changes
-	// the Limits so that Limits.Validate returns an error, that is an error of
-	// change. If the key is revoked, the error wraps [ErrKeyRevoked].
+	// UpdateKey calls change with the settings of a key and stores the result. Other changes of the
+	// key wait meanwhile, so that no change is lost. If change returns an error, UpdateKey returns
+	// it and changes nothing. change must not use the store, and may be called several times. If it
+	// changes the Limits so that Limits.Validate returns an error, that is an error of change. If
+	// the key is revoked, the error wraps [ErrKeyRevoked].
 	UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error)
 
-	// RotateKey adds a new secret to a key and returns it. The previous
-	// secrets stop working after overlap, or earlier if that was already set.
-	// A zero overlap stops them at once; a negative one is an error. The ID,
-	// limits and usage of the key stay the same. If the key is revoked, the
-	// error wraps ErrKeyRevoked.
+	// RotateKey adds a new secret to a key and returns it. The previous secrets stop working after
+	// overlap, or earlier if that was already set. A zero overlap stops them at once; a negative
+	// one is an error. The ID, limits and usage of the key stay the same. If the key is revoked,
+	// the error wraps ErrKeyRevoked.
 	RotateKey(ctx context.Context, id string, overlap time.Duration) (info KeyInfo, secret string, err error)
 
 	// RevokeKey disables a key for good. Revoking a revoked key does nothing.

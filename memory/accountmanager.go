@@ -142,7 +142,9 @@ func (s *KeyStore) AddCredit(ctx context.Context, e manage.CreditEntry) (manage.
 	}
 	e.Time, e.Total = time.Now(), a.info.Credit.Add(e.Amount)
 	if e.Total.Sub(e.Amount) != a.info.Credit {
-		return manage.CreditEntry{}, errors.New("memory: adding credit: CreditEntry.Amount: the sum of the entries would not fit into a Money")
+		return manage.CreditEntry{}, errors.New(
+			"memory: adding credit: CreditEntry.Amount: the sum of the entries would not fit into a Money",
+		)
 	}
 	if s.accounts.added == nil {
 		s.accounts.added = make(map[string]*manage.CreditEntry)

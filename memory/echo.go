@@ -25,8 +25,8 @@ type Backend struct {
 	// value means no delay.
 	Delay time.Duration
 
-	// Script returns the steps of the reply to a request for any model. If
-	// Script is nil or returns nil, Chat replies as described above.
+	// Script returns the steps of the reply to a request for any model. If Script is nil or returns
+	// nil, Chat replies as described above.
 	Script func(req *llmhttp.ChatRequest) []Step
 }
 

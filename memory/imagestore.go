@@ -15,17 +15,15 @@ import (
 	"github.com/llmhttp/llmhttp/internal/option"
 )
 
-// An ImageStore is a store of images and the [http.Handler] that serves them. Each
-// image is available for an hour at an address that cannot be guessed; anyone
-// who knows the address may see the image. Create one with [NewImageStore]. Its
-// methods are safe for concurrent use.
+// An ImageStore is a store of images and the [http.Handler] that serves them. Each image is
+// available for an hour at an address that cannot be guessed; anyone who knows the address may see
+// the image. Create one with [NewImageStore]. Its methods are safe for concurrent use.
 //
 // The memory is bounded: if the images need more than MaxBytes, the oldest ones
 // are dropped before their hour is over.
 type ImageStore struct {
-	// MaxBytes limits the size of all images together, in bytes. Zero means
-	// 128 MiB; negative means no limit. It must not be changed after the first call
-	// of Put.
+	// MaxBytes limits the size of all images together, in bytes. Zero means 128 MiB; negative means
+	// no limit. It must not be changed after the first call of Put.
 	MaxBytes int64
 
 	base string

@@ -56,8 +56,7 @@ func (s *KeyStore) KeyBySecret(ctx context.Context, hash string) (info manage.Ke
 	return found.of.copyInfo(), ends, nil
 }
 
-// ListKeys implements [manage.KeyManager]. Its cost grows with the number of
-// keys in the store.
+// ListKeys implements [manage.KeyManager]. Its cost grows with the number of keys in the store.
 func (s *KeyStore) ListKeys(ctx context.Context, q manage.KeyQuery) ([]manage.KeyInfo, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -145,7 +145,8 @@ func (s *KeyStore) applyParams(k *managedKey, p manage.KeyParams) {
 	k.info.Name, k.info.Suspended = p.Name, p.Suspended
 	for hash, expires := range k.secrets {
 		found := &lookupResult{of: k}
-		if account := s.accounts.byID[k.info.Account]; !k.info.Suspended && k.info.Revoked.IsZero() && (account == nil || !account.info.Suspended) {
+		if account := s.accounts.byID[k.info.Account]; !k.info.Suspended && k.info.Revoked.IsZero() &&
+			(account == nil || !account.info.Suspended) {
 			key := k.info.Key
 			if !expires.IsZero() && (key.Expires.IsZero() || expires.Before(key.Expires)) {
 				key.Expires = expires

@@ -48,7 +48,9 @@ type accountResponses struct {
 // NewResponseStore returns an empty ResponseStore.
 func NewResponseStore() *ResponseStore {
 	return &ResponseStore{
-		byID: make(map[ownedID]*list.Element), items: make(map[ownedID][]*responsestore.Response), accounts: make(map[string]*accountResponses),
+		byID: make(
+			map[ownedID]*list.Element,
+		), items: make(map[ownedID][]*responsestore.Response), accounts: make(map[string]*accountResponses),
 	}
 }
 

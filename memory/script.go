@@ -9,10 +9,9 @@ import (
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
-// A Step is a part of a scripted reply. It passes its chunks to yield and
-// returns true if the reply continues after it. It must return false when yield
-// has returned false, as yield does after every error, and soon after ctx is done.
-// It may panic.
+// A Step is a part of a scripted reply. It passes its chunks to yield and returns true if the reply
+// continues after it. It must return false when yield has returned false, as yield does after every
+// error, and soon after ctx is done. It may panic.
 //
 // Steps may run for several requests at the same time. Each chunk must be new,
 // because its receiver may change it.
@@ -59,8 +58,8 @@ func Call(id, name, arguments string) Step {
 	return choiceStep(llmhttp.ChunkChoice{Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}})
 }
 
-// Chunk returns a Step that yields a copy of c. It is for what the other steps
-// do not yield, such as usage, further choices and members of vendors.
+// Chunk returns a Step that yields a copy of c. It is for what the other steps do not yield, such
+// as usage, further choices and members of vendors.
 func Chunk(c *llmhttp.ChatChunk) Step {
 	c = c.Clone()
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
@@ -68,15 +67,14 @@ func Chunk(c *llmhttp.ChatChunk) Step {
 	}
 }
 
-// Finish returns a Step that ends the first choice with the given reason, such
-// as [llmhttp.FinishContentFilter].
+// Finish returns a Step that ends the first choice with the given reason, such as
+// [llmhttp.FinishContentFilter].
 func Finish(reason llmhttp.FinishReason) Step {
 	return choiceStep(llmhttp.ChunkChoice{FinishReason: reason})
 }
 
-// Fail returns a Step that ends the reply with err. Before the first chunk, the
-// client gets an error reply with the status of err; after it, the stream
-// breaks off.
+// Fail returns a Step that ends the reply with err. Before the first chunk, the client gets an
+// error reply with the status of err; after it, the stream breaks off.
 func Fail(err error) Step {
 	return func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
 		yield(nil, err)

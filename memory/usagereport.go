@@ -13,8 +13,8 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// Report implements [manage.UsageReporter]. An entry that adds up an hour
-// counts at the beginning of that hour.
+// Report implements [manage.UsageReporter]. An entry that adds up an hour counts at the beginning
+// of that hour.
 func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.Report, error) {
 	if !reportsum.IsKnown(q.By) {
 		return manage.Report{}, fmt.Errorf("memory: cannot report usage by %q: %w", string(q.By), errors.ErrUnsupported)

@@ -18,10 +18,10 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its
-// methods are safe for concurrent use, and fail only for queries that it does not support. It
-// can sum for subjects of all kinds, and of what records have beside
-// their units and cost it keeps the account, key, subjects, end user, labels, model and time.
+// A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its methods
+// are safe for concurrent use, and fail only for queries that it does not support. It can sum for
+// subjects of all kinds, and of what records have beside their units and cost it keeps the account,
+// key, subjects, end user, labels, model and time.
 //
 // The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
 // When the store is full, it adds up the older half by account, key, subjects, model and hour;
@@ -218,7 +218,12 @@ func (u *UsageStore) queryUser(q *llmhttp.UsageQuery) []llmhttp.UsageSum {
 
 // ClaimQuotaEvent implements [llmhttp.QuotaEventStore]. The store remembers 65536 events. Of more,
 // it forgets those first whose period ends first.
-func (u *UsageStore) ClaimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error) {
+func (u *UsageStore) ClaimQuotaEvent(
+	ctx context.Context,
+	id string,
+	lease time.Duration,
+	keep time.Time,
+) (claimed bool, wait time.Duration, err error) {
 	claimed, wait = u.events.Claim(id, time.Now(), lease, keep)
 	return claimed, wait, nil
 }

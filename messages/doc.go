@@ -13,8 +13,8 @@
 //   - GET /v1/models and GET /v1/models/{id}, for requests with the header
 //     Anthropic-Version
 //
-// Both versions of the API are served, 2023-06-01 and 2026-10-21. A key may be
-// in the header X-Api-Key or in Authorization as a bearer token.
+// Both versions of the API are served, 2023-06-01 and 2026-10-21. A key may be in the header
+// X-Api-Key or in Authorization as a bearer token.
 //
 // # Requests
 //
@@ -35,10 +35,9 @@
 // Backend, or after a second if the Backend is silent. An error before that is a
 // reply with an HTTP status, which SDKs retry; later it is an event.
 //
-// The blocks of a stream never overlap, even if the Backend yields their parts in
-// turns: while a tool call is incomplete, everything that belongs to other blocks is
-// held back. A stream has the arguments of a call as the model wrote
-// them, even if the token limit cut them or if they are not a JSON object. In a whole
-// reply, where the input must be an object, such arguments are its member
+// The blocks of a stream never overlap, even if the Backend yields their parts in turns: while a
+// tool call is incomplete, everything that belongs to other blocks is held back. A stream has the
+// arguments of a call as the model wrote them, even if the token limit cut them or if they are not
+// a JSON object. In a whole reply, where the input must be an object, such arguments are its member
 // INVALID_JSON. Both are logged as a warning.
 package messages

@@ -101,7 +101,11 @@ func (p *protocol) servedModel(name string) string {
 }
 
 // decodeCountTokens decodes POST /v1/messages/count_tokens.
-func (p *protocol) decodeCountTokens(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+func (p *protocol) decodeCountTokens(
+	ctx context.Context,
+	_ *http.Request,
+	body []byte,
+) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	req, err := decodeRequest(ctx, body, false)
 	if err != nil {
 		return nil, nil, err

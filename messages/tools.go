@@ -35,7 +35,11 @@ func (p *toolParams) convertTools(req *llmhttp.ChatRequest, isChat bool) error {
 	}
 	isUnused := p.ToolChoice != nil && p.ToolChoice.Type == "none"
 	if isChat && len(p.Tools) > 0 && len(req.Tools) == 0 && !isUnused {
-		return fieldError("tools", "This server supports only tools with an input_schema, and not those of the type '%s'", clip(p.Tools[0].Type))
+		return fieldError(
+			"tools",
+			"This server supports only tools with an input_schema, and not those of the type '%s'",
+			clip(p.Tools[0].Type),
+		)
 	}
 	return p.setToolChoice(req)
 }

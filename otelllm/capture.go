@@ -58,7 +58,12 @@ func (r *request) recordContent(s *llmhttp.RequestSummary) {
 
 // emit emits the event with the details of the request.
 func (r *request) emit(s *llmhttp.RequestSummary, c *Content) {
-	attrs := slices.Concat(samplingLabels(r.info).attributes(r.t.opts.ProviderName), requestAttributes(r.info), replyAttributes(s), c.attributes(structuredValue))
+	attrs := slices.Concat(
+		samplingLabels(r.info).attributes(r.t.opts.ProviderName),
+		requestAttributes(r.info),
+		replyAttributes(s),
+		c.attributes(structuredValue),
+	)
 	attrs.addString(attrErrorType, string(s.ErrorClass))
 	var record log.Record
 	record.SetEventName(eventDetails)

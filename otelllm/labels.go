@@ -91,8 +91,10 @@ func newRequestOptions(l requestLabels, provider string) *requestOptions {
 	return &requestOptions{
 		times: request.histogramOptions(), cut: request.counterOptions(),
 		input: usage.with(attrTokenType, tokenInput).histogramOptions(), output: usage.with(attrTokenType, tokenOutput).histogramOptions(),
-		cacheRead: usage.with(attrTokenKind, tokenCacheRead).counterOptions(), cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).counterOptions(),
-		reasoning: usage.with(attrTokenKind, tokenReasoning).counterOptions(), spend: usage.counterOptions(),
+		cacheRead: usage.with(attrTokenKind, tokenCacheRead).
+			counterOptions(),
+		cacheWrite: usage.with(attrTokenKind, tokenCacheWrite).counterOptions(),
+		reasoning:  usage.with(attrTokenKind, tokenReasoning).counterOptions(), spend: usage.counterOptions(),
 	}
 }
 

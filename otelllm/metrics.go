@@ -49,11 +49,15 @@ func newMetrics(meter metric.Meter, o *Options, flush func()) (*metrics, error) 
 		tryDuration:     b.seconds(metricTryDuration, "Duration of tries at targets", boundsDuration),
 		fallbacks:       b.counter(metricFallbacks, "{try}", "Tries at a target after another target had failed"),
 		streamsCut:      b.counter(metricStreamsCut, "{request}", "Streams that failed after they had begun"),
-		tokenDetails:    b.counter(metricTokenDetails, "{token}", "Tokens that were read from or written to a prompt cache, or used for reasoning"),
-		spend:           b.money(metricSpend, "Cost of usage in the currency of Options.Price, estimated usage included"),
-		unpriced:        b.counter(metricUnpriced, "{record}", "Usage records whose price is not known"),
-		recordFailures:  b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
-		notStored:       b.counter(metricNotStored, "{reply}", "Replies that were sent although the response store did not take them"),
+		tokenDetails: b.counter(
+			metricTokenDetails,
+			"{token}",
+			"Tokens that were read from or written to a prompt cache, or used for reasoning",
+		),
+		spend:          b.money(metricSpend, "Cost of usage in the currency of Options.Price, estimated usage included"),
+		unpriced:       b.counter(metricUnpriced, "{record}", "Usage records whose price is not known"),
+		recordFailures: b.counter(metricRecordFailures, "{record}", "Usage records that the usage store did not take"),
+		notStored:      b.counter(metricNotStored, "{reply}", "Replies that were sent although the response store did not take them"),
 
 		byRequest: newCache(func(l requestLabels) *requestOptions { return newRequestOptions(l, o.ProviderName) }),
 		byRefusal: newCache(refusalLabels.options),
@@ -90,13 +94,23 @@ type builder struct {
 }
 
 func (b *builder) seconds(name, description string, bounds []float64) metric.Float64Histogram {
-	h, err := b.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
+	h, err := b.meter.Float64Histogram(
+		name,
+		metric.WithUnit("s"),
+		metric.WithDescription(description),
+		metric.WithExplicitBucketBoundaries(bounds...),
+	)
 	b.err = errors.Join(b.err, err)
 	return h
 }
 
 func (b *builder) tokens(name, description string) metric.Int64Histogram {
-	h, err := b.meter.Int64Histogram(name, metric.WithUnit("{token}"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(boundsTokens...))
+	h, err := b.meter.Int64Histogram(
+		name,
+		metric.WithUnit("{token}"),
+		metric.WithDescription(description),
+		metric.WithExplicitBucketBoundaries(boundsTokens...),
+	)
 	b.err = errors.Join(b.err, err)
 	return h
 }
@@ -127,9 +141,17 @@ func (b *builder) observeCount(name, unit, description string, value func() int6
 
 // observeHealth makes the instruments for the result of [Options.Health].
 func (b *builder) observeHealth(health func() (bool, map[string]bool)) {
-	ready, err := b.meter.Int64ObservableGauge(metricReady, metric.WithUnit("{process}"), metric.WithDescription("1 if the process is ready for requests, otherwise 0"))
+	ready, err := b.meter.Int64ObservableGauge(
+		metricReady,
+		metric.WithUnit("{process}"),
+		metric.WithDescription("1 if the process is ready for requests, otherwise 0"),
+	)
 	b.err = errors.Join(b.err, err)
-	success, err := b.meter.Int64ObservableGauge(metricCheckSuccess, metric.WithUnit("{check}"), metric.WithDescription("1 if the last check succeeded, otherwise 0"))
+	success, err := b.meter.Int64ObservableGauge(
+		metricCheckSuccess,
+		metric.WithUnit("{check}"),
+		metric.WithDescription("1 if the last check succeeded, otherwise 0"),
+	)
 	b.err = errors.Join(b.err, err)
 	_, err = b.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		isReady, checks := health()

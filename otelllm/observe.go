@@ -112,7 +112,12 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 	server := t.opts.Targets[target]
 	server.ProviderName = cmp.Or(server.ProviderName, t.opts.ProviderName)
 	op := operationName(r.info.Operation)
-	l := attributeList{attrOperation.String(op), attrProvider.String(server.ProviderName), attrRequestModel.String(r.info.Model), attrTarget.String(target)}
+	l := attributeList{
+		attrOperation.String(op),
+		attrProvider.String(server.ProviderName),
+		attrRequestModel.String(r.info.Model),
+		attrTarget.String(target),
+	}
 	l.addString(attrServerAddress, server.Address)
 	l.addInt(attrServerPort, server.Port)
 	ctx, span := t.tracer.Start(ctx, op+" "+target, spanKindClient, trace.WithAttributes(l...))

@@ -50,7 +50,12 @@ func (t *Telemetry) newSpanStart(l requestLabels) *spanStart {
 // when its span starts.
 func requestAttributes(info *llmhttp.RequestInfo) attributeList {
 	p := &info.Params
-	l := attributeList{attrProtocol.String(info.Protocol), attrRequestID.String(info.ID), attrKey.String(info.KeyID), attrAccount.String(info.Account)}
+	l := attributeList{
+		attrProtocol.String(info.Protocol),
+		attrRequestID.String(info.ID),
+		attrKey.String(info.KeyID),
+		attrAccount.String(info.Account),
+	}
 	l.addString(attrConversation, info.Conversation)
 	if info.Stream {
 		l = append(l, attrStream.Bool(true))

@@ -40,9 +40,9 @@
 //   - for one: image, search_unit, request, and audio_second, audio_minute or audio_hour.
 //
 // The price of cache_write_1h is that of cache_write if it is not given. The other kinds of tokens
-// of prompts and completions then have the price of input and of output. A
-// price of zero is one; a price that is not given is none, and a record that uses only such
-// units, or prompt or completion tokens besides no other unit with a price, is an error.
+// of prompts and completions then have the price of input and of output. A price of zero is one; a
+// price that is not given is none, and a record that uses only such units, or prompt or completion
+// tokens besides no other unit with a price, is an error.
 //
 // "images" has prices for a size, a quality or both. The most specific one that matches is used,
 // and else the price of "image". The quality and the size of a request that names none are "auto".
@@ -80,12 +80,12 @@
 // other. A completion token is billed as reasoning, audio or other. So a kind can at most have as
 // many tokens as there are.
 //
-// Images of a request for images are billed by their completion tokens if the record has some
-// and image_output has a price, else by the image; the completion tokens are then not billed. If only image_output
-// has a price, images whose tokens are not known have none: set "image", too, if there is a quota in money, which
-// needs a price before the tokens are known. Audio
-// is billed by characters if the record and the table have them, else by tokens if there are
-// completion tokens and output has a price, else by its duration.
+// Images of a request for images are billed by their completion tokens if the record has some and
+// image_output has a price, else by the image; the completion tokens are then not billed. If only
+// image_output has a price, images whose tokens are not known have none: set "image", too, if there
+// is a quota in money, which needs a price before the tokens are known. Audio is billed by
+// characters if the record and the table have them, else by tokens if there are completion tokens
+// and output has a price, else by its duration.
 //
 // A request costs its price only in the first of its records, whose Part is zero.
 //

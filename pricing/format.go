@@ -241,7 +241,11 @@ func (p *parser) version(path string, v document) version {
 	}
 	resolved, conflicts := list.resolve()
 	for _, c := range conflicts {
-		p.add(join(path, "service_tiers."+c.tier+"."+itemNames[c.item]), "needs a price above %d prompt tokens, as the standard price has one", c.above)
+		p.add(
+			join(path, "service_tiers."+c.tier+"."+itemNames[c.item]),
+			"needs a price above %d prompt tokens, as the standard price has one",
+			c.above,
+		)
 	}
 	resolved.from = from
 	return resolved

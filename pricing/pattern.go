@@ -53,7 +53,10 @@ func (n *names[T]) ties(what string) (mistakes []error) {
 				break
 			}
 			if overlap(a.text, b.text) {
-				mistakes = append(mistakes, fmt.Errorf("pricing: %s %q: is as specific as %q, and a name can match both", what, b.text, a.text))
+				mistakes = append(
+					mistakes,
+					fmt.Errorf("pricing: %s %q: is as specific as %q, and a name can match both", what, b.text, a.text),
+				)
 			}
 		}
 	}

@@ -227,7 +227,11 @@ func sortImages(images []imagePrice) error {
 			case a.size == b.size && a.quality == b.quality:
 				return fmt.Errorf("two prices are for size %q and quality %q", a.size, a.quality)
 			case a.specificity() == 1 && b.specificity() == 1 && (a.size == "") != (b.size == "") && !has(a.size+b.size, a.quality+b.quality):
-				return fmt.Errorf("two prices match size %q and quality %q, which need a price of their own", a.size+b.size, a.quality+b.quality)
+				return fmt.Errorf(
+					"two prices match size %q and quality %q, which need a price of their own",
+					a.size+b.size,
+					a.quality+b.quality,
+				)
 			}
 		}
 	}
@@ -371,6 +375,9 @@ func nonNegative(u *llmhttp.Units) llmhttp.Units {
 		PromptAudioTokens: max(u.PromptAudioTokens, 0), PromptImageTokens: max(u.PromptImageTokens, 0),
 		CompletionTokens: max(u.CompletionTokens, 0), ReasoningTokens: max(u.ReasoningTokens, 0),
 		CompletionAudioTokens: max(u.CompletionAudioTokens, 0),
-		Images:                max(u.Images, 0), AudioMillis: max(u.AudioMillis, 0), Characters: max(u.Characters, 0), SearchUnits: max(u.SearchUnits, 0),
+		Images: max(
+			u.Images,
+			0,
+		), AudioMillis: max(u.AudioMillis, 0), Characters: max(u.Characters, 0), SearchUnits: max(u.SearchUnits, 0),
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A client calls Redis. It bounds the time of each call and has a circuit
-// breaker: after failureThreshold failures in a row, calls fail at once. Then
-// one call per retryInterval is sent, to find out whether Redis answers again.
+// A client calls Redis. It bounds the time of each call and has a circuit breaker: after
+// failureThreshold failures in a row, calls fail at once. Then one call per retryInterval is sent,
+// to find out whether Redis answers again.
 type client struct {
 	redis         redis.UniversalClient
 	timeout       time.Duration
@@ -80,8 +80,8 @@ func (c *client) run(ctx context.Context, s *script, keys []string, args ...any)
 	})
 }
 
-// eval is used instead of redis.Script because the client would repeat a
-// script when the connection breaks, which Redis may have executed.
+// eval is used instead of redis.Script because the client would repeat a script when the connection
+// breaks, which Redis may have executed.
 func (c *client) eval(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, command, script, len(keys))
@@ -98,9 +98,9 @@ type noRetry struct{ *redis.Cmd }
 
 func (noRetry) NoRetry() bool { return true }
 
-// call calls f and returns when f does, when ctx is done, or after the timeout.
-// f runs on its own goroutine, because a redis client without
-// ContextTimeoutEnabled ignores the deadline of its context.
+// call calls f and returns when f does, when ctx is done, or after the timeout. f runs on its own
+// goroutine, because a redis client without ContextTimeoutEnabled ignores the deadline of its
+// context.
 func call[T any](ctx context.Context, c *client, f func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -173,8 +173,8 @@ func (c *client) report(ctx context.Context, err error) error {
 	return nil
 }
 
-// contextErr returns ctx.Err(). Unlike that, it is not nil once the deadline
-// has passed: a connection may report it before the timer of ctx has fired.
+// contextErr returns ctx.Err(). Unlike that, it is not nil once the deadline has passed: a
+// connection may report it before the timer of ctx has fired.
 func contextErr(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded

@@ -11,10 +11,9 @@
 //
 // # Token buckets
 //
-// A Take or an Adjust is one round trip. A script checks and changes all its
-// buckets in one step, by the clock of Redis. Times are exact to the
-// microsecond. Up to 2^53 tokens are exact; larger numbers are rounded. A
-// bucket expires in Redis when it is full.
+// A Take or an Adjust is one round trip. A script checks and changes all its buckets in one step,
+// by the clock of Redis. Times are exact to the microsecond. Up to 2^53 tokens are exact; larger
+// numbers are rounded. A bucket expires in Redis when it is full.
 //
 // # Requests in progress
 //

@@ -17,8 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// Options configure a [Limiter], which keeps a copy. The zero value is ready
-// to use.
+// Options configure a [Limiter], which keeps a copy. The zero value is ready to use.
 type Options struct {
 	// Prefix begins all names in Redis. If empty, it is "llmhttp:". Limiters
 	// share their limits if they have the same Redis and Prefix. A hash tag in
@@ -35,9 +34,8 @@ type Options struct {
 	// [llmhttp.NewLimiter] each process limits on its own; [FailOpen] admits
 	// all requests.
 	//
-	// The buckets of the Fallback are independent of those in Redis. With any
-	// Fallback, a process counts its own requests in progress until Redis
-	// answers again.
+	// The buckets of the Fallback are independent of those in Redis. With any Fallback, a process
+	// counts its own requests in progress until Redis answers again.
 	Fallback llmhttp.Limiter
 
 	// Lease is how long a request in progress counts after its process last
@@ -46,9 +44,8 @@ type Options struct {
 	// is a second.
 	Lease time.Duration
 
-	// Logger receives a warning when the Fallback decides and when leases
-	// cannot be renewed, at most every 10 s, and a message when Redis answers
-	// again. If nil, it is slog.Default().
+	// Logger receives a warning when the Fallback decides and when leases cannot be renewed, at
+	// most every 10 s, and a message when Redis answers again. If nil, it is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -72,8 +69,8 @@ func (o *Options) setDefaults() {
 // A Limiter is a [manage.ConcurrencyCounter] and a [llmhttp.Reserver] on Redis. Its methods may be
 // called concurrently.
 //
-// When a call fails because Redis did not answer in time, Redis may have
-// executed it. A call is never executed twice.
+// When a call fails because Redis did not answer in time, Redis may have executed it. A call is
+// never executed twice.
 type Limiter struct {
 	client  client
 	opts    Options
@@ -162,8 +159,8 @@ func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) (first erro
 // Acquire implements [llmhttp.ConcurrencyLimiter]. It acquires a lease of each slot, which
 // is renewed until it is released or the Limiter is closed.
 //
-// release calls Redis. If that fails, it is repeated in the background. If
-// Redis loses its data, the next renewal restores the leases.
+// release calls Redis. If that fails, it is repeated in the background. If Redis loses its data,
+// the next renewal restores the leases.
 func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error) {
 	acquired, full, err := l.acquire(ctx, slots)
 	if acquired == nil {
@@ -175,7 +172,10 @@ func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release f
 // Reserve implements [llmhttp.Reserver], with leases as Acquire. settle calls Redis, which then
 // drops the amounts by its own clock. If that fails, the leases are given back as by release,
 // and the amounts do not count; neither do those that Redis loses.
-func (l *Limiter) Reserve(ctx context.Context, slots ...llmhttp.Slot) (settle func(linger time.Duration, amounts ...int64), full int, err error) {
+func (l *Limiter) Reserve(
+	ctx context.Context,
+	slots ...llmhttp.Slot,
+) (settle func(linger time.Duration, amounts ...int64), full int, err error) {
 	acquired, full, err := l.acquire(ctx, slots)
 	if acquired == nil {
 		return nil, full, err
@@ -219,7 +219,13 @@ func (l *Limiter) acquire(ctx context.Context, slots []llmhttp.Slot) (_ []lease,
 // acquireLocally decides about leases of which a script failed with err. Redis has those before
 // acquired, and perhaps those from there up to asked. With a Fallback it counts the leases of
 // this process, and otherwise returns err.
-func (l *Limiter) acquireLocally(ctx context.Context, requested []lease, slots []llmhttp.Slot, acquired, asked int, err error) (_ []lease, full int, _ error) {
+func (l *Limiter) acquireLocally(
+	ctx context.Context,
+	requested []lease,
+	slots []llmhttp.Slot,
+	acquired, asked int,
+	err error,
+) (_ []lease, full int, _ error) {
 	fallsBack := l.fallsBack(ctx, err)
 	if fallsBack {
 		l.logFallback(ctx, err)
@@ -268,10 +274,10 @@ func (l *Limiter) Concurrent(ctx context.Context, subject llmhttp.SubjectID) (in
 	return reply.Int64()
 }
 
-// Close removes the leases that are still held, after which their release
-// functions do nothing. Acquire returns an error from then on; Take and Adjust
-// still work. Call Close after [llmhttp.Handler.Shutdown]. It does not close
-// the redis client. If it returns an error, the leases expire.
+// Close removes the leases that are still held, after which their release functions do nothing.
+// Acquire returns an error from then on; Take and Adjust still work. Call Close after
+// [llmhttp.Handler.Shutdown]. It does not close the redis client. If it returns an error, the
+// leases expire.
 func (l *Limiter) Close() error { return l.leases.close() }
 
 // groups returns the parts of a call of which Redis can execute each in one step: the whole

@@ -90,7 +90,11 @@ func (p *contentPart) image(path string) (*llmhttp.Part, error) {
 	case p.ImageURL != nil && *p.ImageURL != "":
 		return &llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: *p.ImageURL, Detail: p.Detail}}, nil
 	case p.FileID != nil:
-		return nil, unsupportedParam(memberPath(path, "file_id"), "Files are not stored. Send the image as '%s', which can be a data: URL.", memberPath(path, "image_url"))
+		return nil, unsupportedParam(
+			memberPath(path, "file_id"),
+			"Files are not stored. Send the image as '%s', which can be a data: URL.",
+			memberPath(path, "image_url"),
+		)
 	}
 	return nil, missingParam(memberPath(path, "image_url"))
 }

@@ -133,8 +133,12 @@ func checkReferences(items []inputItem, stored bool) error {
 		case item.ID == "":
 			return missingParam(item.memberPath("id"))
 		case !stored:
-			return badRequest("item_not_found", item.memberPath("id"),
-				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.", clip(item.ID))
+			return badRequest(
+				"item_not_found",
+				item.memberPath("id"),
+				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.",
+				clip(item.ID),
+			)
 		}
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 
 // Options configure the protocol. The zero value is ready to use.
 type Options struct {
-	// Store stores responses. If nil, nothing is stored: replies have
-	// "store": false, and a previous_response_id is refused.
+	// Store stores responses. If nil, nothing is stored: replies have "store": false, and a
+	// previous_response_id is refused.
 	Store responsestore.Store
 
 	// KeepFor is how long responses are stored. Zero means 30 days; negative means
@@ -115,7 +115,11 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 
 // decodeCountTokens decodes POST /v1/responses/input_tokens, whose request has the
 // members of a request for a response, all of them optional.
-func (p *protocol) decodeCountTokens(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+func (p *protocol) decodeCountTokens(
+	ctx context.Context,
+	_ *http.Request,
+	body []byte,
+) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	reserve := func(known *llmhttp.ChatRequest) error { return llmhttp.ReserveChat(ctx, known) }
 	req, err := p.decodeRequest(ctx, body, reserve)
 	if err != nil {

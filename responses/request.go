@@ -361,7 +361,14 @@ func checkInteger(param string, n *int, least, most int) error {
 	if n == nil || *n >= least && *n <= most {
 		return nil
 	}
-	e := &jsonwire.Error{Kind: jsonwire.OutOfRange, Path: param, Integer: true, Above: *n > most, Limit: float64(least), Got: strconv.Itoa(int(*n))}
+	e := &jsonwire.Error{
+		Kind:    jsonwire.OutOfRange,
+		Path:    param,
+		Integer: true,
+		Above:   *n > most,
+		Limit:   float64(least),
+		Got:     strconv.Itoa(int(*n)),
+	}
 	if e.Above {
 		e.Limit = float64(most)
 	}

@@ -109,11 +109,21 @@ func (r *request) checkToolMode(mode, param string) (*llmhttp.ToolChoice, error)
 	switch mode {
 	case llmhttp.ToolChoiceRequired:
 		if len(r.chat.Tools) == 0 {
-			return nil, badRequest("invalid_value", param, "Invalid value for '%s': 'required' needs a function in 'tools'. Hosted tools are not supported.", param)
+			return nil, badRequest(
+				"invalid_value",
+				param,
+				"Invalid value for '%s': 'required' needs a function in 'tools'. Hosted tools are not supported.",
+				param,
+			)
 		}
 	case llmhttp.ToolChoiceNone, llmhttp.ToolChoiceAuto:
 	default:
-		return nil, badRequest("invalid_value", param, "Invalid value for '%s'. Supported values are: 'none', 'auto' and 'required'.", param)
+		return nil, badRequest(
+			"invalid_value",
+			param,
+			"Invalid value for '%s'. Supported values are: 'none', 'auto' and 'required'.",
+			param,
+		)
 	}
 	return &llmhttp.ToolChoice{Mode: mode}, nil
 }

@@ -32,13 +32,12 @@ type Store interface {
 	// load them to find that out.
 	LoadTurn(ctx context.Context, account, id string, maxBytes int) (*Response, error)
 
-	// LoadItems returns those items with the given IDs that are in responses of an
-	// account, at most one for each ID, in any order. If several items have
-	// the same ID, any of them is returned. Items of expired and deleted
-	// responses do not exist. If the Bodies of the items together have more than
-	// maxBytes bytes, the error wraps [ErrItemsTooLarge]; the store must stop
-	// loading as soon as it knows. The caller must not modify what it returns,
-	// and may keep an item without keeping other items in memory.
+	// LoadItems returns those items with the given IDs that are in responses of an account, at most
+	// one for each ID, in any order. If several items have the same ID, any of them is returned.
+	// Items of expired and deleted responses do not exist. If the Bodies of the items together have
+	// more than maxBytes bytes, the error wraps [ErrItemsTooLarge]; the store must stop loading as
+	// soon as it knows. The caller must not modify what it returns, and may keep an item without
+	// keeping other items in memory.
 	LoadItems(ctx context.Context, account string, ids []string, maxBytes int) ([]Item, error)
 
 	// DeleteResponse deletes a response of an account and its items. If the
@@ -50,8 +49,7 @@ var (
 	// ErrNotFound is returned by a [Store] for an unknown response.
 	ErrNotFound = errors.New("responsestore: no such response")
 
-	// ErrItemsTooLarge is returned by a [Store] for items that are larger
-	// than the caller permits.
+	// ErrItemsTooLarge is returned by a [Store] for items that are larger than the caller permits.
 	ErrItemsTooLarge = errors.New("responsestore: the items are too large")
 )
 

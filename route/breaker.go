@@ -93,10 +93,10 @@ func (b *breaker) admit(account string, now time.Time) ticket {
 	return ticket{account, b.epoch, true}
 }
 
-// recordOutcome records the outcome of a request, unless the state has changed since it
-// was admitted. The breaker opens after o.failures consecutive failures, or
-// never if that is negative or mayOpen is false. It stays open for o.openFor or
-// longer: jitter, in [0, 1), adds up to half of it.
+// recordOutcome records the outcome of a request, unless the state has changed since it was
+// admitted. The breaker opens after o.failures consecutive failures, or never if that is negative
+// or mayOpen is false. It stays open for o.openFor or longer: jitter, in [0, 1), adds up to half of
+// it.
 func (b *breaker) recordOutcome(tk ticket, out outcome, now time.Time, o breakerOptions, mayOpen bool, jitter float64) {
 	if tk.epoch != b.epoch {
 		return

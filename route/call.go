@@ -32,9 +32,8 @@ type call struct {
 // excluded is the eligibleFrom of a target that must not be tried again.
 const excluded = math.MaxInt
 
-// A sendFunc sends the request to the target of a try and passes on the reply.
-// It returns nil after a complete reply, and errClientLeft if the client wants
-// no more of it.
+// A sendFunc sends the request to the target of a try and passes on the reply. It returns nil after
+// a complete reply, and errClientLeft if the client wants no more of it.
 type sendFunc func(ctx context.Context, t *try) error
 
 // errClientLeft ends a call whose client stopped reading the reply. The client

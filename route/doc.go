@@ -1,8 +1,7 @@
-// Package route provides a Backend that distributes requests over other
-// Backends.
+// Package route provides a Backend that distributes requests over other Backends.
 //
-// A [Router] sends each request to one of the targets of the route for its
-// model. If that target fails, it tries another:
+// A [Router] sends each request to one of the targets of the route for its model. If that target
+// fails, it tries another:
 //
 //	router, err := route.New([]route.Route{
 //		{Model: "chat-large", Strategy: route.InOrder, Targets: []route.Target{
@@ -16,28 +15,25 @@
 //
 // # Fallback
 //
-// A try fails if the target does not answer in time, or answers with an error
-// that is not an [llmhttp.Error] or that has status 408 or 5xx. After a failed
-// try the Router tries the next target immediately. It does the same after a
-// 429, and when the target does not know the model or does not support the
-// request. Every other error goes to the client at once, because another target
-// would answer the same. [Options].Fallback decides otherwise, for example for
-// prompts that are too long for a target: see [IsContextLength].
+// A try fails if the target does not answer in time, or answers with an error that is not an
+// [llmhttp.Error] or that has status 408 or 5xx. After a failed try the Router tries the next
+// target immediately. It does the same after a 429, and when the target does not know the model or
+// does not support the request. Every other error goes to the client at once, because another
+// target would answer the same. [Options].Fallback decides otherwise, for example for prompts that
+// are too long for a target: see [IsContextLength].
 //
-// When all targets have been tried, a new round begins after a backoff, which
-// has random jitter and doubles with each round. A target that sent a
-// RetryAfter is not tried again earlier. [Options] and the deadline of the
-// request's context limit the tries, the rounds and the waiting.
+// When all targets have been tried, a new round begins after a backoff, which has random jitter and
+// doubles with each round. A target that sent a RetryAfter is not tried again earlier. [Options]
+// and the deadline of the request's context limit the tries, the rounds and the waiting.
 //
-// A reply that has begun is never replaced: if the target fails in mid-stream,
-// the client gets the error. A reply begins with the first chunk that has
-// content: text, reasoning, a tool call, a finish reason, usage or a member of
-// a choice's Extra. Up to 16 chunks before it, which at most announce the role,
-// are held back so that another target can still take over.
+// A reply that has begun is never replaced: if the target fails in mid-stream, the client gets the
+// error. A reply begins with the first chunk that has content: text, reasoning, a tool call, a
+// finish reason, usage or a member of a choice's Extra. Up to 16 chunks before it, which at most
+// announce the role, are held back so that another target can still take over.
 //
-// If no target answers, the client gets the 429 with the shortest RetryAfter,
-// or else the last failure, or else the last error for which Fallback has tried another
-// target, or else a 404 for an unknown model.
+// If no target answers, the client gets the 429 with the shortest RetryAfter, or else the last
+// failure, or else the last error for which Fallback has tried another target, or else a 404 for an
+// unknown model.
 //
 // Tries of one request never overlap. To send a request to several targets in
 // parallel (hedging), use a Backend that does so as a target.
@@ -50,10 +46,10 @@
 //
 // # Circuit breakers
 //
-// Each target has a circuit breaker for each model, identified by the target's name
-// of the model. Consecutive failures open it, and the target gets no requests for
-// the model. After a while the breaker is half-open: one request at a
-// time is let through to find out whether the target works again.
+// Each target has a circuit breaker for each model, identified by the target's name of the model.
+// Consecutive failures open it, and the target gets no requests for the model. After a while the
+// breaker is half-open: one request at a time is let through to find out whether the target works
+// again.
 //
 // A stream that breaks off is a failure too. These are not failures of the target:
 //
@@ -78,6 +74,6 @@
 // A target that sent a RetryAfter with a 429, 408 or 5xx is resting for that
 // time: new requests for the model use it only if no other target can be used.
 //
-// Each target of each route has its own breakers and its own count of requests
-// in flight, even if several targets share a Backend.
+// Each target of each route has its own breakers and its own count of requests in flight, even if
+// several targets share a Backend.
 package route

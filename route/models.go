@@ -20,11 +20,10 @@ const (
 	listRetry   = 5 * time.Second  // maximum delay after a ListModels that failed, minimum delay between those for requests
 )
 
-// ListModels implements [llmhttp.ModelLister]. It lists the models of the
-// routes, in the order of the routes. A route with an exact name is always
-// listed. A route with a pattern contributes those models of its targets whose
-// names match it; a target with a Model without a * contributes nothing,
-// because its names are not known. All models have the clients' names.
+// ListModels implements [llmhttp.ModelLister]. It lists the models of the routes, in the order of
+// the routes. A route with an exact name is always listed. A route with a pattern contributes those
+// models of its targets whose names match it; a target with a Model without a * contributes
+// nothing, because its names are not known. All models have the clients' names.
 //
 // The other members of a model are those that the targets list for it. If several
 // targets list it, Created and OwnedBy are those of the first, ContextWindow and

@@ -92,7 +92,12 @@ func (r *ParamRules) refusal(body any) error {
 	}
 	for _, name := range r.Refuse {
 		if p := findParam(body, name); p.isSet() {
-			e := llmhttp.Errorf(http.StatusBadRequest, "unsupported_parameter", "Unsupported parameter: '%s' is not supported with this model.", name)
+			e := llmhttp.Errorf(
+				http.StatusBadRequest,
+				"unsupported_parameter",
+				"Unsupported parameter: '%s' is not supported with this model.",
+				name,
+			)
 			e.Param = name
 			return e
 		}

@@ -13,10 +13,9 @@ import (
 
 // A Route lists the targets that serve requests for a model.
 type Route struct {
-	// Model is the name of the model that clients use, or a pattern of names
-	// in which each * matches any text, as in [llmhttp.Key]. A route with the
-	// exact name takes precedence over patterns. Of several patterns that
-	// match, the first is used.
+	// Model is the name of the model that clients use, or a pattern of names in which each *
+	// matches any text, as in [llmhttp.Key]. A route with the exact name takes precedence over
+	// patterns. Of several patterns that match, the first is used.
 	Model string
 
 	// Strategy selects the target of a request. Empty means Weighted.
@@ -35,15 +34,13 @@ type Target struct {
 	// the route.
 	Name string
 
-	// Backend serves the requests. It must not be nil. A target whose Backend
-	// does not implement the optional interface that a request needs is not
-	// used for that request.
+	// Backend serves the requests. It must not be nil. A target whose Backend does not implement
+	// the optional interface that a request needs is not used for that request.
 	Backend llmhttp.Backend
 
-	// Model is the Backend's name of the model. Empty means the name that the
-	// client sent. If the route's Model has exactly one *, Model may have one
-	// too: it is replaced by the text that the route's * matched. Clients
-	// always see their own name, in replies and in error messages.
+	// Model is the Backend's name of the model. Empty means the name that the client sent. If the
+	// route's Model has exactly one *, Model may have one too: it is replaced by the text that the
+	// route's * matched. Clients always see their own name, in replies and in error messages.
 	Model string
 
 	// Params are rules for parameters that the model does not take.
@@ -67,9 +64,8 @@ type Target struct {
 type Strategy string
 
 const (
-	// Weighted distributes requests in proportion to the weights, in a smooth
-	// weighted round-robin: with weights 3 and 1, the first target gets 3 of
-	// any 4 consecutive requests.
+	// Weighted distributes requests in proportion to the weights, in a smooth weighted round-robin:
+	// with weights 3 and 1, the first target gets 3 of any 4 consecutive requests.
 	Weighted Strategy = "weighted"
 
 	// LeastInFlight selects the target with the fewest requests in flight
@@ -104,10 +100,9 @@ type Options struct {
 	// negative means no limit.
 	Tries int
 
-	// Rounds is the maximum number of tries of the same target for one
-	// request. Zero means 2; negative means no limit. Without this limit and that
-	// of Tries, targets are tried until one answers, all breakers are open, or the
-	// request ends.
+	// Rounds is the maximum number of tries of the same target for one request. Zero means 2;
+	// negative means no limit. Without this limit and that of Tries, targets are tried until one
+	// answers, all breakers are open, or the request ends.
 	Rounds int
 
 	// TryTimeout is the maximum time until the first chunk of a try, or until
@@ -116,9 +111,8 @@ type Options struct {
 	// [llmhttp.Options].Timeout has no effect, because that ends the request.
 	TryTimeout time.Duration
 
-	// Backoff is the maximum delay before the second round; the minimum is
-	// half of it. It doubles with each round, up to MaxWait. Zero means 250 ms;
-	// negative means no delay.
+	// Backoff is the maximum delay before the second round; the minimum is half of it. It doubles
+	// with each round, up to MaxWait. Zero means 250 ms; negative means no delay.
 	Backoff time.Duration
 
 	// MaxWait is the maximum delay between two rounds. A request does not wait
@@ -140,11 +134,10 @@ type Options struct {
 	// never opens.
 	Failures int
 
-	// OpenFor is the minimum time for which a breaker stays open; the maximum
-	// is one and a half times that. It doubles whenever the request that is
-	// let through afterwards fails too, up to 5 minutes or OpenFor, whichever
-	// is longer. Zero means 10 seconds; negative means no time: the breaker is
-	// half-open at once.
+	// OpenFor is the minimum time for which a breaker stays open; the maximum is one and a half
+	// times that. It doubles whenever the request that is let through afterwards fails too, up to 5
+	// minutes or OpenFor, whichever is longer. Zero means 10 seconds; negative means no time: the
+	// breaker is half-open at once.
 	OpenFor time.Duration
 
 	// ModelsTTL is how long the model list of a target is valid. Zero means a
@@ -162,8 +155,7 @@ type Options struct {
 // forever stands for a duration without limit. Doubling it does not overflow.
 const forever time.Duration = math.MaxInt64 / 2 // 146 years
 
-// withDefaults returns a copy of o in which every field has its final value.
-// o may be nil.
+// withDefaults returns a copy of o in which every field has its final value. o may be nil.
 func (o *Options) withDefaults() Options {
 	var d Options
 	if o != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A Router is an [llmhttp.Backend] that forwards each request to the targets of
-// a route. Create one with [New]. Its methods may be called concurrently. It
-// needs no cleanup.
+// A Router is an [llmhttp.Backend] that forwards each request to the targets of a route. Create one
+// with [New]. Its methods may be called concurrently. It needs no cleanup.
 type Router struct {
 	opts     Options
 	updating sync.Mutex // serializes Update

@@ -15,8 +15,8 @@ var speech = &streaming[llmhttp.SpeechRequest, llmhttp.SpeechChunk]{
 	hasContent: func(c *llmhttp.SpeechChunk) bool { return len(c.Audio) > 0 },
 }
 
-// Speak implements [llmhttp.Speaker]. Each try gets a copy of req. No other target is tried when audio has
-// reached the client.
+// Speak implements [llmhttp.Speaker]. Each try gets a copy of req. No other target is tried when
+// audio has reached the client.
 func (r *Router) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	return speech.serve(ctx, r, req)
 }

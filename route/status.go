@@ -25,10 +25,9 @@ type TargetStatus struct {
 	Tries    int64 // tries since New, or since Update added the target
 	Failures int64 // those of Tries that count as failures for circuit breakers
 
-	// LastError is the status of the last failure or 429, followed by its code
-	// or by the operating system's name of the error, such as
-	// "429 rate_limit_exceeded" or "502 connection refused". It is empty if
-	// there was none. It contains nothing of the error's own text.
+	// LastError is the status of the last failure or 429, followed by its code or by the operating
+	// system's name of the error, such as "429 rate_limit_exceeded" or "502 connection refused". It
+	// is empty if there was none. It contains nothing of the error's own text.
 	LastError string
 }
 

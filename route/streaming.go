@@ -68,8 +68,8 @@ type stream[Req, Chunk any] struct {
 	try       *try
 	model     string // the client's name of the model, to set in chunks; empty if the target uses the same name
 
-	// mu keeps a target that calls receive late, or from several goroutines,
-	// from adding to the reply of another try. It guards the fields below.
+	// mu keeps a target that calls receive late, or from several goroutines, from adding to the
+	// reply of another try. It guards the fields below.
 	mu     sync.Mutex
 	held   []*Chunk // chunks without content, before the reply begins
 	closed bool     // no more chunks are accepted from the target

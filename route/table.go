@@ -181,9 +181,9 @@ func (t *table) findRoute(model string) *route {
 	return nil
 }
 
-// routeFor returns the route for a request for op. If there is no such
-// model, it returns [llmhttp.ModelNotFound]; if no target of any route supports
-// op, an error that wraps [errors.ErrUnsupported].
+// routeFor returns the route for a request for op. If there is no such model, it returns
+// [llmhttp.ModelNotFound]; if no target of any route supports op, an error that wraps
+// [errors.ErrUnsupported].
 func (t *table) routeFor(model string, op llmhttp.Operation) (*route, error) {
 	if !t.supports(op) {
 		return nil, errUnsupported(op)

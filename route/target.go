@@ -54,9 +54,9 @@ func (t *target) backendModel(name string) string {
 	return strings.Replace(t.model, "*", text, 1)
 }
 
-// clientModel returns the clients' name of the model that the Backend calls
-// name. It returns false if there is none, or if there are many because any
-// name that matches the route's pattern means the same model.
+// clientModel returns the clients' name of the model that the Backend calls name. It returns false
+// if there is none, or if there are many because any name that matches the route's pattern means
+// the same model.
 func (t *target) clientModel(name string) (string, bool) {
 	switch {
 	case t.model == "":

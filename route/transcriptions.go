@@ -16,8 +16,8 @@ var transcriptions = &streaming[llmhttp.TranscriptionRequest, llmhttp.Transcript
 	hasContent: func(c *llmhttp.TranscriptionChunk) bool { return c.Text != "" || len(c.Segments) > 0 },
 }
 
-// Transcribe implements [llmhttp.Transcriber]. Each try gets a copy of req, and reads the file from its
-// start.
+// Transcribe implements [llmhttp.Transcriber]. Each try gets a copy of req, and reads the file from
+// its start.
 func (r *Router) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
 	return transcriptions.serve(ctx, r, req)
 }

@@ -23,7 +23,11 @@ type try struct {
 }
 
 // errTryTimeout is the cause of a try's context after Options.TryTimeout.
-var errTryTimeout = &llmhttp.Error{Status: http.StatusGatewayTimeout, Message: "The model did not answer in time.", Err: context.DeadlineExceeded}
+var errTryTimeout = &llmhttp.Error{
+	Status:  http.StatusGatewayTimeout,
+	Message: "The model did not answer in time.",
+	Err:     context.DeadlineExceeded,
+}
 
 var (
 	errPanic    = errors.New("route: the target panicked")

@@ -72,10 +72,16 @@ func (a *accountRow) info() (manage.AccountInfo, error) {
 		return manage.AccountInfo{}, fmt.Errorf("account %s: %w", a.id, err)
 	}
 	info := manage.AccountInfo{
-		ID:            a.id,
-		AccountParams: manage.AccountParams{Name: a.name, Limits: limits.decode(), PerUser: perUser.decode(), Prepaid: a.prepaid.Bool, Suspended: a.suspended},
-		Credit:        llmhttp.Money(a.credit.Int64),
-		Created:       fromMicros(a.created),
+		ID: a.id,
+		AccountParams: manage.AccountParams{
+			Name:      a.name,
+			Limits:    limits.decode(),
+			PerUser:   perUser.decode(),
+			Prepaid:   a.prepaid.Bool,
+			Suspended: a.suspended,
+		},
+		Credit:  llmhttp.Money(a.credit.Int64),
+		Created: fromMicros(a.created),
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		info.Labels = append(info.Labels, llmhttp.Label{Name: name, Value: labels[name]})

@@ -68,7 +68,12 @@ func (s *accountStore) pageOfAccounts(q *manage.AccountQuery, after *manage.Acco
 		where = append(where, "CASE WHEN suspended THEN 'suspended' ELSE 'active' END = "+args.add(string(q.Status)))
 	}
 	// SQLite reads only an index in the subquery.
-	subquery := "SELECT id FROM llmhttp_accounts WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(min(option.Bound(q.Limit, defaultPage), maxPage))
+	subquery := "SELECT id FROM llmhttp_accounts WHERE " + strings.Join(
+		where,
+		" AND ",
+	) + order + " LIMIT " + args.add(
+		min(option.Bound(q.Limit, defaultPage), maxPage),
+	)
 	return selectAccount + " WHERE id IN (" + subquery + ")" + order, args
 }
 
@@ -104,7 +109,11 @@ func (s *accountStore) insertAccount(ctx context.Context, id string, params *man
 
 // UpdateAccount implements [manage.AccountManager]. It calls change again if the transaction
 // is retried.
-func (s *accountStore) UpdateAccount(ctx context.Context, id string, change func(*manage.AccountParams) error) (info manage.AccountInfo, err error) {
+func (s *accountStore) UpdateAccount(
+	ctx context.Context,
+	id string,
+	change func(*manage.AccountParams) error,
+) (info manage.AccountInfo, err error) {
 	err = s.changeAccount(ctx, id, s.db.isConflict, func(tx *sql.Tx) error {
 		if err := s.lockAccount(ctx, tx, id); err != nil {
 			return err
@@ -120,7 +129,9 @@ func (s *accountStore) UpdateAccount(ctx context.Context, id string, change func
 		if err := params.Validate(); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_accounts SET name = $2, limits = $3, per_user = $4, labels = $5, prepaid = $6, suspended = $7 WHERE id = $1",
+		_, err = tx.ExecContext(
+			ctx,
+			"UPDATE llmhttp_accounts SET name = $2, limits = $3, per_user = $4, labels = $5, prepaid = $6, suspended = $7 WHERE id = $1",
 			append([]any{id}, writtenSettings(&params)...)...)
 		if err != nil {
 			return err
@@ -185,7 +196,8 @@ func insertCredit(ctx context.Context, tx *sql.Tx, e manage.CreditEntry, now int
 	}
 	var number int64
 	var sum llmhttp.Money
-	err = tx.QueryRowContext(ctx, "SELECT number, total FROM llmhttp_credit WHERE account = $1 ORDER BY number DESC LIMIT 1", e.Account).Scan(&number, &sum)
+	err = tx.QueryRowContext(ctx, "SELECT number, total FROM llmhttp_credit WHERE account = $1 ORDER BY number DESC LIMIT 1", e.Account).
+		Scan(&number, &sum)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return manage.CreditEntry{}, err
 	}
@@ -220,7 +232,8 @@ func (s *accountStore) listCredit(ctx context.Context, q *manage.CreditQuery) (p
 		if checkName("After", q.After) != nil {
 			return nil, manage.ErrCreditNotFound
 		}
-		err := s.db.read.QueryRowContext(ctx, "SELECT number FROM llmhttp_credit WHERE id = $1 AND account = $2", q.After, q.Account).Scan(&after)
+		err := s.db.read.QueryRowContext(ctx, "SELECT number FROM llmhttp_credit WHERE id = $1 AND account = $2", q.After, q.Account).
+			Scan(&after)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, manage.ErrCreditNotFound
 		}
@@ -249,5 +262,7 @@ func pageOfCredit(q *manage.CreditQuery, after int64) (string, sqlArgs) {
 	if q.After != "" {
 		where += " AND number" + comparison + args.add(after)
 	}
-	return selectCredit + " WHERE " + where + " ORDER BY " + order + " LIMIT " + args.add(min(option.Bound(q.Limit, defaultPage), maxPage)), args
+	return selectCredit + " WHERE " + where + " ORDER BY " + order + " LIMIT " + args.add(
+		min(option.Bound(q.Limit, defaultPage), maxPage),
+	), args
 }

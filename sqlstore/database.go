@@ -20,8 +20,8 @@ type database struct {
 	stop context.CancelFunc
 }
 
-// A dialect has the operations for which databases need different SQL. All
-// other SQL works on every database.
+// A dialect has the operations for which databases need different SQL. All other SQL works on every
+// database.
 type dialect interface {
 	// name returns the name of the dialect's directory of migrations.
 	name() string
@@ -32,8 +32,8 @@ type dialect interface {
 
 	// forUpdate returns the suffix of a SELECT that locks the selected rows.
 	forUpdate() string
-	// skipLocked returns the suffix of a SELECT that locks the selected rows
-	// and skips rows that others have locked.
+	// skipLocked returns the suffix of a SELECT that locks the selected rows and skips rows that
+	// others have locked.
 	skipLocked() string
 
 	// contains returns a condition that the columns, joined with line breaks,
@@ -51,20 +51,20 @@ type dialect interface {
 	// using an index of it, where that makes a difference.
 	unindexed(column string) string
 
-	// addUsage stores records and adds the new ones to the sums of their
-	// days. The records must be sorted by ID, and the IDs must be unique.
+	// addUsage stores records and adds the new ones to the sums of their days. The records must be
+	// sorted by ID, and the IDs must be unique.
 	addUsage(ctx context.Context, db *sql.DB, records []record) error
 	// insertResponse inserts a response and its items. It reports false, and does
 	// nothing, if there is a response of that ID.
 	insertResponse(ctx context.Context, db *sql.DB, row *responseRow) (inserted bool, err error)
 	// insertResponseTx is insertResponse as a part of a transaction.
 	insertResponseTx(ctx context.Context, tx *sql.Tx, row *responseRow) (inserted bool, err error)
-	// setLastUsed stores when keys were last used, except for keys whose
-	// stored time is less than lastUsedInterval older. Unknown keys are ignored.
+	// setLastUsed stores when keys were last used, except for keys whose stored time is less than
+	// lastUsedInterval older. Unknown keys are ignored.
 	setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error
 
-	// isConflict reports whether a transaction failed, without effect,
-	// because of other transactions.
+	// isConflict reports whether a transaction failed, without effect, because of other
+	// transactions.
 	isConflict(err error) bool
 	// isUnavailable reports whether the database did not answer. The failed
 	// transaction may have been committed.

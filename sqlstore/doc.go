@@ -44,11 +44,10 @@
 //
 // # Durability
 //
-// If the Store itself is the Usage of [llmhttp.Options], each record is
-// committed before the client receives the end of its reply. Committed records
-// survive a crash of the process or of the database. If the database does not
-// answer, Record retries for ten seconds while the client waits. Then the
-// Handler logs that the record is lost.
+// If the Store itself is the Usage of [llmhttp.Options], each record is committed before the client
+// receives the end of its reply. Committed records survive a crash of the process or of the
+// database. If the database does not answer, Record retries for ten seconds while the client waits.
+// Then the Handler logs that the record is lost.
 //
 // Behind a [llmhttp.UsageBuffer], requests do not wait for the database. A
 // process that is killed loses the records that the buffer has not stored yet.

@@ -82,7 +82,9 @@ func sqliteFile(path string) (dataSource, error) {
 	return dataSource{address: "file:" + escaped, memory: path == ":memory:"}, nil
 }
 
-var errMalformedDSN = errors.New("DSN: expected postgres://user:password@host:port/database?sslmode=... or host=... user=... password=..., with special characters escaped")
+var errMalformedDSN = errors.New(
+	"DSN: expected postgres://user:password@host:port/database?sslmode=... or host=... user=... password=..., with special characters escaped",
+)
 
 // isUnambiguous reports whether dsn has no @, or a single one that ends the
 // password of a URL. Otherwise a part of the password may become a host or a

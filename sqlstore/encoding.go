@@ -20,9 +20,8 @@ const hexPrefix = `\x`
 // storedName returns name in a form that every database can store, compare and
 // index. Different names have different stored forms.
 //
-// A name of more than maxName bytes is cut and ends with a hash of the whole.
-// A name that PostgreSQL would refuse as text, or that begins with hexPrefix,
-// is stored in hexadecimal.
+// A name of more than maxName bytes is cut and ends with a hash of the whole. A name that
+// PostgreSQL would refuse as text, or that begins with hexPrefix, is stored in hexadecimal.
 func storedName(name string) string {
 	if len(name) > maxName {
 		hash := "~" + llmhttp.HashSecret(name)
@@ -58,15 +57,13 @@ func checkName(field, s string) error {
 	return nil
 }
 
-// isPrintableASCII reports whether s consists of printable ASCII characters
-// other than the space.
+// isPrintableASCII reports whether s consists of printable ASCII characters other than the space.
 func isPrintableASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// Times are stored as microseconds since 1970 in UTC. Times more than 36,000
-// years away from 1970 are stored as ±maxMicros, so that adding a day to a
-// stored time does not overflow.
+// Times are stored as microseconds since 1970 in UTC. Times more than 36,000 years away from 1970
+// are stored as ±maxMicros, so that adding a day to a stored time does not overflow.
 const maxMicros = 1 << 60
 
 var maxTime, minTime = time.UnixMicro(maxMicros), time.UnixMicro(-maxMicros)

@@ -21,7 +21,12 @@ type keyCache struct {
 }
 
 // newKeyCache returns a cache of the keys that read reads. running counts its reads.
-func newKeyCache(db *database, opts *Options, running *sync.WaitGroup, read func(ctx context.Context, hash string) (*llmhttp.Key, error)) *keyCache {
+func newKeyCache(
+	db *database,
+	opts *Options,
+	running *sync.WaitGroup,
+	read func(ctx context.Context, hash string) (*llmhttp.Key, error),
+) *keyCache {
 	size := max(opts.KeyCache, 0)
 	return &keyCache{
 		Cache: keycache.New(keycache.Options[llmhttp.Key]{
@@ -52,8 +57,8 @@ func (c *keyCache) lookup(ctx context.Context, hash string) (*llmhttp.Key, error
 	return key, err
 }
 
-// noteUse records that the key with the given ID was used. It bounds the size
-// of lastUsed: uses of further keys are not recorded. The caller holds mu.
+// noteUse records that the key with the given ID was used. It bounds the size of lastUsed: uses of
+// further keys are not recorded. The caller holds mu.
 func (c *keyCache) noteUse(id string, at time.Time) {
 	last, ok := c.lastUsed[id]
 	if at.After(last) && (ok || len(c.lastUsed) < c.maxUses) {

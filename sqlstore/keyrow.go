@@ -36,8 +36,8 @@ func (k *keyRow) pointers() []any {
 	}
 }
 
-// readKey reads the key with the given ID. The suffix ends the query. If there
-// is no such key, the error is ErrKeyNotFound.
+// readKey reads the key with the given ID. The suffix ends the query. If there is no such key, the
+// error is ErrKeyNotFound.
 func readKey(ctx context.Context, q querier, id, suffix string) (manage.KeyInfo, error) {
 	if checkName("ID", id) != nil {
 		return manage.KeyInfo{}, llmhttp.ErrKeyNotFound

@@ -21,8 +21,8 @@ const (
 
 	minImportedSecret, maxImportedSecret = 16, 4096
 
-	// shownSecret is how many random characters of a secret are in its
-	// prefix: enough to tell keys apart, too few to help guess the rest.
+	// shownSecret is how many random characters of a secret are in its prefix: enough to tell keys
+	// apart, too few to help guess the rest.
 	shownSecret = 8
 )
 
@@ -58,7 +58,11 @@ func (s *keyStore) CreateKey(ctx context.Context, params manage.KeyParams) (info
 // guessing. ImportKey fails if another key has the secret.
 func (s *keyStore) ImportKey(ctx context.Context, secret string, params manage.KeyParams) (manage.KeyInfo, error) {
 	if len(secret) < minImportedSecret || len(secret) > maxImportedSecret || !isPrintableASCII(secret) {
-		return manage.KeyInfo{}, fmt.Errorf("sqlstore: importing a key: the secret must have %d to %d printable ASCII characters", minImportedSecret, maxImportedSecret)
+		return manage.KeyInfo{}, fmt.Errorf(
+			"sqlstore: importing a key: the secret must have %d to %d printable ASCII characters",
+			minImportedSecret,
+			maxImportedSecret,
+		)
 	}
 	info, err := s.insertKey(ctx, secret, secret[:min(len(secret)/4, 12)], params)
 	return info, s.db.wrapError("importing a key", err)
@@ -106,7 +110,12 @@ func (s *keyStore) newSecret() (secret, prefix string) {
 var errSecretExists = errors.New("another key has this secret")
 
 func insertSecret(ctx context.Context, tx *sql.Tx, secret, keyID string) error {
-	result, err := tx.ExecContext(ctx, "INSERT INTO llmhttp_secrets (hash, key_id) VALUES ($1, $2) ON CONFLICT DO NOTHING", llmhttp.HashSecret(secret), keyID)
+	result, err := tx.ExecContext(
+		ctx,
+		"INSERT INTO llmhttp_secrets (hash, key_id) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+		llmhttp.HashSecret(secret),
+		keyID,
+	)
 	if err != nil {
 		return err
 	}
@@ -231,8 +240,18 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*manage
 		if updated, err = row.info(); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE llmhttp_keys SET account = $2, name = $3, scopes = $4, models = $5, limits = $6, suspended = $7, expires = $8 WHERE id = $1",
-			row.id, row.account, row.name, row.scopes, row.models, row.limits, row.suspended, row.expires)
+		_, err = tx.ExecContext(
+			ctx,
+			"UPDATE llmhttp_keys SET account = $2, name = $3, scopes = $4, models = $5, limits = $6, suspended = $7, expires = $8 WHERE id = $1",
+			row.id,
+			row.account,
+			row.name,
+			row.scopes,
+			row.models,
+			row.limits,
+			row.suspended,
+			row.expires,
+		)
 		return err
 	})
 	if err != nil {
@@ -280,7 +299,12 @@ func (s *keyStore) RotateKey(ctx context.Context, id string, overlap time.Durati
 // expireSecrets lets the secrets of a key expire at now plus overlap at the
 // latest, and deletes those that have expired.
 func expireSecrets(ctx context.Context, tx *sql.Tx, keyID string, now time.Time, overlap time.Duration) error {
-	_, err := tx.ExecContext(ctx, "UPDATE llmhttp_secrets SET expires = $2 WHERE key_id = $1 AND (expires IS NULL OR expires > $2)", keyID, micros(now.Add(overlap)))
+	_, err := tx.ExecContext(
+		ctx,
+		"UPDATE llmhttp_secrets SET expires = $2 WHERE key_id = $1 AND (expires IS NULL OR expires > $2)",
+		keyID,
+		micros(now.Add(overlap)),
+	)
 	if err != nil {
 		return err
 	}

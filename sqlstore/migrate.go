@@ -26,7 +26,9 @@ var ErrSchemaTooOld = errors.New("sqlstore: the database schema is missing or to
 
 // ErrSchemaUnknown is wrapped by the error of [Open] if the tables are not those of any release
 // of this package, for example because a development version has created them.
-var ErrSchemaUnknown = errors.New("sqlstore: the tables are not those of a release: use another database, or export what is needed and drop the tables and functions whose names begin with llmhttp_")
+var ErrSchemaUnknown = errors.New(
+	"sqlstore: the tables are not those of a release: use another database, or export what is needed and drop the tables and functions whose names begin with llmhttp_",
+)
 
 // migrationFiles has a directory for each dialect. The name of a file begins with
 // the schema version that the file creates. A program has the version of its last
@@ -47,8 +49,8 @@ type migration struct {
 // fingerprint identifies the text of m. A schema has that of each migration that made it.
 func (m *migration) fingerprint() string { return llmhttp.HashSecret(m.sql) }
 
-// readMigrations reads the migrations of a dialect in order. Their versions
-// must be 1, 2, 3 and so on.
+// readMigrations reads the migrations of a dialect in order. Their versions must be 1, 2, 3 and so
+// on.
 func readMigrations(files fs.FS, dialect string) ([]migration, error) {
 	names, err := fs.Glob(files, path.Join("migrations", dialect, "*.sql")) // sorted
 	if err != nil {
@@ -66,17 +68,17 @@ func readMigrations(files fs.FS, dialect string) ([]migration, error) {
 			return nil, err
 		}
 		migrations[i] = migration{version: version, sql: string(text)}
-		if _, err := fmt.Sscanf(migrations[i].sql, "-- oldest: %d\n", &migrations[i].oldest); err != nil || migrations[i].oldest < 1 || migrations[i].oldest > version {
+		if _, err := fmt.Sscanf(migrations[i].sql, "-- oldest: %d\n", &migrations[i].oldest); err != nil || migrations[i].oldest < 1 ||
+			migrations[i].oldest > version {
 			return nil, fmt.Errorf("sqlstore: migration %s: expected \"-- oldest: VERSION\" in the first line", name)
 		}
 	}
 	return migrations, nil
 }
 
-// migrate applies the missing migrations in one transaction.
-// Concurrent calls, in this process or others, wait for each other. If no
-// migration is missing, migrate takes no lock and needs no right to change the
-// schema.
+// migrate applies the missing migrations in one transaction. Concurrent calls, in this process or
+// others, wait for each other. If no migration is missing, migrate takes no lock and needs no right
+// to change the schema.
 func (db *database) migrate(ctx context.Context, migrations []migration) error {
 	missing, err := db.missingMigrations(ctx, db.write, migrations)
 	if err != nil || len(missing) == 0 {
@@ -147,7 +149,13 @@ func (db *database) missingMigrations(ctx context.Context, q querier, migrations
 		return migrations[len(applied):], nil
 	}
 	if last := applied[len(applied)-1]; last.oldest > len(migrations) {
-		return nil, fmt.Errorf("%w: its version %d can be used by programs of version %d and later, and this program has version %d", ErrSchemaTooNew, len(applied), last.oldest, len(migrations))
+		return nil, fmt.Errorf(
+			"%w: its version %d can be used by programs of version %d and later, and this program has version %d",
+			ErrSchemaTooNew,
+			len(applied),
+			last.oldest,
+			len(migrations),
+		)
 	}
 	return nil, nil
 }

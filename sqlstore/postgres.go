@@ -81,8 +81,8 @@ func checkEncoding(ctx context.Context, db *sql.DB) error {
 
 func (postgresDialect) name() string { return "postgres" }
 
-// hasSchema reads the catalog. Unlike to_regclass, that sees a table that
-// another transaction created while this one waited for the lock.
+// hasSchema reads the catalog. Unlike to_regclass, that sees a table that another transaction
+// created while this one waited for the lock.
 func (postgresDialect) hasSchema() string {
 	return "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class WHERE relname = 'llmhttp_schema' AND pg_catalog.pg_table_is_visible(oid))"
 }

@@ -11,8 +11,8 @@ import (
 // pruneBatch is the maximum number of rows that one transaction of deleteBefore deletes.
 const pruneBatch = 5000
 
-// Prune deletes the records of the UTC days that ended before the given time
-// and returns how many it deleted. The sums of these days remain. Afterwards:
+// Prune deletes the records of the UTC days that ended before the given time and returns how many
+// it deleted. The sums of these days remain. Afterwards:
 //
 //   - A query whose periods divide such a day counts the whole day as used at
 //     its beginning.
@@ -25,9 +25,8 @@ const pruneBatch = 5000
 //     used the model. So a [llmhttp.Quota] of an end user forgets nothing. If it begins
 //     within such a month, it may count what was used earlier in that month.
 //
-// A Store prunes the records that are older than Options.KeepRecords once an
-// hour. SQLite reuses the space of deleted records but does not return it to
-// the file system.
+// A Store prunes the records that are older than Options.KeepRecords once an hour. SQLite reuses
+// the space of deleted records but does not return it to the file system.
 func (s *usageStore) Prune(ctx context.Context, before time.Time) (int64, error) {
 	if before.After(s.db.now().Add(-day)) {
 		return 0, errors.New("sqlstore: pruning records: the time must be at least a day ago")
@@ -62,14 +61,20 @@ func (s *usageStore) raiseState(ctx context.Context, name string, value int64) e
 
 // readState returns a value of llmhttp_state, or the smallest one if it was not set.
 func readState(ctx context.Context, q querier, name string) (value int64, err error) {
-	err = q.QueryRowContext(ctx, "SELECT coalesce(max(value), $2) FROM llmhttp_state WHERE name = $1", name, int64(math.MinInt64)).Scan(&value)
+	err = q.QueryRowContext(ctx, "SELECT coalesce(max(value), $2) FROM llmhttp_state WHERE name = $1", name, int64(math.MinInt64)).
+		Scan(&value)
 	return value, err
 }
 
 // deleteBefore deletes the rows of a table, whose key is id, with a time in a column that is before
 // limit, and returns their number. It deletes up to pruneBatch rows in a transaction.
 func (db *database) deleteBefore(ctx context.Context, table, column string, limit int64) (deleted int64, err error) {
-	statement := fmt.Sprintf("DELETE FROM %[1]s WHERE id IN (SELECT id FROM %[1]s WHERE %[2]s < $1 LIMIT $2%[3]s)", table, column, db.skipLocked())
+	statement := fmt.Sprintf(
+		"DELETE FROM %[1]s WHERE id IN (SELECT id FROM %[1]s WHERE %[2]s < $1 LIMIT $2%[3]s)",
+		table,
+		column,
+		db.skipLocked(),
+	)
 	for n := int64(1); n > 0 && err == nil; deleted += n {
 		err = db.retry(ctx, db.isTransient, func() error {
 			result, err := db.write.ExecContext(ctx, statement, limit, pruneBatch)

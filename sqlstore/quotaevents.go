@@ -8,9 +8,14 @@ import (
 )
 
 // ClaimQuotaEvent implements [llmhttp.QuotaEventStore]. The times of leases are those of the
-// processes, whose clocks must not differ by more than a lease. A Store deletes the events that need not be
-// kept once an hour.
-func (s *usageStore) ClaimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error) {
+// processes, whose clocks must not differ by more than a lease. A Store deletes the events that
+// need not be kept once an hour.
+func (s *usageStore) ClaimQuotaEvent(
+	ctx context.Context,
+	id string,
+	lease time.Duration,
+	keep time.Time,
+) (claimed bool, wait time.Duration, err error) {
 	err = s.db.retry(ctx, s.db.isTransient, func() (err error) {
 		claimed, wait, err = s.claimQuotaEvent(ctx, storedName(id), lease, keep)
 		return err
@@ -18,7 +23,12 @@ func (s *usageStore) ClaimQuotaEvent(ctx context.Context, id string, lease time.
 	return claimed, wait, s.db.wrapError("claiming a quota event", err)
 }
 
-func (s *usageStore) claimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error) {
+func (s *usageStore) claimQuotaEvent(
+	ctx context.Context,
+	id string,
+	lease time.Duration,
+	keep time.Time,
+) (claimed bool, wait time.Duration, err error) {
 	now := s.db.now()
 	// Most events of which a process asks were handled, and reading takes no lock.
 	if free, wait, err := s.readQuotaEvent(ctx, s.db.read, id, now); err != nil || !free {
@@ -61,7 +71,12 @@ func (s *usageStore) readQuotaEvent(ctx context.Context, db *sql.DB, id string, 
 func (s *usageStore) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
 	claimed := sql.NullInt64{Valid: !handled} // a claim that lapsed in 1970
 	err := s.db.retry(ctx, s.db.isTransient, func() error {
-		_, err := s.db.write.ExecContext(ctx, "UPDATE llmhttp_quota_events SET claimed = $2 WHERE id = $1 AND claimed IS NOT NULL", storedName(id), claimed)
+		_, err := s.db.write.ExecContext(
+			ctx,
+			"UPDATE llmhttp_quota_events SET claimed = $2 WHERE id = $1 AND claimed IS NOT NULL",
+			storedName(id),
+			claimed,
+		)
 		return err
 	})
 	return s.db.wrapError("ending the claim of a quota event", err)

@@ -60,7 +60,8 @@ func (s *responseStore) makeRoom(ctx context.Context, account string, size int64
 	}
 	for {
 		var used int64
-		err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM llmhttp_response_bytes WHERE account = $1", account).Scan(&used)
+		err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM llmhttp_response_bytes WHERE account = $1", account).
+			Scan(&used)
 		if err != nil || used <= s.maxBytes-size {
 			return err
 		}
@@ -191,7 +192,11 @@ func (s *responseStore) LoadItems(ctx context.Context, account string, ids []str
 	var found []responsestore.Item
 	left := int64(maxBytes)
 	for chunk := range slices.Chunk(ids, maxParams) {
-		items, err := retryRead(ctx, s.db, func() ([]responsestore.Item, error) { return s.loadItems(ctx, storedName(account), chunk, left) })
+		items, err := retryRead(
+			ctx,
+			s.db,
+			func() ([]responsestore.Item, error) { return s.loadItems(ctx, storedName(account), chunk, left) },
+		)
 		if err != nil {
 			return nil, s.db.wrapError("loading items", err)
 		}
@@ -212,7 +217,12 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 	args := sqlArgs{account, micros(s.db.now())}
 	// Of several responses that have an item, the one with the greatest ID provides it.
 	from := " FROM (SELECT i.id, max(i.response) AS response FROM llmhttp_response_items i JOIN llmhttp_responses r ON r.account = i.account AND r.id = i.response" +
-		" WHERE i.account = $1 AND " + notExpired("$2") + " AND NOT i.repeated AND i.id IN " + addList(&args, names) + " GROUP BY i.id" +
+		" WHERE i.account = $1 AND " + notExpired(
+		"$2",
+	) + " AND NOT i.repeated AND i.id IN " + addList(
+		&args,
+		names,
+	) + " GROUP BY i.id" +
 		") newest JOIN llmhttp_response_items i ON i.account = $1 AND i.id = newest.id AND i.response = newest.response AND NOT i.repeated"
 	var size int64
 	if err := s.db.read.QueryRowContext(ctx, "SELECT CAST(coalesce(sum(length(i.data)), 0) AS bigint)"+from, args...).Scan(&size); err != nil {
@@ -241,7 +251,13 @@ func (s *responseStore) loadItems(ctx context.Context, account string, ids []str
 func (s *responseStore) DeleteResponse(ctx context.Context, account, id string) error {
 	var deleted int64
 	err := s.db.retry(ctx, s.db.isTransient, func() (err error) {
-		deleted, err = s.deleteResponses(ctx, "account = $1 AND id = $2 AND "+notExpired("$3"), storedName(account), storedName(id), micros(s.db.now()))
+		deleted, err = s.deleteResponses(
+			ctx,
+			"account = $1 AND id = $2 AND "+notExpired("$3"),
+			storedName(account),
+			storedName(id),
+			micros(s.db.now()),
+		)
 		return err
 	})
 	if err == nil && deleted == 0 {

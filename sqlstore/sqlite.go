@@ -135,8 +135,7 @@ func (sqliteDialect) hasSchema() string {
 	return "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'llmhttp_schema')"
 }
 
-// Write transactions are immediate, so there is only one at a time and none
-// needs a lock.
+// Write transactions are immediate, so there is only one at a time and none needs a lock.
 func (sqliteDialect) lockSchema(context.Context, *sql.Tx) error { return nil }
 func (sqliteDialect) forUpdate() string                         { return "" }
 func (sqliteDialect) skipLocked() string                        { return "" }
@@ -194,7 +193,11 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 			continue
 		}
 		day := dayOf(r.time)
-		keys := []sumRow{{sumOfKey, r.account, r.keyID, day, r.model}, {sumOfAccount, r.account, "", day, r.model}, {sumOfAll, "", "", day, r.model}}
+		keys := []sumRow{
+			{sumOfKey, r.account, r.keyID, day, r.model},
+			{sumOfAccount, r.account, "", day, r.model},
+			{sumOfAll, "", "", day, r.model},
+		}
 		if r.user != "" {
 			keys = append(keys, sumRow{sumOfUser, r.account, r.user, day, r.model})
 		}
@@ -272,7 +275,10 @@ func (sqliteDialect) insertResponseTx(ctx context.Context, tx *sql.Tx, row *resp
 
 func (sqliteDialect) setLastUsed(ctx context.Context, db *sql.DB, uses []keyUse) error {
 	return inTx(ctx, db, nil, func(tx *sql.Tx) error {
-		update, err := tx.PrepareContext(ctx, "UPDATE llmhttp_keys SET last_used = $2 WHERE id = $1 AND (last_used IS NULL OR last_used <= $2 - $3)")
+		update, err := tx.PrepareContext(
+			ctx,
+			"UPDATE llmhttp_keys SET last_used = $2 WHERE id = $1 AND (last_used IS NULL OR last_used <= $2 - $3)",
+		)
 		if err != nil {
 			return err
 		}

@@ -22,9 +22,9 @@ type Options struct {
 	// no time.
 	KeyTTL time.Duration
 
-	// KeyGrace is how long after KeyTTL Lookup still serves a cached key
-	// while the database does not answer. During that time keys that another
-	// process has revoked still work. Zero and negative mean no grace.
+	// KeyGrace is how long after KeyTTL Lookup still serves a cached key while the database does
+	// not answer. During that time keys that another process has revoked still work. Zero and
+	// negative mean no grace.
 	KeyGrace time.Duration
 
 	// KeyCache is the maximum number of cached secrets of keys, and of cached
@@ -32,9 +32,8 @@ type Options struct {
 	// KeyGrace.
 	KeyCache int
 
-	// KeepRecords is how long the records of single requests are kept, at
-	// least a day; see [Store.Prune]. Sums by day are kept forever. Zero
-	// means 400 days; negative means no limit.
+	// KeepRecords is how long the records of single requests are kept, at least a day; see
+	// [Store.Prune]. Sums by day are kept forever. Zero means 400 days; negative means no limit.
 	KeepRecords time.Duration
 
 	// MaxResponseBytes limits what the stored responses of an account may need, in
@@ -51,8 +50,7 @@ type Options struct {
 	// migrating tables. A SQLite file that does not exist is an error, too.
 	NoMigrate bool
 
-	// Logger receives the errors of background work. Nil means
-	// slog.Default().
+	// Logger receives the errors of background work. Nil means slog.Default().
 	Logger *slog.Logger
 }
 

@@ -49,7 +49,10 @@ var recordTexts = []struct {
 // newRecord returns the stored form of r.
 func newRecord(r *llmhttp.UsageRecord) record {
 	row := record{
-		texts: make([]string, len(recordTexts)), part: int64(r.Part), time: micros(r.Time), estimated: r.Estimated, unpriced: r.Unpriced, sum: r.Sum(),
+		texts: make(
+			[]string,
+			len(recordTexts),
+		), part: int64(r.Part), time: micros(r.Time), estimated: r.Estimated, unpriced: r.Unpriced, sum: r.Sum(),
 		account: storedName(r.Account), keyID: storedName(r.KeyID), user: storedName(r.User), model: storedName(r.Model),
 		subjects: summedSubjects(r.Subjects),
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// Query implements [llmhttp.UsageStore]. For each UTC day that lies within one
-// period it reads the sums of the day. For other days it reads single records.
-// So if From and To are midnights in UTC and Step is a multiple of a day, the
-// cost depends on the number of days and not on the number of requests.
+// Query implements [llmhttp.UsageStore]. For each UTC day that lies within one period it reads the
+// sums of the day. For other days it reads single records. So if From and To are midnights in UTC
+// and Step is a multiple of a day, the cost depends on the number of days and not on the number of
+// requests.
 //
-// If the records of a day that several periods share have been pruned, the
-// whole day counts as used at its beginning.
+// If the records of a day that several periods share have been pruned, the whole day counts as used
+// at its beginning.
 //
 // It can sum for subjects of all kinds that have the form of a [llmhttp.SubjectID]. What an end
 // user has used in a month whose records have been pruned may count as used on the last of its
@@ -84,7 +84,10 @@ func newSelection(d dialect, q llmhttp.UsageQuery) *selection {
 	case llmhttp.KindUser:
 		return &selection{
 			q, condition{"kind = '" + sumOfUser + "' AND account = $3 AND subject = $4", []any{account, subject.ID}},
-			condition{"account = $3 AND end_user <> '' AND end_user = $4", []any{account, subject.ID}}, // the index has only records with an end user
+			condition{
+				"account = $3 AND end_user <> '' AND end_user = $4",
+				[]any{account, subject.ID},
+			}, // the index has only records with an end user
 		}
 	}
 	// A string in JSON has no quotation mark without a backslash before it, so an array contains
@@ -204,8 +207,7 @@ func (q *selection) recordsStatement(r timeRange) (statement string, args []any)
 		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND ` + q.ofRecords.sql, append([]any{r.from, r.to}, q.ofRecords.args...)
 }
 
-// isWithinPeriod reports whether the day that begins at m lies within one
-// period of q.
+// isWithinPeriod reports whether the day that begins at m lies within one period of q.
 func isWithinPeriod(q llmhttp.UsageQuery, m int64) bool {
 	begin, end := fromMicros(m), fromMicros(m+dayMicros)
 	last := end.Add(-time.Microsecond)

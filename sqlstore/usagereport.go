@@ -14,11 +14,10 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// Report implements [manage.UsageReporter]. It reads sums by day, so its
-// cost does not depend on the number of requests. A report on all accounts together
-// reads one sum for each day and model. The cost of other reports depends on the
-// number of accounts, or keys, that were used on each of the days. In SQLite, sums of
-// more than 2^53 are rounded.
+// Report implements [manage.UsageReporter]. It reads sums by day, so its cost does not depend on
+// the number of requests. A report on all accounts together reads one sum for each day and model.
+// The cost of other reports depends on the number of accounts, or keys, that were used on each of
+// the days. In SQLite, sums of more than 2^53 are rounded.
 //
 // For end users and labels there are no sums. Such a report reads the records of the period
 // that have the end user, or else those of the account, or of all accounts. It begins after the
@@ -195,7 +194,16 @@ func (r *report) statement() string {
 	for _, number := range r.numbers {
 		columns = append(columns, r.db.sum(number))
 	}
-	return "SELECT " + strings.Join(columns, ", ") + " FROM " + r.table + " AS d WHERE " + strings.Join(r.where, " AND ") + " GROUP BY " + strings.Join(groups, ", ")
+	return "SELECT " + strings.Join(
+		columns,
+		", ",
+	) + " FROM " + r.table + " AS d WHERE " + strings.Join(
+		r.where,
+		" AND ",
+	) + " GROUP BY " + strings.Join(
+		groups,
+		", ",
+	)
 }
 
 // read reads the sums of each group and model.

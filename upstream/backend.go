@@ -11,8 +11,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
-// Backend forwards requests to another server. Create one with [New]. Its
-// methods may be called concurrently.
+// Backend forwards requests to another server. Create one with [New]. Its methods may be called
+// concurrently.
 type Backend struct {
 	opts     Options
 	base     *url.URL
@@ -106,7 +106,9 @@ func parseBaseURL(s string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, errors.New("upstream: the base URL must not have a user or password; use Options.Key or Options.Header")
 	case strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/chat/completions"):
-		return nil, errors.New(`upstream: the base URL must not end in "/chat/completions", which the Backend appends: use the part before it, such as "https://example.com/v1"`)
+		return nil, errors.New(
+			`upstream: the base URL must not end in "/chat/completions", which the Backend appends: use the part before it, such as "https://example.com/v1"`,
+		)
 	case u.Fragment != "":
 		return nil, errors.New("upstream: the base URL must not have a fragment")
 	}

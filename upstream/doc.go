@@ -1,5 +1,5 @@
-// Package upstream provides a [Backend] that forwards requests to another
-// server of the same API: a hosted service, a model server or another llmhttp.
+// Package upstream provides a [Backend] that forwards requests to another server of the same API: a
+// hosted service, a model server or another llmhttp.
 //
 //	b, err := upstream.New("https://models.example.com/v1", &upstream.Options{Key: os.Getenv("MODELS_KEY")})
 //	if err != nil {
@@ -9,9 +9,9 @@
 //
 // # Requests
 //
-// The server gets every parameter of a request, including those that llmhttp
-// does not know, but not the key of the client. It is asked for a stream if the
-// client wants one, and always for the usage.
+// The server gets every parameter of a request, including those that llmhttp does not know, but not
+// the key of the client. It is asked for a stream if the client wants one, and always for the
+// usage.
 //
 // # Replies
 //
@@ -35,11 +35,10 @@
 //
 // # Errors
 //
-// The client gets an [llmhttp.Error] with the status, message, param and code
-// of the server if it can act on it: for a status of 400, 413, 422 and 429, and
-// for a model that does not exist. The client gets no details of any other
-// error, only a status of 502, 503 or 504. In both cases Err is an [*Error] for
-// logs, from which keys and the address of the server are removed.
+// The client gets an [llmhttp.Error] with the status, message, param and code of the server if it
+// can act on it: for a status of 400, 413, 422 and 429, and for a model that does not exist. The
+// client gets no details of any other error, only a status of 502, 503 or 504. In both cases Err is
+// an [*Error] for logs, from which keys and the address of the server are removed.
 //
 // A request is sent once. It is repeated only where [http.Transport] knows that
 // the server has not processed it, such as on a stale connection.

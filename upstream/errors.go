@@ -56,8 +56,7 @@ func (e *Error) Is(target error) bool {
 	return target == llmhttp.ErrNotSent && e.notSent || e.cause != nil && errors.Is(e.cause, target)
 }
 
-// As sets target to the [syscall.Errno] that caused e, if target is of that
-// type and there is one.
+// As sets target to the [syscall.Errno] that caused e, if target is of that type and there is one.
 func (e *Error) As(target any) bool {
 	errno, ok := target.(*syscall.Errno)
 	return ok && e.cause != nil && errors.As(e.cause, errno)

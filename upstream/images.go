@@ -6,8 +6,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// GenerateImages implements [llmhttp.ImageGenerator]. An image whose address
-// the client cannot use is fetched, if Options.Images allows it.
+// GenerateImages implements [llmhttp.ImageGenerator]. An image whose address the client cannot use
+// is fetched, if Options.Images allows it.
 func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	model := b.modelNames(req.Model)
 	r := *req

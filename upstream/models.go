@@ -11,11 +11,11 @@ import (
 	"github.com/llmhttp/llmhttp/internal/modelname"
 )
 
-// ListModels implements [llmhttp.ModelLister]. It returns the models that the
-// server lists, with the names that clients use, and then those of
-// Options.Models that the server does not list. Windows, limits and capabilities are those
-// that vLLM, llama.cpp, OpenRouter, LiteLLM and this package's Handler list. A model with
-// another name than the server's has no DisplayName unless its ID contains the server's.
+// ListModels implements [llmhttp.ModelLister]. It returns the models that the server lists, with
+// the names that clients use, and then those of Options.Models that the server does not list.
+// Windows, limits and capabilities are those that vLLM, llama.cpp, OpenRouter, LiteLLM and this
+// package's Handler list. A model with another name than the server's has no DisplayName unless its
+// ID contains the server's.
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	list, err := fetchReply(ctx, b, b.models, nil, modelNames{}, decodeModels)
 	if err != nil {

@@ -18,24 +18,24 @@ import (
 
 // Options configure a [Backend]. The zero value is ready to use.
 type Options struct {
-	// Name is the name of the server in errors, which are logged. Clients do
-	// not see it. If empty, it is "upstream".
+	// Name is the name of the server in errors, which are logged. Clients do not see it. If empty,
+	// it is "upstream".
 	Name string
 
 	// Key is sent as "Authorization: Bearer <Key>". If both Key and KeyFunc are
 	// unset, the header is not sent.
 	Key string
 
-	// KeyFunc returns the key for one request. It may be called concurrently.
-	// If it fails, the client gets the status 502. It must be nil if Key is set.
+	// KeyFunc returns the key for one request. It may be called concurrently. If it fails, the
+	// client gets the status 502. It must be nil if Key is set.
 	KeyFunc func(ctx context.Context) (string, error)
 
-	// Header is sent with every request, for example with an API version.
-	// Values of 8 bytes or more are treated as secrets and removed from errors.
+	// Header is sent with every request, for example with an API version. Values of 8 bytes or more
+	// are treated as secrets and removed from errors.
 	Header http.Header
 
-	// RequestIDHeader is the header that carries the ID of the client's
-	// request. If empty, it is X-Request-Id; if "-", the ID is not sent.
+	// RequestIDHeader is the header that carries the ID of the client's request. If empty, it is
+	// X-Request-Id; if "-", the ID is not sent.
 	RequestIDHeader string
 
 	// Transport sends the requests. It must not follow redirects. It may add
@@ -43,10 +43,9 @@ type Options struct {
 	// [NewTransport].
 	Transport http.RoundTripper
 
-	// Models maps the model names of clients to those of the server. Models
-	// that are not in it have the same name for both. Clients see their own
-	// names in replies, in errors and in the list of models, where members that
-	// may contain another name are removed.
+	// Models maps the model names of clients to those of the server. Models that are not in it have
+	// the same name for both. Clients see their own names in replies, in errors and in the list of
+	// models, where members that may contain another name are removed.
 	Models map[string]string
 
 	// ConnectTimeout is that of the [TransportOptions] of the transport that the Backend
@@ -54,9 +53,9 @@ type Options struct {
 	// no timeout.
 	ConnectTimeout time.Duration
 
-	// FirstByteTimeout is the timeout for the first byte of the reply's body,
-	// including the time to connect. A server sends a whole reply only when it
-	// is complete. Zero means 5 minutes; negative means no timeout.
+	// FirstByteTimeout is the timeout for the first byte of the reply's body, including the time to
+	// connect. A server sends a whole reply only when it is complete. Zero means 5 minutes;
+	// negative means no timeout.
 	FirstByteTimeout time.Duration
 
 	// IdleTimeout is how long the server may send nothing, not even a comment,
@@ -65,16 +64,14 @@ type Options struct {
 	// no timeout.
 	IdleTimeout time.Duration
 
-	// MaxReply is the largest reply that is not a stream, in bytes, together
-	// with the images that are fetched for it. Zero means 64 MiB; negative means no
-	// limit.
+	// MaxReply is the largest reply that is not a stream, in bytes, together with the images that
+	// are fetched for it. Zero means 64 MiB; negative means no limit.
 	MaxReply int64
 
-	// MaxReplyMemory bounds the replies that are not streams and are being read and
-	// decoded at the same time, in bytes of all of them. A reply for which there
-	// is no room waits, except that one at a time may exceed the bound. To decode
-	// a reply takes several times as much memory as the reply itself. Zero
-	// means 64 MiB; negative means no bound.
+	// MaxReplyMemory bounds the replies that are not streams and are being read and decoded at the
+	// same time, in bytes of all of them. A reply for which there is no room waits, except that one
+	// at a time may exceed the bound. To decode a reply takes several times as much memory as the
+	// reply itself. Zero means 64 MiB; negative means no bound.
 	MaxReplyMemory int64
 
 	// MaxEvent is the largest event of a stream, in bytes. Zero means 16 MiB;
@@ -122,15 +119,13 @@ type Options struct {
 	Images ImageOptions
 }
 
-// ImageOptions configure how a [Backend] generates images. A server may return
-// an image as data or as an address to fetch it from. Where the client wants
-// data, or where the address has the host of the server itself, which clients
-// may not know or reach, the Backend has to fetch the image.
+// ImageOptions configure how a [Backend] generates images. A server may return an image as data or
+// as an address to fetch it from. Where the client wants data, or where the address has the host of
+// the server itself, which clients may not know or reach, the Backend has to fetch the image.
 type ImageOptions struct {
-	// Hosts lists the hosts from which images may be fetched. Each is a host
-	// name, or "*.example.com" for all names below example.com; an optional
-	// port replaces the default port of the scheme. If Hosts is empty, requests
-	// whose images would have to be fetched fail.
+	// Hosts lists the hosts from which images may be fetched. Each is a host name, or
+	// "*.example.com" for all names below example.com; an optional port replaces the default port
+	// of the scheme. If Hosts is empty, requests whose images would have to be fetched fail.
 	Hosts []string
 
 	// Transport fetches images. If nil, the Backend creates an
@@ -138,8 +133,8 @@ type ImageOptions struct {
 	// secrets of the server.
 	Transport http.RoundTripper
 
-	// Timeout is the timeout for fetching all images of a request. Zero means
-	// 30 seconds; negative means no timeout.
+	// Timeout is the timeout for fetching all images of a request. Zero means 30 seconds; negative
+	// means no timeout.
 	Timeout time.Duration
 
 	// MaxSize is the largest image that is fetched, in bytes. Zero means 32 MiB;

@@ -47,9 +47,13 @@ func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor
 // that server. So addressPattern and keyPattern match the addresses and keys of all
 // servers. namePattern matches codes, types and params that contain neither.
 var (
-	addressPattern = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}\b(:\d+)?|\blocalhost(:\d+)?\b`)
-	keyPattern     = regexp.MustCompile(`\b(sk|pk|rk|gsk|xai|org|proj)[-_][\w*.-]{6,}|(Bearer |Basic )[^\s"',]+|[^\s"',;:()]*\*{3,}[^\s"',;:()]*`)
-	namePattern    = regexp.MustCompile(`^[a-z_]+([_.][a-z0-9_]+|\[\d+\])*$`)
+	addressPattern = regexp.MustCompile(
+		`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}\b(:\d+)?|\blocalhost(:\d+)?\b`,
+	)
+	keyPattern = regexp.MustCompile(
+		`\b(sk|pk|rk|gsk|xai|org|proj)[-_][\w*.-]{6,}|(Bearer |Basic )[^\s"',]+|[^\s"',;:()]*\*{3,}[^\s"',;:()]*`,
+	)
+	namePattern = regexp.MustCompile(`^[a-z_]+([_.][a-z0-9_]+|\[\d+\])*$`)
 )
 
 // redactText removes from text what r removes, and what looks like a key or an

@@ -128,7 +128,9 @@ func (e *serverError) status() int {
 
 var (
 	modelPattern      = regexp.MustCompile("(?i)(^|[\\s\"'`(])model\\b")
-	invalidKeyPattern = regexp.MustCompile(`(?i)\bAPI key (is )?(not valid|invalid|expired|missing|required)|\b(invalid|incorrect|missing) API key`)
+	invalidKeyPattern = regexp.MustCompile(
+		`(?i)\bAPI key (is )?(not valid|invalid|expired|missing|required)|\b(invalid|incorrect|missing) API key`,
+	)
 )
 
 // isAboutModel reports whether e, an error with the status 404, says that the

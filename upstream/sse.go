@@ -120,8 +120,7 @@ func (e *eventReader) addData(value []byte) {
 	e.data = append(e.data, value...)
 }
 
-// readLine reads the next line, without its end. The last line of the stream
-// need not have one.
+// readLine reads the next line, without its end. The last line of the stream need not have one.
 func (e *eventReader) readLine() error {
 	if cap(e.line) > maxRetained {
 		e.line = nil

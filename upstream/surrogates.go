@@ -8,10 +8,10 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// A surrogateJoiner joins surrogate pairs that a server has split between two chunks.
-// Servers that split texts by UTF-16 code units, as JavaScript does, end a chunk with the
-// high surrogate "\ud83d" and begin the next one with the low surrogate
-// "\ude42": that of elizaOS does (elizaOS/eliza#30904). A decoder would replace each of the two by U+FFFD. The joiner holds back a
+// A surrogateJoiner joins surrogate pairs that a server has split between two chunks. Servers that
+// split texts by UTF-16 code units, as JavaScript does, end a chunk with the high surrogate
+// "\ud83d" and begin the next one with the low surrogate "\ude42": that of elizaOS does
+// (elizaOS/eliza#30904). A decoder would replace each of the two by U+FFFD. The joiner holds back a
 // high surrogate at the end of a text until the next piece of the text arrives.
 type surrogateJoiner struct {
 	held map[textID]string // escape sequences that are held back, such as `\ud83d`

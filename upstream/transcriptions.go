@@ -15,8 +15,8 @@ import (
 )
 
 // Transcribe implements [llmhttp.Transcriber]. The recording is not copied: it is read while it is
-// sent. Of formats that are texts or subtitles the server is asked for the JSON from which the Handler
-// makes them, so that the usage is known.
+// sent. Of formats that are texts or subtitles the server is asked for the JSON from which the
+// Handler makes them, so that the usage is known.
 func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
 	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
 		if err := b.forwardTranscription(ctx, req, yield); err != nil {
@@ -27,7 +27,11 @@ func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequ
 
 // forwardTranscription sends req to the server and yields the chunks of the reply. It does not yield
 // the error that it returns.
-func (b *Backend) forwardTranscription(ctx context.Context, req *llmhttp.TranscriptionRequest, yield func(*llmhttp.TranscriptionChunk, error) bool) error {
+func (b *Backend) forwardTranscription(
+	ctx context.Context,
+	req *llmhttp.TranscriptionRequest,
+	yield func(*llmhttp.TranscriptionChunk, error) bool,
+) error {
 	model := b.modelNames(req.Model)
 	body, err := encodeTranscription(req, model.server)
 	if err != nil {
@@ -52,8 +56,8 @@ func (b *Backend) forwardTranscription(ctx context.Context, req *llmhttp.Transcr
 	return nil
 }
 
-// encodeTranscription returns the form for the server. The file comes last, so that a server that reads
-// the parts in their order knows the model before it.
+// encodeTranscription returns the form for the server. The file comes last, so that a server that
+// reads the parts in their order knows the model before it.
 func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) (payload, error) {
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// maxIdleConns is how many idle connections are kept. [http.DefaultTransport]
-// keeps two for each host, so a busy gateway would open a new connection for
-// most requests.
+// maxIdleConns is how many idle connections are kept. [http.DefaultTransport] keeps two for each
+// host, so a busy gateway would open a new connection for most requests.
 const maxIdleConns = 1024
 
 // TransportOptions configure [NewTransport]. The zero value is ready to use.
@@ -62,9 +61,8 @@ func (b *Backend) ownTransport() *http.Transport {
 	return t
 }
 
-// CloseIdleConnections closes the idle connections of the transports that New
-// created. It does not affect Options.Transport and Options.Images.Transport.
-// The Backend remains usable.
+// CloseIdleConnections closes the idle connections of the transports that New created. It does not
+// affect Options.Transport and Options.Images.Transport. The Backend remains usable.
 func (b *Backend) CloseIdleConnections() {
 	for _, t := range b.owned {
 		t.CloseIdleConnections()

@@ -75,7 +75,11 @@ func model(tool, arguments string) llmhttp.Backend {
 		case last.Role == llmhttp.RoleTool:
 			return []memory.Step{memory.Say("The tool returned: "), memory.Say(last.Content.Text())}
 		case slices.ContainsFunc(req.Tools, isTool):
-			return []memory.Step{memory.Reason("Let me see."), memory.Say("I use a tool."), memory.Call(llmhttp.NewSecret("call_")[:20], tool, arguments)}
+			return []memory.Step{
+				memory.Reason("Let me see."),
+				memory.Say("I use a tool."),
+				memory.Call(llmhttp.NewSecret("call_")[:20], tool, arguments),
+			}
 		}
 		return []memory.Step{memory.Say("A title")}
 	}}
@@ -106,7 +110,11 @@ func thinker() llmhttp.Backend {
 // isThinkers reports whether m has all the reasoning of a thinker.
 func isThinkers(m *llmhttp.Message) bool {
 	has := func(want llmhttp.ReasoningDetail) bool {
-		return slices.ContainsFunc(m.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Signature == want.Signature && d.Data == want.Data })
+		return slices.ContainsFunc(
+			m.ReasoningDetails,
+			func(d llmhttp.ReasoningDetail) bool { return d.Signature == want.Signature && d.Data == want.Data },
+		)
 	}
-	return m.Reasoning == thinkerText && has(llmhttp.ReasoningDetail{Signature: thinkerSignature}) && has(llmhttp.ReasoningDetail{Data: thinkerRedacted})
+	return m.Reasoning == thinkerText && has(llmhttp.ReasoningDetail{Signature: thinkerSignature}) &&
+		has(llmhttp.ReasoningDetail{Data: thinkerRedacted})
 }

@@ -154,7 +154,10 @@ func last(calls []llmhttp.ToolCall, choice *llmhttp.Choice, used llmhttp.Usage) 
 		c.FinishReason = llmhttp.FinishLength
 	}
 	for i, call := range calls {
-		c.Delta.ToolCalls = append(c.Delta.ToolCalls, llmhttp.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra})
+		c.Delta.ToolCalls = append(
+			c.Delta.ToolCalls,
+			llmhttp.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra},
+		)
 	}
 	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}
 	if used.Units().Tokens() > 0 {

@@ -80,7 +80,11 @@ func demoModel() *memory.Backend {
 		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {
 			return []memory.Step{memory.Say("Take an umbrella to Bergen.")}
 		}
-		return []memory.Step{memory.Reason("I need the weather. "), memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "note", `{"fact":"goes to Bergen"}`)}
+		return []memory.Step{
+			memory.Reason("I need the weather. "),
+			memory.Call("c1", "forecast", `{"city":"Bergen"}`),
+			memory.Call("c2", "note", `{"fact":"goes to Bergen"}`),
+		}
 	}}
 }
 

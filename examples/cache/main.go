@@ -1,5 +1,5 @@
-// Cache keeps replies to chats. A request that asks for exactly the same gets the same reply, whole or
-// streamed, with its reasoning, tool calls and usage. The header X-Cache tells whether it did.
+// Cache keeps replies to chats. A request that asks for exactly the same gets the same reply, whole
+// or streamed, with its reasoning, tool calls and usage. The header X-Cache tells whether it did.
 //
 //	go run ./examples/cache
 package main
@@ -133,7 +133,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	h := newHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), memory.NewUsageStore(), *shared, *priced)
-	server := &http.Server{Addr: *addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{
+		Addr:              *addr,
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      5 * time.Minute,
+	}
 	log.Printf("listening on http://%s; the key is sk-demo", *addr)
 	if err := llmhttp.Serve(ctx, server, h, nil); err != nil {
 		log.Fatal(err)

@@ -55,7 +55,11 @@ func denyNetworks(denied []netip.Prefix, api *llmhttp.Handler) http.Handler {
 		}
 		for _, p := range denied {
 			if p.Contains(remote.Addr().Unmap()) {
-				api.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()))
+				api.WriteError(
+					w,
+					r,
+					llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()),
+				)
 				return
 			}
 		}

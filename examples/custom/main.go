@@ -1,6 +1,5 @@
-// Custom serves its own Backend, a calculator that streams the value of each
-// line of the question. It has its own KeyStore, and it records usage in the
-// background.
+// Custom serves its own Backend, a calculator that streams the value of each line of the question.
+// It has its own KeyStore, and it records usage in the background.
 //
 //	go run ./examples/custom
 package main
@@ -25,8 +24,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// A calculator is a Backend. It evaluates each line of the last message, one
-// line per pace.
+// A calculator is a Backend. It evaluates each line of the last message, one line per pace.
 type calculator struct{ pace time.Duration }
 
 const model = "calculator"

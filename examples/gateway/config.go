@@ -15,12 +15,12 @@ import (
 	"github.com/llmhttp/llmhttp/route"
 )
 
-// A config is the content of the configuration file. Secrets are not in the
-// file but in environment variables, which the file names.
+// A config is the content of the configuration file. Secrets are not in the file but in environment
+// variables, which the file names.
 type config struct {
 	// PublicURL is the address at which clients reach the gateway, such as
-	// "https://llm.example.com", for the addresses of images. If empty, it is
-	// the address that the gateway listens on.
+	// "https://llm.example.com", for the addresses of images. If empty, it is the address that the
+	// gateway listens on.
 	PublicURL string `json:"public_url"`
 
 	Upstreams []upstreamConfig `json:"upstreams"`
@@ -157,7 +157,10 @@ func environment(field, name string) (string, error) {
 	case v == "":
 		return "", fmt.Errorf("%s: the environment variable is not set", field)
 	case strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return "", fmt.Errorf("%s: the environment variable has a character that a key must not have, such as a space or a line break", field)
+		return "", fmt.Errorf(
+			"%s: the environment variable has a character that a key must not have, such as a space or a line break",
+			field,
+		)
 	}
 	return v, nil
 }

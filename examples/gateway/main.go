@@ -1,7 +1,6 @@
-// Gateway serves the models of other servers, with its own keys, limits and
-// usage records. A JSON file names the servers, the routes of the models and
-// the keys; the secrets are in environment variables. Usage, responses and
-// images are kept in memory until the process ends.
+// Gateway serves the models of other servers, with its own keys, limits and usage records. A JSON
+// file names the servers, the routes of the models and the keys; the secrets are in environment
+// variables. Usage, responses and images are kept in memory until the process ends.
 //
 //	go run ./examples/gateway -config examples/gateway/gateway.json
 //
@@ -119,8 +118,8 @@ func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Han
 	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{DrainTimeout: max(drain, 1)}, l) // zero would be the default
 }
 
-// welcome returns the text that says where the gateway listens and, if the
-// secret of a key is in the environment, how to call it.
+// welcome returns the text that says where the gateway listens and, if the secret of a key is in
+// the environment, how to call it.
 func (c *config) welcome(base string) string {
 	s := "listening on " + base + "\n"
 	for _, k := range c.Keys {

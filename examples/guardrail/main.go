@@ -1,7 +1,7 @@
-// Guardrail refuses requests and replies. A request with a forbidden text gets an error and does not
-// reach the model. A reply ends in mid-stream where the model says something forbidden, as if the model's own
-// filter had ended it: with content_filter, refusal or incomplete, as the format of the client has it.
-// A tool call is checked as a whole before the client sees anything of it.
+// Guardrail refuses requests and replies. A request with a forbidden text gets an error and does
+// not reach the model. A reply ends in mid-stream where the model says something forbidden, as if
+// the model's own filter had ended it: with content_filter, refusal or incomplete, as the format of
+// the client has it. A tool call is checked as a whole before the client sees anything of it.
 //
 //	go run ./examples/guardrail
 package main
@@ -78,7 +78,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	h := newHandler(guard(memory.Echo()))
-	server := &http.Server{Addr: *addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{
+		Addr:              *addr,
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      5 * time.Minute,
+	}
 	log.Printf("listening on http://%s", *addr)
 	if err := llmhttp.Serve(ctx, server, h, nil); err != nil {
 		log.Fatal(err)

@@ -12,7 +12,12 @@ import (
 
 // newConsole returns a console for the stores, in which the user admin can sign
 // in with the password that is returned, and people with an API key.
-func newConsole(keys *memory.KeyStore, h *llmhttp.Handler, monitor *console.Monitor, opts *llmhttp.Options) (c *console.Handler, password string, err error) {
+func newConsole(
+	keys *memory.KeyStore,
+	h *llmhttp.Handler,
+	monitor *console.Monitor,
+	opts *llmhttp.Options,
+) (c *console.Handler, password string, err error) {
 	password = cmp.Or(os.Getenv("CONSOLE_PASSWORD"), rand.Text()[:12])
 	hash, err := console.HashPassword(password)
 	if err != nil {

@@ -13,8 +13,9 @@ const (
 	cookieName    = "session"
 	sessionPrefix = "session." // of the secret that stands for a session
 
-	// placeholder is what the pages of the service give to an SDK, because those for browsers insist
-	// on a key: new OpenAI({baseURL: location.origin + "/v1", apiKey: "session", dangerouslyAllowBrowser: true})
+	// placeholder is what the pages of the service give to an SDK, because those for browsers
+	// insist on a key: new OpenAI({baseURL: location.origin + "/v1", apiKey: "session",
+	// dangerouslyAllowBrowser: true})
 	placeholder = "session"
 )
 

@@ -42,7 +42,8 @@ func (a *agent) run(ctx context.Context, req *llmhttp.ChatRequest, send func(*ll
 	}
 	for _, t := range req.Tools {
 		if t.Function != nil && has(tools, t.Function.Name) {
-			return llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "The server has a tool with the name %q.", t.Function.Name).WithParam("tools")
+			return llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "The server has a tool with the name %q.", t.Function.Name).
+				WithParam("tools")
 		}
 	}
 	var used llmhttp.Usage
@@ -97,7 +98,10 @@ func (a *agent) listTools(ctx context.Context) (tools []llmhttp.Tool, err error)
 		if err != nil {
 			return nil, err
 		}
-		tools = append(tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: t.Name, Description: t.Description, Parameters: schema}})
+		tools = append(
+			tools,
+			llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: t.Name, Description: t.Description, Parameters: schema}},
+		)
 	}
 	return tools, nil
 }
@@ -107,7 +111,10 @@ func (a *agent) call(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Messag
 	if !json.Valid([]byte(call.Function.Arguments)) {
 		return llmhttp.Message{Content: llmhttp.Text("The arguments are not valid JSON."), IsError: true}, nil
 	}
-	result, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: call.Function.Name, Arguments: json.RawMessage(call.Function.Arguments)})
+	result, err := a.session.CallTool(
+		ctx,
+		&mcp.CallToolParams{Name: call.Function.Name, Arguments: json.RawMessage(call.Function.Arguments)},
+	)
 	if err != nil {
 		return llmhttp.Message{}, err
 	}
@@ -135,7 +142,10 @@ func last(calls []llmhttp.ToolCall, choice *llmhttp.Choice, used llmhttp.Usage) 
 		c.FinishReason = llmhttp.FinishLength
 	}
 	for i, call := range calls {
-		c.Delta.ToolCalls = append(c.Delta.ToolCalls, llmhttp.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra})
+		c.Delta.ToolCalls = append(
+			c.Delta.ToolCalls,
+			llmhttp.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra},
+		)
 	}
 	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}
 	if used.Units().Tokens() > 0 {

@@ -64,7 +64,12 @@ func run(ctx context.Context, addr, server string, t mcp.Transport) error {
 	defer session.Close()
 	h := newHandler(&agent{model: model, session: session, maxTurns: 8})
 	log.Println("listening on", addr, "with the key sk-demo")
-	return llmhttp.Serve(ctx, &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}, h, nil)
+	return llmhttp.Serve(
+		ctx,
+		&http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute},
+		h,
+		nil,
+	)
 }
 
 // connect begins a session with an MCP server, which all requests share. It outlives ctx: requests

@@ -1,5 +1,5 @@
-// Mount serves the API next to the other routes of a program. There is a file
-// for each of net/http, chi, gin, with a gin.Default() too, and echo.
+// Mount serves the API next to the other routes of a program. There is a file for each of net/http,
+// chi, gin, with a gin.Default() too, and echo.
 //
 //	go run ./examples/mount -router chi
 //	go run ./examples/mount -prefix /llm

@@ -20,7 +20,11 @@ func (c *config) withConsole(h http.Handler, keys manage.KeyManager, router *rou
 	}
 	name, hash, _ := strings.Cut(c.console, ":")
 	opts.TrustedProxies = c.proxies
-	opts.SignIn = &console.SignIn{Admins: map[string]string{name: hash}, Keys: true, SessionSecret: []byte(os.Getenv("LLMHTTP_CONSOLE_SECRET"))}
+	opts.SignIn = &console.SignIn{
+		Admins:        map[string]string{name: hash},
+		Keys:          true,
+		SessionSecret: []byte(os.Getenv("LLMHTTP_CONSOLE_SECRET")),
+	}
 	if router != nil {
 		opts.Targets = router.Status
 	}

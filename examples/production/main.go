@@ -60,33 +60,112 @@ const (
 func (c *config) addFlags(f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", "127.0.0.1:8080", "the `address` to listen on")
 	f.StringVar(&c.metrics, "metrics", "", "the `address` on which to serve /metrics for Prometheus; it should not be public")
-	f.BoolVar(&c.accountMetrics, "account-metrics", false, "tell tokens, spend and refusals by account in the metrics, which then have series for each account")
-	f.StringVar(&c.dsn, "dsn", "llmhttp.db", "the `database` for keys, usage and responses: postgres://user:password@host/database, or the path of a SQLite file")
-	f.StringVar(&c.redis.url, "redis", "", "the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits")
-	f.BoolVar(&c.redis.fallback, "redis-fallback", false, "while Redis is unavailable, use limits per process instead of refusing requests of keys with limits")
+	f.BoolVar(
+		&c.accountMetrics,
+		"account-metrics",
+		false,
+		"tell tokens, spend and refusals by account in the metrics, which then have series for each account",
+	)
+	f.StringVar(
+		&c.dsn,
+		"dsn",
+		"llmhttp.db",
+		"the `database` for keys, usage and responses: postgres://user:password@host/database, or the path of a SQLite file",
+	)
+	f.StringVar(
+		&c.redis.url,
+		"redis",
+		"",
+		"the `URL` of Redis for limits: redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379, or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379; without it, each process has its own limits",
+	)
+	f.BoolVar(
+		&c.redis.fallback,
+		"redis-fallback",
+		false,
+		"while Redis is unavailable, use limits per process instead of refusing requests of keys with limits",
+	)
 	f.DurationVar(&c.redis.timeout, "redis-timeout", 250*time.Millisecond, "the `time` after which Redis counts as unavailable")
 	f.Func("upstream", "a server of models, as `name=URL`; can be repeated; requests are balanced over all of them", func(s string) error {
 		c.upstreams = append(c.upstreams, strings.Fields(s)...)
 		return nil
 	})
-	f.StringVar(&c.upstreamFile, "upstream-file", "", "a JSON `file` with more servers of models, such as {\"upstreams\": [{\"name\": \"spare\", \"url\": \"https://models.example.com/v1\", \"key_file\": \"/run/secrets/spare\"}]}; without key_file, the key is in the environment; the file is read again after SIGHUP")
+	f.StringVar(
+		&c.upstreamFile,
+		"upstream-file",
+		"",
+		"a JSON `file` with more servers of models, such as {\"upstreams\": [{\"name\": \"spare\", \"url\": \"https://models.example.com/v1\", \"key_file\": \"/run/secrets/spare\"}]}; without key_file, the key is in the environment; the file is read again after SIGHUP",
+	)
 	f.BoolVar(&c.demo, "demo", false, "serve a model that repeats its input, instead of upstreams")
 	f.DurationVar(&c.keyTTL, "key-ttl", 10*time.Second, "the `time` that keys are cached; a key that is revoked elsewhere works that long")
-	f.DurationVar(&c.keyGrace, "key-grace", time.Minute, "the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long")
+	f.DurationVar(
+		&c.keyGrace,
+		"key-grace",
+		time.Minute,
+		"the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long",
+	)
 	f.BoolVar(&c.protocols.messages, "messages", true, "serve Anthropic's Messages API")
 	f.BoolVar(&c.protocols.responses, "responses", true, "serve OpenAI's Responses API")
-	f.BoolVar(&c.protocols.storeResponses, "store-responses", true, "store responses in the database, with what was said in them, so that clients can continue them by ID")
-	f.DurationVar(&c.protocols.keepResponses, "keep-responses", 30*day, "the `time` after which a response is deleted, which counts from when it is stored; negative means never")
-	f.StringVar(&c.protocols.secretFile, "responses-secret-file", "", "a `file` with the secret that encrypts the reasoning which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, and ignores the reasoning of others")
-	f.Var(&c.proxies, "trusted-proxies", "the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link")
-	f.StringVar(&c.console, "console", "", "serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash")
-	f.StringVar(&c.prices, "prices", "", "a JSON `file` with the prices of models in US dollars, in the format of package pricing, such as {\"models\": {\"large\": {\"input\": 3, \"cache_read\": 0.3, \"output\": 15}, \"pictures\": {\"image\": 0.04}}, \"default\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; it is read again after SIGHUP")
-	f.StringVar(&c.webhook, "quota-webhook", "", "the `URL` to which a JSON object is posted when a key, an account or an end user has used 80 % and all of its quota: by one of the copies, until the reply is a 2xx; requests are signed as Standard Webhooks describes, with the secret in LLMHTTP_QUOTA_WEBHOOK_SECRET: whsec_ and at least 24 random bytes in base64")
-	f.IntVar(&c.breaker.Failures, "breaker-failures", 5, "the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is")
+	f.BoolVar(
+		&c.protocols.storeResponses,
+		"store-responses",
+		true,
+		"store responses in the database, with what was said in them, so that clients can continue them by ID",
+	)
+	f.DurationVar(
+		&c.protocols.keepResponses,
+		"keep-responses",
+		30*day,
+		"the `time` after which a response is deleted, which counts from when it is stored; negative means never",
+	)
+	f.StringVar(
+		&c.protocols.secretFile,
+		"responses-secret-file",
+		"",
+		"a `file` with the secret that encrypts the reasoning which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, and ignores the reasoning of others",
+	)
+	f.Var(
+		&c.proxies,
+		"trusted-proxies",
+		"the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link",
+	)
+	f.StringVar(
+		&c.console,
+		"console",
+		"",
+		"serve the web console below /console/, with an administrator: `name:hash`, where llmhttpctl hash-password prints the hash",
+	)
+	f.StringVar(
+		&c.prices,
+		"prices",
+		"",
+		"a JSON `file` with the prices of models in US dollars, in the format of package pricing, such as {\"models\": {\"large\": {\"input\": 3, \"cache_read\": 0.3, \"output\": 15}, \"pictures\": {\"image\": 0.04}}, \"default\": {\"input\": 1, \"output\": 5}}: per million tokens, and for each image; it is read again after SIGHUP",
+	)
+	f.StringVar(
+		&c.webhook,
+		"quota-webhook",
+		"",
+		"the `URL` to which a JSON object is posted when a key, an account or an end user has used 80 % and all of its quota: by one of the copies, until the reply is a 2xx; requests are signed as Standard Webhooks describes, with the secret in LLMHTTP_QUOTA_WEBHOOK_SECRET: whsec_ and at least 24 random bytes in base64",
+	)
+	f.IntVar(
+		&c.breaker.Failures,
+		"breaker-failures",
+		5,
+		"the `number` of consecutive failures of an upstream with a model after which it is not asked for that model; negative means that it always is",
+	)
 	f.DurationVar(&c.breaker.OpenFor, "breaker-open", 10*time.Second, "the `time` until it is asked again")
 	f.DurationVar(&c.usageDelay, "usage-delay", time.Second, "the `time` that usage is buffered; a process that is killed loses that usage")
-	f.DurationVar(&c.keepUsage, "keep-usage", defaultKeepUsage, "the `time` after which the record of a request is deleted, at least 24h, by whole days in UTC; sums by day stay; negative means never")
-	f.DurationVar(&c.drainDelay, "drain-delay", 5*time.Second, "the `time` to accept requests after SIGTERM, until the load balancer has noticed that /readyz fails")
+	f.DurationVar(
+		&c.keepUsage,
+		"keep-usage",
+		defaultKeepUsage,
+		"the `time` after which the record of a request is deleted, at least 24h, by whole days in UTC; sums by day stay; negative means never",
+	)
+	f.DurationVar(
+		&c.drainDelay,
+		"drain-delay",
+		5*time.Second,
+		"the `time` to accept requests after SIGTERM, until the load balancer has noticed that /readyz fails",
+	)
 	f.DurationVar(&c.drain, "drain", 10*time.Second, "the `time` after drain-delay in which requests in progress can finish")
 }
 
@@ -130,8 +209,7 @@ func setFromEnvironment(flags *flag.FlagSet) (err error) {
 // orchestrators usually allow.
 const storeTimeout = 5 * time.Second
 
-// run serves until SIGINT or SIGTERM. The deferred calls close what it has
-// opened in reverse order.
+// run serves until SIGINT or SIGTERM. The deferred calls close what it has opened in reverse order.
 func run(c *config) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

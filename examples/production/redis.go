@@ -21,8 +21,8 @@ type redisConfig struct {
 	fallback bool // whether a process uses its own limits while Redis is unavailable
 }
 
-// openLimiter returns a Limiter on Redis, or one for this process if Redis is
-// not configured. The second result closes it.
+// openLimiter returns a Limiter on Redis, or one for this process if Redis is not configured. The
+// second result closes it.
 func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func() error, error) {
 	if c.url == "" {
 		return llmhttp.NewLimiter(), func() error { return nil }, nil
@@ -52,13 +52,23 @@ func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func(
 
 // tryTake takes from a bucket of its own, with the script that serves requests.
 func tryTake(ctx context.Context, l llmhttp.Limiter) error {
-	_, err := l.Take(ctx, llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: "probe", ID: "readyz"}, Bucket: "readyz", Rate: llmhttp.Rate{N: 1000, Per: time.Second}, Amount: 1})
+	_, err := l.Take(
+		ctx,
+		llmhttp.Draw{
+			Subject: llmhttp.SubjectID{Kind: "probe", ID: "readyz"},
+			Bucket:  "readyz",
+			Rate:    llmhttp.Rate{N: 1000, Per: time.Second},
+			Amount:  1,
+		},
+	)
 	return err
 }
 
 // errRedisURL contains no part of the URL, because any part may be a password.
-var errRedisURL = errors.New("-redis: expected a URL such as redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379 " +
-	"or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379, with special characters escaped")
+var errRedisURL = errors.New(
+	"-redis: expected a URL such as redis://user:password@host:6379/0, redis+cluster://user:password@host:6379?addr=host2:6379 " +
+		"or redis+sentinel://user:password@sentinel:26379/0?master_name=name&addr=sentinel2:26379, with special characters escaped",
+)
 
 // newRedis returns a client for a single server, a cluster or the master that
 // Sentinels know. The user and the password of the URL are for Redis; those of

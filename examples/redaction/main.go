@@ -1,6 +1,6 @@
-// Redaction serves a model that never sees an e-mail address: it gets a placeholder for each one, in all
-// texts of a request, and clients get the addresses back where the model uses a placeholder. A secret of
-// the operator, which the model may know, does not leave in any text of a reply.
+// Redaction serves a model that never sees an e-mail address: it gets a placeholder for each one,
+// in all texts of a request, and clients get the addresses back where the model uses a placeholder.
+// A secret of the operator, which the model may know, does not leave in any text of a reply.
 //
 //	go run ./examples/redaction
 //	go run ./examples/redaction -upstream https://models.example.com/v1 -secret swordfish
@@ -88,7 +88,13 @@ func main() {
 		}
 	}
 	h := newHandler(redact(model, *secret))
-	server := &http.Server{Addr: *addr, Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
+	server := &http.Server{
+		Addr:              *addr,
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      5 * time.Minute,
+	}
 	log.Printf("listening on http://%s", *addr)
 	if err := llmhttp.Serve(ctx, server, h, nil); err != nil {
 		log.Fatal(err)

@@ -1,6 +1,7 @@
-// Reseller sells models of another server to tenants. Each has its own names for them, a monthly budget in dollars,
-// limits for each end user, whom requests name in "user", and a webhook that is called when 80 % of the budget are used;
-// instructions, texts that the model does not see, a log of prompts and replies for those who want it, and /usage.csv.
+// Reseller sells models of another server to tenants. Each has its own names for them, a monthly
+// budget in dollars, limits for each end user, whom requests name in "user", and a webhook that is
+// called when 80 % of the budget are used; instructions, texts that the model does not see, a log
+// of prompts and replies for those who want it, and /usage.csv.
 //
 //	cd examples/reseller && ACME_KEY=sk-acme BOLT_KEY=sk-bolt UPSTREAM_KEY=sk-... go run . -upstream https://models.example.com/v1
 package main
@@ -51,7 +52,10 @@ func (t *tenant) key(name, upstreamURL string) (key *llmhttp.Key, err error) {
 		return nil, err
 	}
 	t.backend = t.wrap(b)
-	account := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: name}, Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: t.Budget}}}
+	account := llmhttp.Subject{
+		ID:     llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: name},
+		Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: t.Budget}},
+	}
 	return &llmhttp.Key{
 		ID: name, Account: name, Data: t, Subjects: []llmhttp.Subject{account},
 		Models:  slices.AppendSeq([]string{}, maps.Keys(t.Models)),
@@ -73,13 +77,16 @@ func (t *tenant) checkPrices(name string, prices *pricing.Table) error {
 // tenants are all tenants, by their names.
 type tenants map[string]*tenant
 
-// quotaReached calls the webhook of a tenant when 80 % of its budget are used. If it fails, it is called again.
+// quotaReached calls the webhook of a tenant when 80 % of its budget are used. If it fails, it is
+// called again.
 func (t tenants) quotaReached(ctx context.Context, e *llmhttp.QuotaEvent) error {
 	url := t[e.Account].Webhook
 	if url == "" || e.Share != 80 || e.Subject.Kind != llmhttp.KindAccount {
 		return nil
 	}
-	body, _ := json.Marshal(map[string]any{"id": e.ID, "tenant": e.Account, "month": e.Start.Format("2006-01"), "budget": e.Quota.Cost, "used": e.Cost}) // no error
+	body, _ := json.Marshal(
+		map[string]any{"id": e.ID, "tenant": e.Account, "month": e.Start.Format("2006-01"), "budget": e.Quota.Cost, "used": e.Cost},
+	) // no error
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -153,7 +160,11 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 		}
 		return nil, llmhttp.ErrKeyNotFound
 	}
-	h := llmhttp.NewHandler(shop{}, llmhttp.KeyStoreFunc(lookup), &llmhttp.Options{Usage: store, Price: prices.Price, QuotaReached: all.quotaReached, Observe: observe})
+	h := llmhttp.NewHandler(
+		shop{},
+		llmhttp.KeyStoreFunc(lookup),
+		&llmhttp.Options{Usage: store, Price: prices.Price, QuotaReached: all.quotaReached, Observe: observe},
+	)
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
 	mux.HandleFunc("GET /usage.csv", usageCSV(h, llmhttp.KeyStoreFunc(lookup), store))

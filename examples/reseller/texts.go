@@ -20,9 +20,11 @@ func (t *tenant) wrap(b llmhttp.Backend) llmhttp.Forwarder {
 		placeholder := fmt.Sprintf("[%d]", i+1)
 		hide, restore = append(hide, text, placeholder), append(restore, placeholder, text)
 	}
-	return llmhttp.Forwarder{Backend: llmhttp.FilterTexts(instructed{llmhttp.Forwarder{Backend: b}, t.Instructions}, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: llmhttp.NewTextReplacer(hide...).Request, Reply: llmhttp.NewTextReplacer(restore...).Reply}
-	})}
+	return llmhttp.Forwarder{
+		Backend: llmhttp.FilterTexts(instructed{llmhttp.Forwarder{Backend: b}, t.Instructions}, func(context.Context) llmhttp.TextFilter {
+			return llmhttp.TextFilter{Request: llmhttp.NewTextReplacer(hide...).Request, Reply: llmhttp.NewTextReplacer(restore...).Reply}
+		}),
+	}
 }
 
 // An instructed Backend gives the tenant's instructions to the model.
@@ -59,7 +61,10 @@ func usageCSV(h *llmhttp.Handler, keys llmhttp.KeyStore, usage llmhttp.UsageStor
 			return
 		}
 		to := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
-		sums, err := usage.Query(r.Context(), llmhttp.UsageQuery{Account: key.Account, From: to.AddDate(0, 0, -31), To: to, Step: 24 * time.Hour})
+		sums, err := usage.Query(
+			r.Context(),
+			llmhttp.UsageQuery{Account: key.Account, From: to.AddDate(0, 0, -31), To: to, Step: 24 * time.Hour},
+		)
 		if err != nil {
 			h.WriteError(w, r, err)
 			return
@@ -68,7 +73,15 @@ func usageCSV(h *llmhttp.Handler, keys llmhttp.KeyStore, usage llmhttp.UsageStor
 		out := csv.NewWriter(w)
 		out.Write([]string{"day", "model", "requests", "tokens", "dollars"})
 		for _, s := range sums {
-			out.Write([]string{s.Start.Format(time.DateOnly), s.Model, fmt.Sprint(s.Requests), fmt.Sprint(s.Units.Tokens()), s.Cost.Total().String()})
+			out.Write(
+				[]string{
+					s.Start.Format(time.DateOnly),
+					s.Model,
+					fmt.Sprint(s.Requests),
+					fmt.Sprint(s.Units.Tokens()),
+					s.Cost.Total().String(),
+				},
+			)
 		}
 		out.Flush()
 		if err := out.Error(); err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An IdleTimer calls a function when something takes too long. Its methods may
-// be called concurrently. The zero IdleTimer is not usable.
+// An IdleTimer calls a function when something takes too long. Its methods may be called
+// concurrently. The zero IdleTimer is not usable.
 type IdleTimer struct{ timer *time.Timer }
 
 // NewIdleTimer returns a stopped IdleTimer that calls onIdle, in its own
@@ -27,8 +27,8 @@ func (t *IdleTimer) Reset(d time.Duration) {
 	t.timer.Reset(d)
 }
 
-// Stop keeps t from expiring until the next Reset. It does not wait for a call
-// of the function that has begun.
+// Stop keeps t from expiring until the next Reset. It does not wait for a call of the function that
+// has begun.
 func (t *IdleTimer) Stop() { t.timer.Stop() }
 
 // Reader returns a Reader that reads from r. Until the first byte it leaves t as

@@ -1,5 +1,4 @@
-// Package bounded reads the bodies of requests and replies within bounds of
-// size and time.
+// Package bounded reads the bodies of requests and replies within bounds of size and time.
 package bounded
 
 import (
@@ -24,8 +23,8 @@ const (
 // extended buffer, also with an error. length is the length that the sender of the
 // body declares, negative if unknown. It need not be true.
 //
-// If buf would become longer than limit, the error is [ErrTooLarge]; if length
-// is larger than limit, nothing is read.
+// If buf would become longer than limit, the error is [ErrTooLarge]; if length is larger than
+// limit, nothing is read.
 func ReadAll(r io.Reader, buf []byte, length, limit int64) ([]byte, error) {
 	if length > limit {
 		return buf, ErrTooLarge

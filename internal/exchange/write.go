@@ -18,9 +18,9 @@ var (
 	noBuffering = []string{"no"}
 )
 
-// Reply writes body as the whole reply. Before its last piece, without which
-// the client cannot know that the request has ended, it calls release, unless that is nil. It
-// does nothing if the request has ended. The goroutine of ServeHTTP calls Reply.
+// Reply writes body as the whole reply. Before its last piece, without which the client cannot know
+// that the request has ended, it calls release, unless that is nil. It does nothing if the request
+// has ended. The goroutine of ServeHTTP calls Reply.
 func (x *Exchange) Reply(status int, contentType string, body *Buffer, release func()) error {
 	if release != nil && len(body.B) <= maxWrite { // there is nothing to write before it
 		release()
@@ -50,9 +50,8 @@ func (x *Exchange) writeReply(status int, contentType string, body *Buffer, now 
 	x.contentLength[0] = strconv.Itoa(len(body.B))
 	h["Content-Length"] = x.contentLength[:]
 	if x.isHTTP1() && (!x.bodyRead || x.callRuns || x.exiting) {
-		// Otherwise net/http would read the rest of the body before it sends
-		// the reply, or the client's next request on this connection would wait
-		// until the call returns.
+		// Otherwise net/http would read the rest of the body before it sends the reply, or the
+		// client's next request on this connection would wait until the call returns.
 		h.Set("Connection", "close")
 	}
 	x.w.WriteHeader(status)

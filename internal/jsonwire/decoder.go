@@ -21,8 +21,8 @@ const (
 	// unknown members that are kept.
 	MaxValues = 1 << 16
 
-	// MaxInteger bounds integers to those that survive a float64, as JSON
-	// numbers must in JavaScript, and an int.
+	// MaxInteger bounds integers to those that survive a float64, as JSON numbers must in
+	// JavaScript, and an int.
 	MaxInteger = (1<<53 - 1) & math.MaxInt
 )
 

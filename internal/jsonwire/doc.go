@@ -1,6 +1,5 @@
-// Package jsonwire decodes and encodes JSON by tables. A table describes the
-// members of a Go struct once, and is used to decode, to encode and to check
-// the bounds of numbers:
+// Package jsonwire decodes and encodes JSON by tables. A table describes the members of a Go struct
+// once, and is used to decode, to encode and to check the bounds of numbers:
 //
 //	var point = jsonwire.NewObject(
 //		jsonwire.String("name", func(p *Point) *string { return &p.Name }).Always(),
@@ -12,11 +11,10 @@
 //	err := jsonwire.Unmarshal(data, point, &p)
 //	b, err := point.Append(nil, &p)
 //
-// Members are encoded in the order of the table. Those with zero values are left
-// out, unless the table says Always. A member that is null in a document leaves its
-// field as it is. Members without a field are kept in the Extra map of the
-// struct and encoded behind the others in the order of their names; without an
-// Extra map they are skipped.
+// Members are encoded in the order of the table. Those with zero values are left out, unless the
+// table says Always. A member that is null in a document leaves its field as it is. Members without
+// a field are kept in the Extra map of the struct and encoded behind the others in the order of
+// their names; without an Extra map they are skipped.
 //
 // Values other than structs are described by a [Type]. [Member] returns a field
 // with a Type.

@@ -101,13 +101,21 @@ func (e *Error) APIText() (code, message string) {
 		return "", fmt.Sprintf("The JSON body of your request nests deeper than %d levels.", MaxDepth)
 	case TooLong:
 		return "array_above_max_length", fmt.Sprintf(
-			"Invalid '%s': array too long. Expected an array with maximum length %.0f, but got an array with length %d instead.", e.Path, e.Limit, e.Length)
+			"Invalid '%s': array too long. Expected an array with maximum length %.0f, but got an array with length %d instead.",
+			e.Path,
+			e.Limit,
+			e.Length,
+		)
 	case TooManyMembers:
 		what := "'" + e.Path + "'"
 		if e.Path == "" {
 			what = "request body"
 		}
-		return "object_above_max_properties", fmt.Sprintf("Invalid %s: too many properties. Expected an object with at most %d properties.", what, MaxMembers)
+		return "object_above_max_properties", fmt.Sprintf(
+			"Invalid %s: too many properties. Expected an object with at most %d properties.",
+			what,
+			MaxMembers,
+		)
 	case TooManyValues:
 		return "", "The JSON body of your request has too many elements."
 	case Other:

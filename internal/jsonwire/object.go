@@ -256,8 +256,7 @@ func (o *Object[T]) IsZero(v *T) bool {
 	return o.extra == nil || o.extra(v) == nil
 }
 
-// Check returns an error for the first number that is out of the bounds of
-// its field.
+// Check returns an error for the first number that is out of the bounds of its field.
 func (o *Object[T]) Check(v *T) *Error {
 	for i := range o.fields {
 		f := &o.fields[i]

@@ -27,12 +27,12 @@ type TagDecoder interface {
 	DecodeTags(d *Decoder)
 }
 
-// UnmarshalTags decodes doc strictly into *v, which is zero, by the tags of its structs. It is
-// for types that are only decoded, and of whose members each is checked by hand: others have
-// a table. It knows structs, slices, maps with strings as keys, pointers, bool, string, int,
-// float64, [Value], and any [TagDecoder] or json.Unmarshaler. Members without a field are skipped, and
-// those of embedded structs belong to the struct around them. A member that is null leaves
-// its field as it is; an element may be null only if it is a Value or a json.Unmarshaler.
+// UnmarshalTags decodes doc strictly into *v, which is zero, by the tags of its structs. It is for
+// types that are only decoded, and of whose members each is checked by hand: others have a table.
+// It knows structs, slices, maps with strings as keys, pointers, bool, string, int, float64,
+// [Value], and any [TagDecoder] or json.Unmarshaler. Members without a field are skipped, and those
+// of embedded structs belong to the struct around them. A member that is null leaves its field as
+// it is; an element may be null only if it is a Value or a json.Unmarshaler.
 //
 // allows reports whether doc itself may have a member without a field of a name. Nil allows all.
 //

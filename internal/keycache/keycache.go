@@ -72,8 +72,8 @@ func New[K any](opts Options[K]) *Cache[K] {
 	return &Cache[K]{opts: opts, entries: make(map[string]*list.Element), reads: make(map[string]*read[K])}
 }
 
-// Lookup returns the key whose secret has the given hash. The error is Options.Unknown, one of Read or
-// of ctx, or that of Close. The secret is passed to Read and not kept.
+// Lookup returns the key whose secret has the given hash. The error is Options.Unknown, one of Read
+// or of ctx, or that of Close. The secret is passed to Read and not kept.
 func (c *Cache[K]) Lookup(ctx context.Context, hash, secret string) (*K, error) {
 	now := time.Now()
 	c.mu.Lock()

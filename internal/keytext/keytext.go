@@ -97,8 +97,7 @@ func ParseCount(s string) (int, error) {
 	return int(f), nil
 }
 
-// ParseExpiry parses a time, a date, a duration from now, or never, which is
-// the zero time.
+// ParseExpiry parses a time, a date, a duration from now, or never, which is the zero time.
 func ParseExpiry(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil

@@ -123,12 +123,10 @@ func isWord(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
-// punctuation lists the characters that may be inside a name but not at its
-// start or end.
+// punctuation lists the characters that may be inside a name but not at its start or end.
 const punctuation = "-_./:@"
 
-// startsInName reports whether s starts with the rest of a name that began
-// before it.
+// startsInName reports whether s starts with the rest of a name that began before it.
 func startsInName(s string) bool {
 	s = strings.TrimLeft(s, punctuation)
 	return s != "" && isNameByte(s[0])

@@ -32,8 +32,8 @@ const (
 
 // A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
 // empty arguments. It generates empty images, and computes vectors that depend on nothing but the
-// input. The score of a document is 1 if it is the query, and else less. It speaks the words of a text
-// as their bytes. The zero value is ready to use.
+// input. The score of a document is 1 if it is the query, and else less. It speaks the words of a
+// text as their bytes. The zero value is ready to use.
 type Backend struct{ memory.Backend }
 
 // New returns a new Backend with zero fields.

@@ -56,7 +56,8 @@ func Parse(text string) (*Hash, error) {
 		return nil, errMalformed
 	}
 	h := &Hash{}
-	if _, err := fmt.Sscanf(fields[2]+"$", "i=%d$", &h.iterations); err != nil || h.iterations < minIterations || h.iterations > maxIterations {
+	if _, err := fmt.Sscanf(fields[2]+"$", "i=%d$", &h.iterations); err != nil || h.iterations < minIterations ||
+		h.iterations > maxIterations {
 		return nil, errMalformed
 	}
 	var err, sumErr error

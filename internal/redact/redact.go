@@ -19,8 +19,8 @@ const (
 	// Placeholder replaces each secret.
 	Placeholder = "[redacted]"
 
-	// MinSecret is the length of the shortest secret that is removed, in bytes.
-	// A shorter one would be found in ordinary words.
+	// MinSecret is the length of the shortest secret that is removed, in bytes. A shorter one would
+	// be found in ordinary words.
 	MinSecret = 8
 
 	// MaxText is the length of the longest text that is kept whole, in bytes.
@@ -30,8 +30,8 @@ const (
 	clipMark = "..."
 )
 
-// A Redactor removes secrets from text. Its methods may be called
-// concurrently. A nil Redactor removes nothing.
+// A Redactor removes secrets from text. Its methods may be called concurrently. A nil Redactor
+// removes nothing.
 type Redactor struct{ patterns []pattern }
 
 // A pattern is a string to remove.
@@ -67,9 +67,8 @@ func (r *Redactor) WithSecrets(secrets ...string) *Redactor {
 	return out
 }
 
-// WithNames returns a Redactor that removes what r does, and names, such as
-// those of hosts: of any length, in upper or lower case, and only where they
-// are complete. Empty names are ignored.
+// WithNames returns a Redactor that removes what r does, and names, such as those of hosts: of any
+// length, in upper or lower case, and only where they are complete. Empty names are ignored.
 func (r *Redactor) WithNames(names ...string) *Redactor {
 	out := r.clone()
 	for _, name := range names {

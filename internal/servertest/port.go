@@ -12,8 +12,8 @@ import (
 // Otherwise a client could take the port of a server that is not running.
 const firstPort, lastPort = 10_000, 22_000
 
-// clusterBusOffset is the difference between the port of a Redis cluster node
-// for other nodes and its port for clients.
+// clusterBusOffset is the difference between the port of a Redis cluster node for other nodes and
+// its port for clients.
 const clusterBusOffset = 10_000
 
 // freePort returns a free port. If cluster is set, the port for other nodes is

@@ -66,7 +66,17 @@ func initPostgres(s *Server) error {
 		return err
 	}
 	initdb := filepath.Join(filepath.Dir(program), "initdb")
-	cmd := s.command(initdb, "-D", filepath.Join(s.dir, "data"), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	cmd := s.command(
+		initdb,
+		"-D",
+		filepath.Join(s.dir, "data"),
+		"-U",
+		"postgres",
+		"--auth=trust",
+		"--encoding=UTF8",
+		"--locale=C",
+		"--no-sync",
+	)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}

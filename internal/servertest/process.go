@@ -57,9 +57,8 @@ func (p *process) killAll() {
 	}
 }
 
-// childrenOf returns the process IDs of the children of pid. It works on Linux.
-// On other systems it returns none; there the children of a server end when
-// they notice that their parent has ended.
+// childrenOf returns the process IDs of the children of pid. It works on Linux. On other systems it
+// returns none; there the children of a server end when they notice that their parent has ended.
 func childrenOf(pid int) (children []int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	for _, field := range bytes.Fields(b) {
@@ -70,16 +69,16 @@ func childrenOf(pid int) (children []int) {
 	return children
 }
 
-// isRunning reports whether the process pid exists and is not a zombie. It
-// works on Linux. On other systems it returns false.
+// isRunning reports whether the process pid exists and is not a zombie. It works on Linux. On other
+// systems it returns false.
 func isRunning(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := bytes.Cut(b, []byte(") ")) // the name of the program is in parentheses
 	return err == nil && !bytes.HasPrefix(state, []byte("Z")) && !bytes.HasPrefix(state, []byte("X"))
 }
 
-// A reaper is a process that kills a server and removes its directory when
-// this process ends for any reason.
+// A reaper is a process that kills a server and removes its directory when this process ends for
+// any reason.
 type reaper struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser

@@ -15,8 +15,8 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// Cluster makes a Redis server a cluster with a single node. It refuses
-// commands that a larger cluster would refuse.
+// Cluster makes a Redis server a cluster with a single node. It refuses commands that a larger
+// cluster would refuse.
 func Cluster() Option { return clusterNode(0, 1) }
 
 // clusterNode makes a Redis server one of the masters of a cluster. It has an equal

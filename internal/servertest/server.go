@@ -21,9 +21,8 @@ import (
 // A Server is a PostgreSQL or Redis server. It keeps its address and its data
 // when it is killed or stopped and started again.
 //
-// Methods that take a [testing.TB] must be called on the goroutine of that
-// test. They return when the server has reached its new state. If they fail,
-// they end the test.
+// Methods that take a [testing.TB] must be called on the goroutine of that test. They return when
+// the server has reached its new state. If they fail, they end the test.
 type Server struct {
 	home
 	product            *product
@@ -72,8 +71,8 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 // DSN returns a URL with everything that a client needs to connect.
 func (s *Server) DSN() string { return s.product.dsn(s) }
 
-// newServer starts a server that ends with tb. If the test fails, it logs the
-// end of the server's log.
+// newServer starts a server that ends with tb. If the test fails, it logs the end of the server's
+// log.
 func newServer(tb testing.TB, p *product, opts []Option) *Server {
 	tb.Helper()
 	tier.Needs(tb, p.name)
@@ -107,8 +106,8 @@ func (s *sharedServer) get(tb testing.TB, p *product) *Server {
 	return s.server
 }
 
-// Close ends the servers that tests share. Call it in TestMain after m.Run. If
-// it is not called, the servers end shortly after the process.
+// Close ends the servers that tests share. Call it in TestMain after m.Run. If it is not called,
+// the servers end shortly after the process.
 func Close() {
 	for _, s := range []*sharedServer{&sharedPostgres, &sharedRedis} {
 		if s.server != nil {

@@ -21,17 +21,15 @@ const (
 	ModelSpeech     = "demo-speech"      // mp3, wav, pcm
 )
 
-// A Backend is a [llmhttp.Backend] that simulates a model. It is
-// deterministic: the same request gets the same reply, except for the IDs of
-// tool calls. The zero value is ready to use. The fields must not be changed
-// while the Backend is in use. Its methods are safe for concurrent use.
+// A Backend is a [llmhttp.Backend] that simulates a model. It is deterministic: the same request
+// gets the same reply, except for the IDs of tool calls. The zero value is ready to use. The fields
+// must not be changed while the Backend is in use. Its methods are safe for concurrent use.
 //
 // # Chat
 //
-// The reply is the text of the last user message, unchanged, or a greeting if
-// there is none. Each chunk has one token; see [CountTokens] for what a token
-// is. All choices have the same reply, and their chunks alternate. The
-// parameters of the request apply in this order:
+// The reply is the text of the last user message, unchanged, or a greeting if there is none. Each
+// chunk has one token; see [CountTokens] for what a token is. All choices have the same reply, and
+// their chunks alternate. The parameters of the request apply in this order:
 //
 //   - Reasoning. If reasoning_effort is set and not none, the reply begins with
 //     reasoning and its signature. If the client returns reasoning that does not
@@ -62,8 +60,8 @@ const (
 //
 // # Images
 //
-// An image is a PNG of discs over a gradient that depend on the prompt and on
-// the index of the image. The quality hd has more discs. There is no usage.
+// An image is a PNG of discs over a gradient that depend on the prompt and on the index of the
+// image. The quality hd has more discs. There is no usage.
 //
 // # Embeddings
 //
@@ -79,8 +77,8 @@ const (
 // # Speech
 //
 // Each word is a chunk: a tone of 192 milliseconds, at the speed 1, that depends on the word and on
-// the name of the voice, which may be any. MP3 is silent, and there are no other formats than mp3, wav
-// and pcm. The usage has a token for each 24 milliseconds.
+// the name of the voice, which may be any. MP3 is silent, and there are no other formats than mp3,
+// wav and pcm. The usage has a token for each 24 milliseconds.
 //
 // # Transcriptions
 //

@@ -27,7 +27,13 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		dimensions = *req.Dimensions
 	}
 	if dimensions < 1 || dimensions > maxDimensions {
-		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%d'. This model has vectors of 1 to %d dimensions.", dimensions, maxDimensions)
+		e := llmhttp.Errorf(
+			http.StatusBadRequest,
+			"invalid_value",
+			"Invalid value: '%d'. This model has vectors of 1 to %d dimensions.",
+			dimensions,
+			maxDimensions,
+		)
 		e.Param = "dimensions"
 		return nil, e
 	}

@@ -45,7 +45,13 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
 	if size := cmp.Or(req.Size, "1024x1024"); !slices.Contains(sizes, size) {
-		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. Supported values are: %s.", size, strings.Join(sizes, ", "))
+		e := llmhttp.Errorf(
+			http.StatusBadRequest,
+			"invalid_value",
+			"Invalid value: '%.32s'. Supported values are: %s.",
+			size,
+			strings.Join(sizes, ", "),
+		)
 		e.Param = "size"
 		return nil, e
 	}
@@ -60,7 +66,13 @@ func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageRespons
 	size := cmp.Or(req.Size, "1024x1024")
 	var width, height int
 	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || min(width, height) < 1 || max(width, height) > MaxSide {
-		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. The width and the height must be 1 to %d.", size, MaxSide)
+		e := llmhttp.Errorf(
+			http.StatusBadRequest,
+			"invalid_value",
+			"Invalid value: '%.32s'. The width and the height must be 1 to %d.",
+			size,
+			MaxSide,
+		)
 		e.Param = "size"
 		return nil, e
 	}

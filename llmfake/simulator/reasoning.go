@@ -54,7 +54,11 @@ func checkReasoning(messages []llmhttp.Message) error {
 		for _, d := range m.ReasoningDetails {
 			text := cmp.Or(d.Text, m.Reasoning)
 			if strings.HasPrefix(d.Signature, signaturePrefix) && d.Signature != signatureOf(text) {
-				e := llmhttp.Errorf(http.StatusBadRequest, "invalid_signature", "Invalid signature: reasoning must be returned as it was received.")
+				e := llmhttp.Errorf(
+					http.StatusBadRequest,
+					"invalid_signature",
+					"Invalid signature: reasoning must be returned as it was received.",
+				)
 				e.Param = "messages"
 				return e
 			}

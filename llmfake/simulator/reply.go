@@ -158,8 +158,7 @@ func (s *sender) sendToAll(choices int, delta func(choice int) llmhttp.Delta) bo
 	return true
 }
 
-// userText returns the text of the last user message that has a text part, or
-// the greeting.
+// userText returns the text of the last user message that has a text part, or the greeting.
 func userText(messages []llmhttp.Message) string {
 	isText := func(p llmhttp.Part) bool { return p.Type == llmhttp.PartText }
 	for _, m := range slices.Backward(messages) {

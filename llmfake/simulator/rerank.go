@@ -22,13 +22,17 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 			text = string(d.Raw)
 		}
 		resp.Usage.PromptTokens += queryTokens + CountTokens(req.Model, text)
-		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: similarity(query, vector(wordsOf(text), defaultDimensions))})
+		resp.Results = append(
+			resp.Results,
+			llmhttp.RerankResult{Index: i, Score: similarity(query, vector(wordsOf(text), defaultDimensions))},
+		)
 	}
 	resp.Usage.TotalTokens = resp.Usage.PromptTokens
 	return resp, nil
 }
 
-// similarity returns the cosine of the angle between two vectors of length 1, or 0 if that is negative.
+// similarity returns the cosine of the angle between two vectors of length 1, or 0 if that is
+// negative.
 func similarity(a, b []float32) float64 {
 	var sum float64
 	for i := range a {

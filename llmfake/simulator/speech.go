@@ -60,7 +60,13 @@ func checkSpeech(req *llmhttp.SpeechRequest) error {
 	case req.Model != ModelSpeech:
 		return llmhttp.ModelNotFound(req.Model)
 	case req.ResponseFormat != "" && !slices.Contains(speechFormats, req.ResponseFormat):
-		e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'. This model has the formats %s.", req.ResponseFormat, strings.Join(speechFormats, ", "))
+		e := llmhttp.Errorf(
+			http.StatusBadRequest,
+			"invalid_value",
+			"Invalid value: '%.32s'. This model has the formats %s.",
+			req.ResponseFormat,
+			strings.Join(speechFormats, ", "),
+		)
 		return e.WithParam("response_format")
 	}
 	return nil

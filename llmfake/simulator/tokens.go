@@ -10,11 +10,10 @@ import (
 // CountTokens returns the number of tokens that text has for a [Backend]. It can
 // be used as [llmhttp.Options.TextTokens]. The model makes no difference.
 //
-// A token is a word with the white space before it. A word of more than 12
-// characters is several tokens of at most 12, and so is a run of white space.
-// An emoji is a word. In scripts that are written without spaces between words,
-// each character is a word. White space at the end of text is a token. A
-// character is a grapheme cluster, so a token never separates an emoji from its
+// A token is a word with the white space before it. A word of more than 12 characters is several
+// tokens of at most 12, and so is a run of white space. An emoji is a word. In scripts that are
+// written without spaces between words, each character is a word. White space at the end of text is
+// a token. A character is a grapheme cluster, so a token never separates an emoji from its
 // modifiers or a letter from its accents.
 //
 // The first n tokens of a text are the tokens of the text cut after them.
@@ -33,8 +32,8 @@ func CutTokens(text string, limit int) (head string, n int) {
 	return cutTokens(text, limit, len(text))
 }
 
-// cutTokens returns the longest prefix of text that has at most limit tokens
-// and size bytes and does not cut a token, and its number of tokens.
+// cutTokens returns the longest prefix of text that has at most limit tokens and size bytes and
+// does not cut a token, and its number of tokens.
 func cutTokens(text string, limit, size int) (head string, n int) {
 	end := 0
 	for ; end < len(text) && n < limit; n++ {
@@ -92,8 +91,8 @@ func firstCharacter(s string) (rune, int) {
 	return r, len(cluster)
 }
 
-// isWord reports whether r is a word by itself: a pictograph, or a character of
-// a script that is written without spaces between words.
+// isWord reports whether r is a word by itself: a pictograph, or a character of a script that is
+// written without spaces between words.
 func isWord(r rune) bool {
 	switch {
 	case r < 0x0e00:

@@ -29,7 +29,12 @@ func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequ
 			return
 		}
 		if ext := req.File.Extension(); !slices.Contains(recordings, ext) {
-			e := llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format. Supported formats: %s.", strings.Join(recordings, ", "))
+			e := llmhttp.Errorf(
+				http.StatusBadRequest,
+				"invalid_value",
+				"Invalid file format. Supported formats: %s.",
+				strings.Join(recordings, ", "),
+			)
 			e.Param = "file"
 			yield(nil, e)
 			return

@@ -91,7 +91,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	record := flags.String("record", "", "forward requests to real servers and write them and their replies to this `file`")
 	replay := flags.String("replay", "", "reply from this `file`, which -record has written")
 	openAI := flags.String("openai", "", "with -record, the base `URL` of the server of OpenAI's API (default OPENAI_BASE_URL, or OpenAI)")
-	anthropic := flags.String("anthropic", "", "with -record, the base `URL` of the server of Anthropic's API (default ANTHROPIC_BASE_URL, or Anthropic)")
+	anthropic := flags.String(
+		"anthropic",
+		"",
+		"with -record, the base `URL` of the server of Anthropic's API (default ANTHROPIC_BASE_URL, or Anthropic)",
+	)
 	speed := flags.Float64("speed", 0, "with -replay, the `factor` of the recorded speed; 0 means without waits")
 	flags.BoolVar(&c.verbose, "v", false, "log requests")
 	flagArgs, child := cutAtDashes(args)
@@ -165,7 +169,12 @@ func (c *command) serve(ctx context.Context, addr string, child []string) int {
 	status := 0
 	if child == nil {
 		url := localURL(l)
-		c.out.printf("llmfake is listening on %s\n\n  export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=sk-llmfake\n  export ANTHROPIC_BASE_URL=%s ANTHROPIC_API_KEY=sk-llmfake\n\n", url, url, url)
+		c.out.printf(
+			"llmfake is listening on %s\n\n  export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=sk-llmfake\n  export ANTHROPIC_BASE_URL=%s ANTHROPIC_API_KEY=sk-llmfake\n\n",
+			url,
+			url,
+			url,
+		)
 		select {
 		case <-ctx.Done():
 		case err := <-served:

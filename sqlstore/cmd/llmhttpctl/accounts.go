@@ -198,7 +198,10 @@ func (p *printer) printAccounts(accounts []manage.AccountInfo) error {
 		if a.Prepaid {
 			credit = a.Credit.String()
 		}
-		rows = append(rows, []string{a.ID, a.Name, a.Status, credit, limitsText(&info.Limits), limitsText(&info.PerUser), a.labelsText(), a.CreatedAt})
+		rows = append(
+			rows,
+			[]string{a.ID, a.Name, a.Status, credit, limitsText(&info.Limits), limitsText(&info.PerUser), a.labelsText(), a.CreatedAt},
+		)
 	}
 	if p.json {
 		return nil
@@ -236,7 +239,10 @@ type use struct {
 func readUse(ctx context.Context, s *sqlstore.Store, account string, subject llmhttp.Subject) (u use, err error) {
 	now := time.Now()
 	u.from = subject.Limits.Quota.Start(now)
-	sums, err := s.Query(ctx, llmhttp.UsageQuery{Account: account, Subject: subject.ID, From: u.from, To: now.UTC().Truncate(day).Add(2 * day)})
+	sums, err := s.Query(
+		ctx,
+		llmhttp.UsageQuery{Account: account, Subject: subject.ID, From: u.from, To: now.UTC().Truncate(day).Add(2 * day)},
+	)
 	for i := range sums {
 		u.tokens += sums[i].Units.Tokens()
 		u.cost = u.cost.Add(sums[i].Cost.Total())

@@ -20,10 +20,14 @@ func (c *command) addCredit(ctx context.Context, args []string) error {
 		return err
 	})
 	f.StringVar(&e.Note, "note", "", "a `text` for people")
-	f.Func("id", "the `ID` of the entry, such as that of a payment: adding it again does nothing; the default is random", func(s string) error {
-		e.ID = s
-		return nil
-	})
+	f.Func(
+		"id",
+		"the `ID` of the entry, such as that of a payment: adding it again does nothing; the default is random",
+		func(s string) error {
+			e.ID = s
+			return nil
+		},
+	)
 	account, err := c.parseAccount(f, args)
 	if err != nil {
 		return err

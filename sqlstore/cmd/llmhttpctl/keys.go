@@ -25,18 +25,33 @@ func keyFlags(f *flag.FlagSet) *settings[manage.KeyParams] {
 		p.Name = s
 		return nil
 	})
-	k.add(f, "scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none", func(p *manage.KeyParams, s string) (err error) {
-		p.Scopes, err = keytext.ParseList(s, llmhttp.Scopes()...)
-		return err
-	})
-	k.add(f, "models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none", func(p *manage.KeyParams, s string) (err error) {
-		p.Models, err = keytext.ParseList[string](s)
-		return err
-	})
-	k.add(f, "expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never", func(p *manage.KeyParams, s string) (err error) {
-		p.Expires, err = keytext.ParseExpiry(s, time.Now())
-		return err
-	})
+	k.add(
+		f,
+		"scopes",
+		"the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none",
+		func(p *manage.KeyParams, s string) (err error) {
+			p.Scopes, err = keytext.ParseList(s, llmhttp.Scopes()...)
+			return err
+		},
+	)
+	k.add(
+		f,
+		"models",
+		"the allowed models: a comma-separated `list` in which * matches any text, or all, or none",
+		func(p *manage.KeyParams, s string) (err error) {
+			p.Models, err = keytext.ParseList[string](s)
+			return err
+		},
+	)
+	k.add(
+		f,
+		"expires",
+		"when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never",
+		func(p *manage.KeyParams, s string) (err error) {
+			p.Expires, err = keytext.ParseExpiry(s, time.Now())
+			return err
+		},
+	)
 	k.addLimits(f, "", "", func(p *manage.KeyParams) *llmhttp.Limits { return &p.Limits })
 	return k
 }
@@ -131,7 +146,12 @@ func (c *command) changeKeys(state string, change change) func(context.Context, 
 // changeEach returns a command that changes each key or account, which kind says, that its
 // arguments name. check returns an error if an ID cannot be one. Afterwards the command
 // reports the new state or, with --json, calls show.
-func (c *command) changeEach(kind string, check func(id string) error, state string, change, show change) func(context.Context, []string) error {
+func (c *command) changeEach(
+	kind string,
+	check func(id string) error,
+	state string,
+	change, show change,
+) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		ids, err := c.parse(c.newFlags(), "ID...", args)
 		if err != nil {

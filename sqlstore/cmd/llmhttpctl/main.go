@@ -167,9 +167,9 @@ func (c *command) newFlags() *flag.FlagSet {
 	return f
 }
 
-// parse parses args and returns the operands. Flags may stand before, between
-// and after operands. operandSyntax describes the operands in the help for the
-// command. If it is empty, operands are an error.
+// parse parses args and returns the operands. Flags may stand before, between and after operands.
+// operandSyntax describes the operands in the help for the command. If it is empty, operands are an
+// error.
 func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([]string, error) {
 	var operands []string
 	for len(args) > 0 {
@@ -255,7 +255,9 @@ const maxPasswordLine = 4096
 // hashPassword prints the hash of the first line of the standard input.
 func (c *command) hashPassword(_ context.Context, args []string) error {
 	if len(args) > 0 {
-		return usageErrorf("hash-password has no arguments: the password is read from the standard input, where other users of the machine cannot see it")
+		return usageErrorf(
+			"hash-password has no arguments: the password is read from the standard input, where other users of the machine cannot see it",
+		)
 	}
 	line, err := bufio.NewReader(io.LimitReader(c.stdin, maxPasswordLine)).ReadString('\n')
 	if err != nil && err != io.EOF {

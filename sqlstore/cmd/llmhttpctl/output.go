@@ -42,8 +42,7 @@ func (p *printer) writeTable(rows [][]string) error {
 	return w.Flush()
 }
 
-// printable returns text in a form that cannot control a terminal. The empty
-// text becomes "-".
+// printable returns text in a form that cannot control a terminal. The empty text becomes "-".
 func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return strconv.Quote(text)
@@ -125,7 +124,10 @@ func (p *printer) printKeys(keys []manage.KeyInfo) error {
 			}
 			continue
 		}
-		rows = append(rows, []string{k.ID, k.Account, k.Name, k.Prefix, k.Status, limitsText(&info.Limits), k.CreatedAt, k.UsedAt, k.ExpiresAt})
+		rows = append(
+			rows,
+			[]string{k.ID, k.Account, k.Name, k.Prefix, k.Status, limitsText(&info.Limits), k.CreatedAt, k.UsedAt, k.ExpiresAt},
+		)
 	}
 	if p.json {
 		return nil

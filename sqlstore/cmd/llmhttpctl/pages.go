@@ -27,7 +27,14 @@ var errNegativeLimit = usageErrorf("the limit is negative")
 // limit is 0, and then print. It tells the user how to see more, if there may be more. read gets
 // the ID of the element after which the page begins, which id returns of an element, and the size
 // of the page.
-func printPages[T any](p *printer, limit int, after string, read func(after string, size int) ([]T, error), id func(*T) string, print func([]T) error) error {
+func printPages[T any](
+	p *printer,
+	limit int,
+	after string,
+	read func(after string, size int) ([]T, error),
+	id func(*T) string,
+	print func([]T) error,
+) error {
 	var list []T
 	for {
 		size := pageSize

@@ -34,7 +34,12 @@ var limitUsage = map[string]string{
 // whose limit it is.
 func (s *settings[P]) addLimits(f *flag.FlagSet, prefix, whose string, limits func(p *P) *llmhttp.Limits) {
 	for _, name := range keytext.LimitNames {
-		s.add(f, prefix+name, fmt.Sprintf(limitUsage[name], whose), func(p *P, text string) error { return keytext.SetLimit(limits(p), name, text) })
+		s.add(
+			f,
+			prefix+name,
+			fmt.Sprintf(limitUsage[name], whose),
+			func(p *P, text string) error { return keytext.SetLimit(limits(p), name, text) },
+		)
 	}
 }
 

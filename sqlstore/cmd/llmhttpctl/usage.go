@@ -37,7 +37,12 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		u.Label, err = parseLabel(s)
 		return err
 	})
-	f.StringVar(&u.by, "by", u.by, "the `group` of each line: day, model, key, account, user, or label:NAME for the values of a label; each has a line for each model")
+	f.StringVar(
+		&u.by,
+		"by",
+		u.by,
+		"the `group` of each line: day, model, key, account, user, or label:NAME for the values of a label; each has a line for each model",
+	)
 	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each other group")
 	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which those with the most tokens are printed; 0 means all")
 	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
@@ -68,7 +73,11 @@ func (c *command) usage(ctx context.Context, args []string) error {
 			return err
 		}
 		if !report.Since.IsZero() {
-			fmt.Fprintf(c.out.stderr, "Users and labels are known from %s on: older usage is missing.\n", report.Since.Format(time.DateOnly))
+			fmt.Fprintf(
+				c.out.stderr,
+				"Users and labels are known from %s on: older usage is missing.\n",
+				report.Since.Format(time.DateOnly),
+			)
 		}
 		sums := report.Sums
 		if u.totals {
@@ -238,7 +247,9 @@ func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
 			model = &s.Model
 		}
 		err := p.writeJSON(usageJSON{
-			Start: keytext.FormatTime(s.Start), Account: s.Account, Key: s.KeyID, User: user, Label: label, Model: model, Requests: s.Requests, Unpriced: s.Unpriced,
+			Start: keytext.FormatTime(
+				s.Start,
+			), Account: s.Account, Key: s.KeyID, User: user, Label: label, Model: model, Requests: s.Requests, Unpriced: s.Unpriced,
 			Units: s.Units, Cost: s.Cost.Total(), CostParts: s.Cost,
 		})
 		if err != nil {

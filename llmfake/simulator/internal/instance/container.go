@@ -98,8 +98,8 @@ func propertySchemas(schemas []*jsonschema.Schema, name string) []*jsonschema.Sc
 	return found
 }
 
-// array returns an array with the required number of items. If full is true,
-// it tries to have at least one item and all that are declared one by one.
+// array returns an array with the required number of items. If full is true, it tries to have at
+// least one item and all that are declared one by one.
 func (m *maker) array(l location, schemas []*jsonschema.Schema, full bool) (value, error) {
 	least, want, most, unique := 0, 0, maxSteps, false
 	for _, s := range schemas {

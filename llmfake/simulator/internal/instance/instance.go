@@ -1,8 +1,8 @@
 // Package instance makes JSON values that satisfy a JSON schema.
 //
-// The schema library parses a schema, resolves its references and validates
-// values. This package proposes values and returns the first one that the
-// library accepts, so a returned value always satisfies its schema.
+// The schema library parses a schema, resolves its references and validates values. This package
+// proposes values and returns the first one that the library accepts, so a returned value always
+// satisfies its schema.
 package instance
 
 import "github.com/santhosh-tekuri/jsonschema/v6"
@@ -17,21 +17,18 @@ const (
 	maxSteps      = 1 << 19 // steps of making and validating values, of about a microsecond each
 )
 
-// Make returns a value that satisfies schema. The same arguments give the same
-// value. It has the properties that the schema declares, in the same order,
-// except where they would recur without end, and its strings are text as far
-// as the schema allows. If objectOnly is true, or if the schema allows every
-// type, the value is an object.
+// Make returns a value that satisfies schema. The same arguments give the same value. It has the
+// properties that the schema declares, in the same order, except where they would recur without
+// end, and its strings are text as far as the schema allows. If objectOnly is true, or if the
+// schema allows every type, the value is an object.
 //
-// Make chooses values by type, enum, const, $ref, allOf, anyOf, oneOf,
-// properties, required, additionalProperties, items, prefixItems, minItems,
-// maxItems, minLength, maxLength, pattern, format, multipleOf and the bounds of
-// numbers. It does not know the other keywords, but the library validates
-// them. If each value that Make tries is invalid, the error names the keyword
+// Make chooses values by type, enum, const, $ref, allOf, anyOf, oneOf, properties, required,
+// additionalProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, pattern,
+// format, multipleOf and the bounds of numbers. It does not know the other keywords, but the
+// library validates them. If each value that Make tries is invalid, the error names the keyword
 // that rejects the first one.
 //
-// Make never reads a file or opens a connection. Its time and memory are
-// bounded for every schema.
+// Make never reads a file or opens a connection. Its time and memory are bounded for every schema.
 func Make(schema []byte, text string, objectOnly bool) (encoded []byte, err error) {
 	m := &maker{
 		text:     text,

@@ -96,8 +96,8 @@ func (m *maker) choose(l location, r requirement) (v value, err error) {
 // propose returns the first candidate that satisfies r, which has no alternatives. The
 // error is that of the first candidate.
 func (m *maker) propose(l location, r requirement) (v value, err error) {
-	// A recursive schema applies to at most two values within each other, so
-	// that recursion ends and clients still see some.
+	// A recursive schema applies to at most two values within each other, so that recursion ends
+	// and clients still see some.
 	limit := 2
 	if m.steps.isLow() {
 		limit = 1

@@ -8,8 +8,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxPattern bounds the length of a pattern in bytes: package regexp may need
-// a thousand instructions for each.
+// maxPattern bounds the length of a pattern in bytes: package regexp may need a thousand
+// instructions for each.
 const maxPattern = 1024
 
 // A pattern is a regular expression of a schema.
