@@ -27,8 +27,16 @@ func TestAccountManager(t *testing.T, newStore func(t testing.TB) AccountStore) 
 }
 
 var accountChecks = []check[AccountStore]{
-	{"RandomChanges", "a setting is dropped, Lookup uses an outdated cache, a page is not in order, or an entry counts twice.", checkAccountRandom},
-	{"Mistakes", "the ID, AccountParams.Validate or CreditEntry.Validate is not checked, or what was refused is stored.", checkAccountMistakes},
+	{
+		"RandomChanges",
+		"a setting is dropped, Lookup uses an outdated cache, a page is not in order, or an entry counts twice.",
+		checkAccountRandom,
+	},
+	{
+		"Mistakes",
+		"the ID, AccountParams.Validate or CreditEntry.Validate is not checked, or what was refused is stored.",
+		checkAccountMistakes,
+	},
 	{"SumOfCredit", "the sum of the entries overflows.", checkAccountSum},
 	{"Texts", "texts are compared without regard to case or spaces, or have a meaning in a query.", checkAccountTexts},
 	{"UnknownAccount", "the error of a query without a result is passed on, or not checked.", checkAccountUnknown},
@@ -196,7 +204,10 @@ func checkAccountUnknown(t testing.TB, s AccountStore) {
 		}
 	}
 	for _, id := range []string{unique("entry"), other.ID, "\xff"} {
-		if _, err := s.ListCredit(t.Context(), manage.CreditQuery{Account: known.ID, After: id}); !errors.Is(err, manage.ErrCreditNotFound) {
+		if _, err := s.ListCredit(t.Context(), manage.CreditQuery{Account: known.ID, After: id}); !errors.Is(
+			err,
+			manage.ErrCreditNotFound,
+		) {
 			t.Errorf("ListCredit after %q, which the account does not have, returned the error %v, want ErrCreditNotFound", id, err)
 		}
 	}

@@ -82,7 +82,13 @@ func (a *accountTest) randomParams() manage.AccountParams {
 	p := manage.AccountParams{
 		Name: pick(a.rng, a.word, "red "+a.word, a.word+" Blue"), Prepaid: a.rng.IntN(2) == 0, Suspended: a.rng.IntN(4) == 0,
 		PerUser: a.randomLimits(true),
-		Labels:  pick(a.rng, nil, []llmhttp.Label{}, []llmhttp.Label{{Name: "team", Value: "x"}, {Name: "Team"}}, []llmhttp.Label{{Name: "a", Value: `"`}}),
+		Labels: pick(
+			a.rng,
+			nil,
+			[]llmhttp.Label{},
+			[]llmhttp.Label{{Name: "team", Value: "x"}, {Name: "Team"}},
+			[]llmhttp.Label{{Name: "a", Value: `"`}},
+		),
 	}
 	p.Limits = a.randomLimits(!p.Prepaid)
 	return p
@@ -118,7 +124,10 @@ func (a *accountTest) updateAccount() {
 		refused = errors.New("refused")
 	}
 	info, err := a.UpdateAccount(a.Context(), m.info.ID, func(stored *manage.AccountParams) error {
-		if got := (&manage.AccountInfo{AccountParams: *stored}); diffAccounts(got, &manage.AccountInfo{AccountParams: m.info.AccountParams}) != "" {
+		if got := (&manage.AccountInfo{AccountParams: *stored}); diffAccounts(
+			got,
+			&manage.AccountInfo{AccountParams: m.info.AccountParams},
+		) != "" {
 			a.Errorf("UpdateAccount called change with %+v, want %+v", *stored, m.info.AccountParams)
 		}
 		*stored = p
@@ -136,7 +145,12 @@ func (a *accountTest) updateAccount() {
 // addCredit adds an entry.
 func (a *accountTest) addCredit() {
 	m := a.anyAccount()
-	e := manage.CreditEntry{ID: unique("entry"), Account: m.info.ID, Amount: 1 + llmhttp.Money(a.rng.Int64N(100)), Note: pick(a.rng, "", "invoice 7")}
+	e := manage.CreditEntry{
+		ID:      unique("entry"),
+		Account: m.info.ID,
+		Amount:  1 + llmhttp.Money(a.rng.Int64N(100)),
+		Note:    pick(a.rng, "", "invoice 7"),
+	}
 	if a.rng.IntN(2) == 0 {
 		e.Amount = -e.Amount
 	}

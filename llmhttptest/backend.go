@@ -40,9 +40,8 @@ type BackendOptions struct {
 	// timeout.
 	Timeout time.Duration
 
-	// Grace is how long a call may take to return after its context is done,
-	// and how long goroutines may take to end. Zero means 5 seconds; negative means
-	// no timeout.
+	// Grace is how long a call may take to return after its context is done, and how long
+	// goroutines may take to end. Zero means 5 seconds; negative means no timeout.
 	Grace time.Duration
 }
 
@@ -52,9 +51,9 @@ func (o *BackendOptions) models() []string {
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
-// TestBackend tests a [llmhttp.Backend], and its optional methods for the
-// models in opts. It makes about a hundred short chats, and generates about a
-// dozen images of the smallest size and twenty short recordings.
+// TestBackend tests a [llmhttp.Backend], and its optional methods for the models in opts. It makes
+// about a hundred short chats, and generates about a dozen images of the smallest size and twenty
+// short recordings.
 //
 // The kit does not check what a model says. It checks that chunks are
 // well-formed, that streams start, end and stop when they must, and that errors
@@ -104,8 +103,16 @@ var backendChecks = []check[backendTest]{
 	{"ChatCancel", "the context of Chat is not passed on.", checkChatCancel},
 	{"ChatCancelledBefore", "the context of Chat is not passed on.", checkChatCancelledBefore},
 	{"ChatConcurrent", "the state of one chat is visible to others.", checkChatConcurrent},
-	{"ChatLeavesNoGoroutines", "a goroutine is blocked in a send to a channel that is not received from after the stream has ended.", checkChatLeavesNoGoroutines},
-	{"Models", "the list contains empty or duplicate models, lacks one of BackendOptions, comes from a map, or has a negative number of tokens.", checkModels},
+	{
+		"ChatLeavesNoGoroutines",
+		"a goroutine is blocked in a send to a channel that is not received from after the stream has ended.",
+		checkChatLeavesNoGoroutines,
+	},
+	{
+		"Models",
+		"the list contains empty or duplicate models, lacks one of BackendOptions, comes from a map, or has a negative number of tokens.",
+		checkModels,
+	},
 	{"Images", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImages},
 	{"ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes},
 	{"ImageUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageUnknownModel},
@@ -114,7 +121,11 @@ var backendChecks = []check[backendTest]{
 	{"EmbeddingOrder", "vectors are in the order in which they were computed.", checkEmbeddingOrder},
 	{"EmbeddingUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkEmbeddingUnknownModel},
 	{"EmbeddingCancelled", "the context of Embed is not passed on.", checkEmbeddingCancelled},
-	{"Rerank", "documents are dropped, indices are not those of the request, or the Backend does not refuse what it does not support with a 4xx.", checkRerank},
+	{
+		"Rerank",
+		"documents are dropped, indices are not those of the request, or the Backend does not refuse what it does not support with a 4xx.",
+		checkRerank,
+	},
 	{"RerankOrder", "indices are positions in the order of the scores, or low scores are the best.", checkRerankOrder},
 	{"RerankUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkRerankUnknownModel},
 	{"RerankCancelled", "the context of Rerank is not passed on.", checkRerankCancelled},
@@ -172,7 +183,13 @@ func (b *backendTest) call(ctx context.Context, f func(ctx context.Context)) err
 
 // callMethod calls an optional method of the Backend, and fails the test unless
 // it returns either a response or an error other than errors.ErrUnsupported.
-func callMethod[Req, Resp any](b *backendTest, t testing.TB, name string, method func(context.Context, *Req) (*Resp, error), req *Req) (resp *Resp, err error) {
+func callMethod[Req, Resp any](
+	b *backendTest,
+	t testing.TB,
+	name string,
+	method func(context.Context, *Req) (*Resp, error),
+	req *Req,
+) (resp *Resp, err error) {
 	t.Helper()
 	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = method(ctx, req) }); failed != nil {
 		t.Fatalf("%s: %v", name, failed)
@@ -186,8 +203,7 @@ func callMethod[Req, Resp any](b *backendTest, t testing.TB, name string, method
 	return resp, err
 }
 
-// wantCancelled reports an error unless method returns soon after its context
-// was cancelled.
+// wantCancelled reports an error unless method returns soon after its context was cancelled.
 func wantCancelled[Req, Resp any](b *backendTest, t testing.TB, name string, method func(context.Context, *Req) (*Resp, error), req *Req) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -197,8 +213,8 @@ func wantCancelled[Req, Resp any](b *backendTest, t testing.TB, name string, met
 	}
 }
 
-// wantUnknownModels checks that use, which requests something of a model,
-// refuses models that do not exist. model is one that exists.
+// wantUnknownModels checks that use, which requests something of a model, refuses models that do
+// not exist. model is one that exists.
 func (b *backendTest) wantUnknownModels(t testing.TB, model string, use func(model string) error) {
 	t.Helper()
 	skipWithoutModel(t, model)

@@ -20,8 +20,7 @@ func (b *backendTest) chatRequest() *llmhttp.ChatRequest {
 	}
 }
 
-// checkChat makes plain chats, which must succeed whether or not the client
-// asked for a stream.
+// checkChat makes plain chats, which must succeed whether or not the client asked for a stream.
 func checkChat(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	for _, stream := range []bool{false, true} {
@@ -82,13 +81,18 @@ var unusualRequests = map[string]func(r *llmhttp.ChatRequest){
 		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
 	},
 	"control characters and emoji": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Text("\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd")
+		r.Messages[0].Content = llmhttp.Text(
+			"\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd",
+		)
 	},
 	"a long text": func(r *llmhttp.ChatRequest) {
 		r.Messages[0].Content = llmhttp.Text(strings.Repeat("A word and another. ", 100))
 	},
 	"several text parts": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "Repeat: "}, {Type: llmhttp.PartText, Text: r.Messages[0].Content.Text()}}
+		r.Messages[0].Content = llmhttp.Content{
+			{Type: llmhttp.PartText, Text: "Repeat: "},
+			{Type: llmhttp.PartText, Text: r.Messages[0].Content.Text()},
+		}
 	},
 	"an image": func(r *llmhttp.ChatRequest) {
 		r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "What is this?"},
@@ -245,7 +249,13 @@ func checkChatConcurrent(t testing.TB, b backendTest) {
 func checkChatLeavesNoGoroutines(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }
-	checkAbandonedStreams(t, b, "cancelled while the loop waited for the first chunk", 0, func(cancel func()) bool { soon(cancel); return true })
+	checkAbandonedStreams(
+		t,
+		b,
+		"cancelled while the loop waited for the first chunk",
+		0,
+		func(cancel func()) bool { soon(cancel); return true },
+	)
 	for n := 1; n <= 3; n++ {
 		for how, abandon := range map[string]func(cancel func()) (more bool){
 			"whose loops ended":                                  func(func()) bool { return false },
@@ -280,8 +290,8 @@ func checkAbandonedStreams(t testing.TB, b backendTest, how string, n int, aband
 	}
 }
 
-// countGoroutines calls f, and returns a function that counts the goroutines
-// that f has started and that still run.
+// countGoroutines calls f, and returns a function that counts the goroutines that f has started and
+// that still run.
 func countGoroutines(t testing.TB, f func(ctx context.Context)) func() int {
 	label := unique("llmhttptest")
 	pprof.Do(t.Context(), pprof.Labels("llmhttptest", label), f) // goroutines inherit labels

@@ -117,7 +117,12 @@ func checkEmbeddingOrder(t testing.TB, b backendTest) {
 				t.Fatalf("vectors had %d dimensions and then %d, want the same", len(alone), len(other))
 			}
 			if k != i && cosine(alone, other) >= cosine(alone, all[i]) {
-				t.Errorf("the vector of input %d alone is more similar to vector %d of all inputs than to vector %d, want the latter", i, k, i)
+				t.Errorf(
+					"the vector of input %d alone is more similar to vector %d of all inputs than to vector %d, want the latter",
+					i,
+					k,
+					i,
+				)
 			}
 		}
 	}

@@ -144,7 +144,12 @@ func checkImageSizes(t testing.TB, b backendTest) {
 	for _, model := range unknownModels(b.opts.ImageModel) {
 		var e *llmhttp.Error
 		if sizes, err := b.ImageSizes(t.Context(), model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
-			t.Errorf("ImageSizes of the model %q, which does not exist, returned %q and the error %v; want ModelNotFound", model, sizes, err)
+			t.Errorf(
+				"ImageSizes of the model %q, which does not exist, returned %q and the error %v; want ModelNotFound",
+				model,
+				sizes,
+				err,
+			)
 		}
 	}
 }

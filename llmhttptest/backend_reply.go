@@ -20,8 +20,7 @@ type backendReply struct {
 	err    error
 }
 
-// chat iterates over the whole reply to req, and reports faults of the stream
-// and its chunks.
+// chat iterates over the whole reply to req, and reports faults of the stream and its chunks.
 func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest) backendReply {
 	t.Helper()
 	n := req.Choices() // before the Backend may change req
@@ -39,7 +38,12 @@ func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatR
 // iterate iterates over the reply to req until more, which is called after each
 // chunk, returns false. It reports faults of the stream, but not of its chunks.
 // It returns what was yielded, and whether the stream had no fault.
-func (b *backendTest) iterate(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest, more func(backendReply) bool) (backendReply, bool) {
+func (b *backendTest) iterate(
+	ctx context.Context,
+	t testing.TB,
+	req *llmhttp.ChatRequest,
+	more func(backendReply) bool,
+) (backendReply, bool) {
 	t.Helper()
 	l := &chatLoop{more: more}
 	err := b.call(ctx, func(ctx context.Context) {
@@ -184,7 +188,13 @@ func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
 		wantJSON(t, rc.chunk, call, call.Extra, call.Function.Extra)
 		isFunction := call.Type == "" || call.Type == "function"
 		if !s.calls[call.Index] && (call.ID == "" || isFunction && call.Function.Name == "") {
-			t.Errorf("%s: the first delta of tool call %d has the ID %q and the name %q, want both", rc.chunk, call.Index, call.ID, call.Function.Name)
+			t.Errorf(
+				"%s: the first delta of tool call %d has the ID %q and the name %q, want both",
+				rc.chunk,
+				call.Index,
+				call.ID,
+				call.Function.Name,
+			)
 		}
 		if s.calls == nil {
 			s.calls = make(map[int]bool)
@@ -193,8 +203,7 @@ func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
 	}
 }
 
-// maxTokenBytes is more than the bytes of text that any known tokenizer puts in
-// a token.
+// maxTokenBytes is more than the bytes of text that any known tokenizer puts in a token.
 const maxTokenBytes = 256
 
 func (rc *replyChecker) checkEnd() {
@@ -210,7 +219,11 @@ func (rc *replyChecker) checkEnd() {
 		size += len(s.text)
 	}
 	if u := rc.usage; u != nil && u.CompletionTokens < size/maxTokenBytes {
-		rc.t.Errorf("the last Usage has %d completion tokens for %d bytes of text, want it to count the whole reply and not a chunk", u.CompletionTokens, size)
+		rc.t.Errorf(
+			"the last Usage has %d completion tokens for %d bytes of text, want it to count the whole reply and not a chunk",
+			u.CompletionTokens,
+			size,
+		)
 	}
 }
 

@@ -34,7 +34,11 @@ func silentWAV() []byte {
 
 // transcriptionRequest returns a plain request for a transcription.
 func (b *backendTest) transcriptionRequest() *llmhttp.TranscriptionRequest {
-	return &llmhttp.TranscriptionRequest{Model: b.opts.TranscriptionModel, File: b.opts.recording(), ResponseFormat: llmhttp.TranscriptionJSON}
+	return &llmhttp.TranscriptionRequest{
+		Model:          b.opts.TranscriptionModel,
+		File:           b.opts.recording(),
+		ResponseFormat: llmhttp.TranscriptionJSON,
+	}
 }
 
 // A heardReply is what a Backend has yielded for a request for a transcription.
@@ -45,7 +49,12 @@ type heardReply struct {
 
 // transcribe iterates over the reply to req as long as more returns true, and reports faults of the
 // stream.
-func (b *backendTest) transcribe(ctx context.Context, t testing.TB, req *llmhttp.TranscriptionRequest, more func(r heardReply) bool) (r heardReply) {
+func (b *backendTest) transcribe(
+	ctx context.Context,
+	t testing.TB,
+	req *llmhttp.TranscriptionRequest,
+	more func(r heardReply) bool,
+) (r heardReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
 		stream := b.Transcribe(ctx, req)

@@ -131,9 +131,9 @@ func (s *usageBench) batch(i uint64) []llmhttp.UsageRecord {
 	return s.buf[:]
 }
 
-// BenchmarkLimiter measures a [llmhttp.Limiter]: a Take of one bucket, a Take of
-// three buckets of a key, a Take of two buckets of each of two keys, an Adjust, a Take that is refused, and
-// concurrent Takes for one key and for many.
+// BenchmarkLimiter measures a [llmhttp.Limiter]: a Take of one bucket, a Take of three buckets of a
+// key, a Take of two buckets of each of two keys, an Adjust, a Take that is refused, and concurrent
+// Takes for one key and for many.
 func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limiter) {
 	b.Helper()
 	l := newLimiter(b)

@@ -22,11 +22,19 @@ func TestKeyManager(t *testing.T, newStore func(t testing.TB) manage.KeyManager)
 var managerChecks = []check[manage.KeyManager]{
 	{"CreatedKey", "a setting is dropped, or the secret is not stored.", checkManagerCreate},
 	{"UpdatedKey", "a setting is dropped, or a refused change is stored.", checkManagerUpdate},
-	{"NilAndEmptyLists", "a change does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.", checkManagerNilLists},
+	{
+		"NilAndEmptyLists",
+		"a change does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.",
+		checkManagerNilLists,
+	},
 	{"InvalidLimits", "Limits.Validate is not called for a new key or for a change.", checkManagerLimits},
 	{"SuspendedKey", "Lookup ignores Suspended, or uses an outdated cache.", checkManagerSuspend},
 	{"RotatedKey", "the previous secret works too long or too short.", checkManagerRotate},
-	{"KeyBySecret", "the hash is not that of HashSecret, the answer is cached, or the time is not that of the rotation.", checkManagerBySecret},
+	{
+		"KeyBySecret",
+		"the hash is not that of HashSecret, the answer is cached, or the time is not that of the rotation.",
+		checkManagerBySecret,
+	},
 	{"RevokedKey", "a revoked key still works or can be changed.", checkManagerRevoke},
 	{"UnknownKey", "the error of a query without a result is passed on, or not checked.", checkManagerUnknown},
 	{"Pages", "pages overlap, leave out keys, or are not in order.", checkManagerPages},
@@ -34,7 +42,14 @@ var managerChecks = []check[manage.KeyManager]{
 }
 
 func newParams(k *llmhttp.Key) manage.KeyParams {
-	return manage.KeyParams{Account: k.Account, Name: unique("name"), Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
+	return manage.KeyParams{
+		Account: k.Account,
+		Name:    unique("name"),
+		Scopes:  k.Scopes,
+		Models:  k.Models,
+		Expires: k.Expires,
+		Limits:  k.Limits,
+	}
 }
 
 func mustCreate(t testing.TB, s manage.KeyManager, p manage.KeyParams) (manage.KeyInfo, string) {
@@ -101,7 +116,10 @@ func checkManagerUpdate(t testing.TB, s manage.KeyManager) {
 	p, want := newParams(fullKey()), newParams(newKey())
 	info, secret := mustCreate(t, s, p)
 	refused := errors.New("refused")
-	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { *p = want; return refused }); !errors.Is(err, refused) {
+	if _, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { *p = want; return refused }); !errors.Is(
+		err,
+		refused,
+	) {
 		t.Errorf("UpdateKey returned the error %v, want that of change", err)
 	}
 	wantSettings(t, s, info.ID, p)

@@ -28,9 +28,9 @@ type KeyStoreFixture struct {
 	// if the store does not let callers choose secrets.
 	AddSecret func(secret string, key *llmhttp.Key) error
 
-	// Remove removes the key with the given secret. key has the fields that it
-	// had after Add. Once Remove returns, Lookup must not find the key. If
-	// Remove is nil, the kit does not test removal.
+	// Remove removes the key with the given secret. key has the fields that it had after Add. Once
+	// Remove returns, Lookup must not find the key. If Remove is nil, the kit does not test
+	// removal.
 	Remove func(secret string, key *llmhttp.Key) error
 }
 
@@ -134,9 +134,14 @@ func fullKey() *llmhttp.Key {
 	k.Models = []string{"demo-*", "vendor/model:free", "*", `it's "one"`, "\u6a21\u578b", "a,b", ""}
 	k.Expires = time.Now().Add(1000 * time.Hour).Truncate(time.Microsecond)
 	k.Limits = llmhttp.Limits{
-		Requests:   llmhttp.Rate{N: 60, Per: time.Minute, Burst: 7},
-		Tokens:     llmhttp.Rate{N: math.MaxInt32, Per: 1500 * time.Millisecond, Burst: math.MaxInt32 - 1},
-		Quota:      llmhttp.Quota{Tokens: 1000, Cost: llmhttp.MoneyUnit / 10, Per: 31 * day, Since: time.Date(2025, 3, 14, 12, 0, 0, 1000, time.UTC)},
+		Requests: llmhttp.Rate{N: 60, Per: time.Minute, Burst: 7},
+		Tokens:   llmhttp.Rate{N: math.MaxInt32, Per: 1500 * time.Millisecond, Burst: math.MaxInt32 - 1},
+		Quota: llmhttp.Quota{
+			Tokens: 1000,
+			Cost:   llmhttp.MoneyUnit / 10,
+			Per:    31 * day,
+			Since:  time.Date(2025, 3, 14, 12, 0, 0, 1000, time.UTC),
+		},
 		Concurrent: 3,
 	}
 	return k

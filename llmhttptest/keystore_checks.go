@@ -14,10 +14,22 @@ import (
 
 var keyChecks = []check[KeyStoreFixture]{
 	{"RoundTrip", "the store drops, rounds, joins or normalises a field of the key.", checkKeyRoundTrip},
-	{"NilAndEmptyLists", "the store does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.", checkKeyNilLists},
-	{"ExpiredKey", "the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.", checkKeyExpired},
+	{
+		"NilAndEmptyLists",
+		"the store does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.",
+		checkKeyNilLists,
+	},
+	{
+		"ExpiredKey",
+		"the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.",
+		checkKeyExpired,
+	},
 	{"UnknownSecret", "the error of a query without a result is passed on, or not checked.", checkKeyUnknown},
-	{"SimilarSecrets", "secrets are normalised, cut or matched by a pattern, or something other than a secret is accepted.", checkKeySimilar},
+	{
+		"SimilarSecrets",
+		"secrets are normalised, cut or matched by a pattern, or something other than a secret is accepted.",
+		checkKeySimilar,
+	},
 	{"UnusualSecrets", "secrets become part of the text of a query, or overflow a column or buffer.", checkKeyUnusual},
 	{"ChosenSecrets", "secrets are normalised or cut. Look up HashSecret of the whole secret.", checkKeyChosen},
 	{"KeysDoNotChange", "the store keeps the Key that it was passed, or writes to a Key that it has returned.", checkKeysDoNotChange},
@@ -210,7 +222,10 @@ func (f *KeyStoreFixture) wantNotWritten(t testing.TB, secret string, key *llmht
 	*key = changed
 	_, err := f.Store.Lookup(t.Context(), secret)
 	if !reflect.DeepEqual(key, &changed) {
-		t.Errorf("a Key that Lookup had returned was written to by the next Lookup, which returned the error %v; want it unchanged, because requests in progress read it", err)
+		t.Errorf(
+			"a Key that Lookup had returned was written to by the next Lookup, which returned the error %v; want it unchanged, because requests in progress read it",
+			err,
+		)
 	}
 	*key = original
 }
@@ -251,7 +266,10 @@ func checkKeyCancelled(t testing.TB, f KeyStoreFixture) {
 		got, err := f.Store.Lookup(ctx, secret)
 		switch {
 		case errors.Is(err, llmhttp.ErrKeyNotFound):
-			t.Errorf("Lookup of a key with a cancelled context returned the error %v, want the key or an error that does not wrap ErrKeyNotFound", err)
+			t.Errorf(
+				"Lookup of a key with a cancelled context returned the error %v, want the key or an error that does not wrap ErrKeyNotFound",
+				err,
+			)
 		case err == nil && (got == nil || diffKeys(got, want) != ""):
 			t.Errorf("Lookup of a key with a cancelled context returned %+v and no error, want %+v or an error", got, *want)
 		}

@@ -15,11 +15,10 @@ import (
 // subtest. The Limiters may share a store, because each subtest uses subjects of
 // its own.
 //
-// Most subtests use buckets that refill so slowly that the duration of the
-// test does not matter. The others read the clock before and after each call,
-// and accept every result that is right for some time in between. The Limiter
-// may use the clock of another machine, provided that it runs at the same
-// speed, and may round times to milliseconds.
+// Most subtests use buckets that refill so slowly that the duration of the test does not matter.
+// The others read the clock before and after each call, and accept every result that is right for
+// some time in between. The Limiter may use the clock of another machine, provided that it runs at
+// the same speed, and may round times to milliseconds.
 //
 // The subtest Acquire tests a [llmhttp.ConcurrencyLimiter], and Reserve a [llmhttp.Reserver].
 // They are skipped for other Limiters.
@@ -73,8 +72,8 @@ type limiterTest struct {
 }
 
 const (
-	// clockError is how far times of a Limiter may be off. It allows for a
-	// clock that counts milliseconds.
+	// clockError is how far times of a Limiter may be off. It allows for a clock that counts
+	// milliseconds.
 	clockError = 2 * time.Millisecond
 
 	// driftError is the fraction by which two clocks may differ in speed.

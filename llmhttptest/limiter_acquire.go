@@ -26,7 +26,11 @@ var acquireChecks = []check[llmhttp.ConcurrencyLimiter]{
 	{"Names", "subjects or names are normalised, cut, parsed or ignored.", checkAcquireNames},
 	{"IndependentOfTokens", "requests in progress are stored under the same name as a token bucket.", checkAcquireIndependentOfTokens},
 	{"Concurrent", "checking the count and increasing it is not one atomic step.", checkAcquireConcurrent},
-	{"ConcurrentSubjects", "slots of several subjects are acquired one after the other, and are given back wrongly.", checkAcquireConcurrentSubjects},
+	{
+		"ConcurrentSubjects",
+		"slots of several subjects are acquired one after the other, and are given back wrongly.",
+		checkAcquireConcurrentSubjects,
+	},
 }
 
 // requests returns the slot of a request in progress.
@@ -228,8 +232,8 @@ func checkAcquireNames(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	}
 }
 
-// checkAcquireIndependentOfTokens checks that requests in progress use no
-// bucket of the key, whatever its name.
+// checkAcquireIndependentOfTokens checks that requests in progress use no bucket of the key,
+// whatever its name.
 func checkAcquireIndependentOfTokens(t testing.TB, l llmhttp.ConcurrencyLimiter) {
 	for _, bucket := range []string{"", llmhttp.BucketRequests, llmhttp.SlotConcurrent, "leases"} {
 		tracker := limiterTest{limiter: l}.track(t)

@@ -10,15 +10,27 @@ import (
 )
 
 var limiterChecks = []check[limiterTest]{
-	{"FrequentCalls", "each call rounds the tokens or the time down, so that frequent calls keep a bucket from refilling.", checkLimiterFrequentCalls},
+	{
+		"FrequentCalls",
+		"each call rounds the tokens or the time down, so that frequent calls keep a bucket from refilling.",
+		checkLimiterFrequentCalls,
+	},
 	{"RetryAfterSuffices", "RetryAfter or ResetAfter is rounded down, or does not count what the bucket holds.", checkLimiterRetryAfter},
 	{"IdleBucket", "buckets that are not used for some time are evicted before they are full.", checkLimiterIdleBucket},
 	{"ManySubjects", "subjects are forgotten to save memory although their buckets are not full.", checkLimiterManySubjects},
-	{"Names", "kinds or IDs of subjects or bucket names are ignored, normalised, cut or parsed, or are joined without a safe separator.", checkLimiterNames},
+	{
+		"Names",
+		"kinds or IDs of subjects or bucket names are ignored, normalised, cut or parsed, or are joined without a safe separator.",
+		checkLimiterNames,
+	},
 	{"CancelledContext", "the Limiter checks the context in the middle of its work.", checkLimiterCancelled},
 	{"ConcurrentTakes", "reading and writing a bucket is not one atomic step.", checkLimiterConcurrentTakes},
 	{"ConcurrentTakesOfSeveral", "the buckets of a Take are not changed in one atomic step.", checkLimiterConcurrentSeveral},
-	{"ConcurrentSubjects", "what is given back to a subject when another one refuses is not what was taken.", checkLimiterConcurrentSubjects},
+	{
+		"ConcurrentSubjects",
+		"what is given back to a subject when another one refuses is not what was taken.",
+		checkLimiterConcurrentSubjects,
+	},
 	{"ConcurrentAdjusts", "reading and writing a bucket is not one atomic step in Adjust.", checkLimiterConcurrentAdjusts},
 }
 
@@ -78,7 +90,11 @@ func checkLimiterCancelled(t testing.TB, s limiterTest) {
 		t.Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, errAfter)
 	}
 	if r := levels[0].Remaining; r != 7 && (err == nil || r != 10) {
-		t.Errorf("%d tokens remain after a Take of 3 of 10 with a cancelled context, which returned the error %v; want 7, or 10 after an error", r, err)
+		t.Errorf(
+			"%d tokens remain after a Take of 3 of 10 with a cancelled context, which returned the error %v; want 7, or 10 after an error",
+			r,
+			err,
+		)
 	}
 }
 
@@ -108,7 +124,14 @@ func checkLimiterConcurrentTakes(t testing.TB, s limiterTest) {
 			}
 		})
 		if want := int64(holds / cost); granted.Load() != want {
-			t.Errorf("%d of %d concurrent Takes of %d tokens were granted by a bucket of %d, want %d", granted.Load(), workers*(2*holds/workers), cost, holds, want)
+			t.Errorf(
+				"%d of %d concurrent Takes of %d tokens were granted by a bucket of %d, want %d",
+				granted.Load(),
+				workers*(2*holds/workers),
+				cost,
+				holds,
+				want,
+			)
 		}
 	}
 }
@@ -148,7 +171,12 @@ func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 func checkLimiterConcurrentSubjects(t testing.TB, s limiterTest) {
 	const workers, calls = 8, 10
 	for _, holds := range []int{10, workers * calls} { // of the account
-		account := llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: unique("account")}, Bucket: "bucket", Rate: slowRate(holds), Amount: 1}
+		account := llmhttp.Draw{
+			Subject: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: unique("account")},
+			Bucket:  "bucket",
+			Rate:    slowRate(holds),
+			Amount:  1,
+		}
 		var keys [workers]llmhttp.Draw
 		var granted [workers]int64
 		runConcurrently(t, workers, func(i int) {

@@ -9,11 +9,10 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// The checks in this file depend on the passing of time. The tracker bounds
-// what may be right, however long the calls take.
+// The checks in this file depend on the passing of time. The tracker bounds what may be right,
+// however long the calls take.
 
-// checkLimiterFrequentCalls checks that neither peeks nor refused Takes slow
-// the refill.
+// checkLimiterFrequentCalls checks that neither peeks nor refused Takes slow the refill.
 func checkLimiterFrequentCalls(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	unit := time.Millisecond
@@ -73,9 +72,13 @@ func checkLimiterRetryAfter(t testing.TB, s limiterTest) {
 
 // longRates are rates for tests in a bubble, where waiting costs nothing.
 var longRates = []llmhttp.Rate{
-	llmhttp.PerMinute(1), llmhttp.PerMinute(3), llmhttp.PerMinute(7), llmhttp.PerMinute(60), llmhttp.PerMinute(500), llmhttp.PerMinute(200_000),
+	llmhttp.PerMinute(
+		1,
+	), llmhttp.PerMinute(3), llmhttp.PerMinute(7), llmhttp.PerMinute(60), llmhttp.PerMinute(500), llmhttp.PerMinute(200_000),
 	{N: 1_000_000, Per: day}, {N: 13, Per: 10 * day, Burst: 2}, {N: 1, Per: 5 * day}, {N: math.MaxInt32, Per: day},
-	{N: math.MaxInt32}, {N: math.MaxInt32, Per: time.Second, Burst: 10}, {N: 30_000, Per: time.Millisecond}, {N: 17, Per: 17*time.Second + 1, Burst: 1},
+	{
+		N: math.MaxInt32,
+	}, {N: math.MaxInt32, Per: time.Second, Burst: 10}, {N: 30_000, Per: time.Millisecond}, {N: 17, Per: 17*time.Second + 1, Burst: 1},
 }
 
 // checkLimiterIdleBucket checks that a bucket is not evicted before it is full.

@@ -24,19 +24,47 @@ var limiterSequences = sequences[limiterTest, limiterCall]{
 	count: 100, generate: randomLimiterCalls, begin: beginLimiterCalls,
 	simpler: simplerLimiterCalls, describe: limiterCall.String,
 	causes: []cause[limiterCall]{
-		{"a negative N is not read as permitting nothing, with a burst of zero. Rate.WithDefaults does that.", anyDraw(func(d llmhttp.Draw) bool { return d.Rate.N < 0 })},
-		{"the Limiter does not read rates through Rate.WithDefaults.", anyDraw(func(d llmhttp.Draw) bool { return d.Rate != d.Rate.WithDefaults() })},
+		{
+			"a negative N is not read as permitting nothing, with a burst of zero. Rate.WithDefaults does that.",
+			anyDraw(func(d llmhttp.Draw) bool { return d.Rate.N < 0 }),
+		},
+		{
+			"the Limiter does not read rates through Rate.WithDefaults.",
+			anyDraw(func(d llmhttp.Draw) bool { return d.Rate != d.Rate.WithDefaults() }),
+		},
 		{"a new Rate resets or scales the bucket, or is ignored.", changesRate},
-		{"a Take or an Adjust without draws fails, or uses the first draw without checking that there is one.", anyCall(func(c limiterCall) bool { return len(c.draws) == 0 })},
-		{"the subject of a draw is ignored, or the subjects before one that refuses do not get their tokens back.", anyCall(hasSeveralSubjects)},
-		{"the Limiter takes from one bucket before it has checked the others, levels are not in the order of the draws, or RetryAfter is not computed for each bucket alone.",
-			anyCall(func(c limiterCall) bool { return len(c.draws) > 1 })},
-		{"a sum, product or duration overflows.", anyDraw(func(d llmhttp.Draw) bool { return max(d.Amount, -d.Amount, int64(d.Rate.N)) > 1<<15 })},
-		{"buckets do not refill evenly at N per Per, up to their burst; or a bucket in debt gains tokens before the debt is paid.", anyCall(func(c limiterCall) bool { return c.pause > 0 })},
-		{"Adjust refuses what the bucket does not hold, ignores negative costs, or returns tokens beyond the burst; or the number of tokens has a lower bound.",
-			anyCall(func(c limiterCall) bool { return c.adjust })},
-		{"the cost is not compared with the burst, or one above it is an error.", anyDraw(func(d llmhttp.Draw) bool { return d.Amount > int64(d.Rate.Burst) })},
-		{"a new bucket does not hold its burst, a Level is not the state after the call, or a cost of zero is not always granted.", anyCall(func(limiterCall) bool { return true })},
+		{
+			"a Take or an Adjust without draws fails, or uses the first draw without checking that there is one.",
+			anyCall(func(c limiterCall) bool { return len(c.draws) == 0 }),
+		},
+		{
+			"the subject of a draw is ignored, or the subjects before one that refuses do not get their tokens back.",
+			anyCall(hasSeveralSubjects),
+		},
+		{
+			"the Limiter takes from one bucket before it has checked the others, levels are not in the order of the draws, or RetryAfter is not computed for each bucket alone.",
+			anyCall(func(c limiterCall) bool { return len(c.draws) > 1 }),
+		},
+		{
+			"a sum, product or duration overflows.",
+			anyDraw(func(d llmhttp.Draw) bool { return max(d.Amount, -d.Amount, int64(d.Rate.N)) > 1<<15 }),
+		},
+		{
+			"buckets do not refill evenly at N per Per, up to their burst; or a bucket in debt gains tokens before the debt is paid.",
+			anyCall(func(c limiterCall) bool { return c.pause > 0 }),
+		},
+		{
+			"Adjust refuses what the bucket does not hold, ignores negative costs, or returns tokens beyond the burst; or the number of tokens has a lower bound.",
+			anyCall(func(c limiterCall) bool { return c.adjust }),
+		},
+		{
+			"the cost is not compared with the burst, or one above it is an error.",
+			anyDraw(func(d llmhttp.Draw) bool { return d.Amount > int64(d.Rate.Burst) }),
+		},
+		{
+			"a new bucket does not hold its burst, a Level is not the state after the call, or a cost of zero is not always granted.",
+			anyCall(func(limiterCall) bool { return true }),
+		},
 	},
 }
 
@@ -95,11 +123,16 @@ func beginLimiterCalls(t testing.TB, s limiterTest) func(limiterCall) {
 // Rates for random calls. Most refill so slowly that the number of tokens is certain.
 var (
 	slowRates = []llmhttp.Rate{
-		slowRate(1), slowRate(10), slowRate(20), {N: 100, Per: 1000 * time.Hour, Burst: 5}, {N: 10, Per: 100 * time.Hour, Burst: 25}, {N: math.MaxInt32, Per: 1_000_000 * time.Hour},
+		slowRate(
+			1,
+		), slowRate(10), slowRate(20), {N: 100, Per: 1000 * time.Hour, Burst: 5}, {N: 10, Per: 100 * time.Hour, Burst: 25}, {N: math.MaxInt32, Per: 1_000_000 * time.Hour},
 		{N: -1}, {N: -1, Per: time.Microsecond, Burst: 100}, {N: -1_000_000, Per: time.Hour}, {N: 10, Per: 100 * time.Hour, Burst: -3},
 	}
 	fastRates = []llmhttp.Rate{
-		{N: 200, Per: time.Second}, {N: 1500, Per: time.Second, Burst: 40}, {N: 13, Per: 40 * time.Millisecond, Burst: 70}, {N: 3, Per: 7 * time.Millisecond, Burst: 11},
+		{
+			N:   200,
+			Per: time.Second,
+		}, {N: 1500, Per: time.Second, Burst: 40}, {N: 13, Per: 40 * time.Millisecond, Burst: 70}, {N: 3, Per: 7 * time.Millisecond, Burst: 11},
 		{N: 360_000, Per: time.Hour, Burst: 2}, {N: 1, Per: time.Millisecond, Burst: 2000}, {N: math.MaxInt32, Per: time.Millisecond},
 		{N: 5}, {N: 5, Per: -1}, {N: 5, Burst: 50}, {N: 500, Burst: 5},
 	}

@@ -99,7 +99,13 @@ func checkReserveAllOrNothing(t testing.TB, l llmhttp.Reserver) {
 		fill.Amount = 10
 		settleFill := mustReserve(t, l, fill)
 		if settle, full := reserve(t, l, slots); settle != nil || full != i {
-			t.Errorf("Reserve%s returned a refusal of slot %d, granted is %t, want %d and false", describeSlots(slots), full, settle != nil, i)
+			t.Errorf(
+				"Reserve%s returned a refusal of slot %d, granted is %t, want %d and false",
+				describeSlots(slots),
+				full,
+				settle != nil,
+				i,
+			)
 		}
 		want := make([]int64, 3)
 		want[i] = 10

@@ -227,7 +227,15 @@ func (l *tracker) wantWait(what string, wait time.Duration, b *bucketState, toke
 		most = math.MaxInt64
 	}
 	if wait < least || wait > most {
-		l.t.Errorf("%s is %v, want %v to %v until the bucket holds %.0f tokens, because it holds %v", what, wait, max(least, 0), most, tokens, b)
+		l.t.Errorf(
+			"%s is %v, want %v to %v until the bucket holds %.0f tokens, because it holds %v",
+			what,
+			wait,
+			max(least, 0),
+			most,
+			tokens,
+			b,
+		)
 	}
 }
 
@@ -266,8 +274,8 @@ func (l *tracker) mustRefuse(draws ...llmhttp.Draw) []llmhttp.Level {
 	return levels
 }
 
-// wantRemaining reports an error unless remaining tokens are in the bucket of
-// d, whose Amount does not matter.
+// wantRemaining reports an error unless remaining tokens are in the bucket of d, whose Amount does
+// not matter.
 func (l *tracker) wantRemaining(remaining int64, d llmhttp.Draw) {
 	l.t.Helper()
 	d.Amount = 0

@@ -9,10 +9,9 @@
 //	func TestUsage(t *testing.T)      { llmhttptest.TestUsageStore(t, newUsage) }
 //	func BenchmarkUsage(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsage) }
 //
-// The kits use unique names for everything they store. Stores may therefore
-// share a database that already has content, and nothing need be deleted
-// between tests. Run the kits with the race detector too, because some faults
-// show only there.
+// The kits use unique names for everything they store. Stores may therefore share a database that
+// already has content, and nothing need be deleted between tests. Run the kits with the race
+// detector too, because some faults show only there.
 //
 // A store says that it does not have something optional by not implementing the
 // interface, or by an error that wraps [errors.ErrUnsupported]. Subtests that can
@@ -21,8 +20,8 @@
 // A failure is followed by the usual cause of such failures. A sequence of random
 // calls that fails is reduced to a short one, for which the store is created again.
 //
-// Kits that use random numbers log the seed. To repeat a run, set the
-// environment variable LLMHTTPTEST_SEED to it.
+// Kits that use random numbers log the seed. To repeat a run, set the environment variable
+// LLMHTTPTEST_SEED to it.
 package llmhttptest
 
 import (

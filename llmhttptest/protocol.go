@@ -25,8 +25,8 @@ type ProtocolOptions struct {
 	// Path is where clients POST chat requests.
 	Path string
 
-	// Request returns the body of a valid request for the model "m" with one
-	// user message. If choices is more than 1, it asks for that many.
+	// Request returns the body of a valid request for the model "m" with one user message. If
+	// choices is more than 1, it asks for that many.
 	Request func(stream bool, choices int) []byte
 
 	// Authorize makes r present secret.
@@ -216,7 +216,8 @@ func (p *protocolTest) wantSameReplies(t testing.TB, name string, chunks []*llmh
 		return p.post(t, streamOf(chunks), p.opts.Request(stream, choices), p.authorize)
 	}
 	whole, streamed := post(false), post(true)
-	if !whole.wantComplete(t, name, "the whole reply", p.opts.WholeType) || !streamed.wantComplete(t, name, "the stream", p.opts.StreamType) {
+	if !whole.wantComplete(t, name, "the whole reply", p.opts.WholeType) ||
+		!streamed.wantComplete(t, name, "the stream", p.opts.StreamType) {
 		return
 	}
 	fromWhole, err := p.opts.ReadWhole(whole.body)

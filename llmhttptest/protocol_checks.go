@@ -17,11 +17,27 @@ import (
 
 var protocolChecks = []check[*protocolTest]{
 	{"Keys", "Protocol.Secret reads another header than clients set.", checkProtocolKeys},
-	{"MalformedBody", "the function that BindChat gets does not validate the body, or returns an error other than an *Error with status 400.", checkProtocolMalformedBody},
-	{"RefusedMembers", "the function that BindChat gets does not ask AllowsUnknownMember about the members that the format does not have.", checkProtocolRefusedMembers},
+	{
+		"MalformedBody",
+		"the function that BindChat gets does not validate the body, or returns an error other than an *Error with status 400.",
+		checkProtocolMalformedBody,
+	},
+	{
+		"RefusedMembers",
+		"the function that BindChat gets does not ask AllowsUnknownMember about the members that the format does not have.",
+		checkProtocolRefusedMembers,
+	},
 	{"ErrorBeforeReply", "AppendError loses the message, or returns another status.", checkProtocolError},
-	{"ErrorInStream", "AppendFailure does not append an event that clients read as an error, or Framing.EndsCleanly is wrong.", checkProtocolFailure},
-	{"Silence", "Framing.KeepAlive is not what clients ignore, or AppendFailure relies on AppendStart although Framing.StartsEarly is not set.", checkProtocolSilence},
+	{
+		"ErrorInStream",
+		"AppendFailure does not append an event that clients read as an error, or Framing.EndsCleanly is wrong.",
+		checkProtocolFailure,
+	},
+	{
+		"Silence",
+		"Framing.KeepAlive is not what clients ignore, or AppendFailure relies on AppendStart although Framing.StartsEarly is not set.",
+		checkProtocolSilence,
+	},
 	{"ChosenOrders", "the ChatEncoder relies on an order of chunks that ChatEncoder does not promise.", checkProtocolOrders},
 	{"RandomOrders", "an unusual order of chunks; the seed repeats it.", checkProtocolRandom},
 }
@@ -29,7 +45,11 @@ var protocolChecks = []check[*protocolTest]{
 func checkProtocolKeys(t testing.TB, p *protocolTest) {
 	body := p.opts.Request(false, 1)
 	p.wantError(t, p.post(t, llmhttp.Reply("Hi"), body, func(*http.Request) {}), http.StatusUnauthorized)
-	p.wantError(t, p.post(t, llmhttp.Reply("Hi"), body, func(r *http.Request) { p.opts.Authorize(r, "sk-unknown") }), http.StatusUnauthorized)
+	p.wantError(
+		t,
+		p.post(t, llmhttp.Reply("Hi"), body, func(r *http.Request) { p.opts.Authorize(r, "sk-unknown") }),
+		http.StatusUnauthorized,
+	)
 	if r := p.post(t, llmhttp.Reply("Hi"), body, p.authorize); r.status != http.StatusOK {
 		t.Errorf("the status with a valid key is %d, want 200; the body is %s", r.status, r.body)
 	}

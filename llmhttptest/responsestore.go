@@ -22,8 +22,7 @@ func TestResponseStore(t *testing.T, newStore func(t testing.TB) responsestore.S
 	runChecks(t, responseChecks, func(t testing.TB) responseTest { return responseTest{newStore(t), unique("account")} })
 }
 
-// A responseTest is the ResponseStore that a check tests, with an account that
-// is unused.
+// A responseTest is the ResponseStore that a check tests, with an account that is unused.
 type responseTest struct {
 	responsestore.Store
 	account string

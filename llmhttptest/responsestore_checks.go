@@ -16,13 +16,21 @@ import (
 )
 
 var responseChecks = []check[responseTest]{
-	{"Unknown", "a response that does not exist has another error than ErrResponseNotFound, or items that do not exist are an error.", checkResponsesUnknown},
+	{
+		"Unknown",
+		"a response that does not exist has another error than ErrResponseNotFound, or items that do not exist are an error.",
+		checkResponsesUnknown,
+	},
 	{"RoundTrip", "a field is not stored, items lose their order, or bodies are normalised.", checkResponsesRoundTrip},
 	{"EmptyFields", "an empty field is stored as another value, or a response without items is not found.", checkResponsesEmpty},
 	{"Accounts", "a response or an item of another account is found or deleted.", checkResponsesAccounts},
 	{"SimilarNames", "IDs or accounts are normalised, cut, or become part of the text of a query.", checkResponsesNames},
 	{"Items", "items of the input or of the output are not found by ID, or several items of one ID are returned.", checkResponsesItems},
-	{"TurnBytes", "LoadTurn counts the Body, counts only the input or the output, or returns items beyond maxBytes.", checkResponsesTurnBytes},
+	{
+		"TurnBytes",
+		"LoadTurn counts the Body, counts only the input or the output, or returns items beyond maxBytes.",
+		checkResponsesTurnBytes,
+	},
 	{"ItemBytes", "LoadItems returns items beyond maxBytes, or counts other items of their responses.", checkResponsesItemBytes},
 	{"ManyItems", "a query has a limited number of parameters.", checkResponsesManyItems},
 	{"Delete", "items survive their response, or a second deletion succeeds.", checkResponsesDelete},
@@ -31,7 +39,11 @@ var responseChecks = []check[responseTest]{
 	{"NoSharedMemory", "the store keeps slices that SaveResponse was passed.", checkResponsesMemory},
 	{"LargeResponse", "bodies have a limited size.", checkResponsesLarge},
 	{"RandomCalls", "an unusual order of calls; the seed repeats it.", checkResponsesRandom},
-	{"ConcurrentCalls", "a response is visible before all of its items are, or calls are not safe for concurrent use.", checkResponsesConcurrent},
+	{
+		"ConcurrentCalls",
+		"a response is visible before all of its items are, or calls are not safe for concurrent use.",
+		checkResponsesConcurrent,
+	},
 }
 
 func checkResponsesUnknown(t testing.TB, s responseTest) {
@@ -110,7 +122,14 @@ func checkResponsesItems(t testing.TB, s responseTest) {
 	again.Input = append(again.Input, r.Output[0]) // a client sends it again
 	s.mustSave(t, r, again)
 	s.wantResponse(t, again)
-	s.wantItems(t, s.account, []string{r.Output[0].ID, "msg_unknown", again.Input[0].ID, again.Output[0].ID}, r.Output[0], again.Input[0], again.Output[0])
+	s.wantItems(
+		t,
+		s.account,
+		[]string{r.Output[0].ID, "msg_unknown", again.Input[0].ID, again.Output[0].ID},
+		r.Output[0],
+		again.Input[0],
+		again.Output[0],
+	)
 }
 
 func checkResponsesTurnBytes(t testing.TB, s responseTest) {
@@ -121,7 +140,13 @@ func checkResponsesTurnBytes(t testing.TB, s responseTest) {
 	s.wantTurn(t, r, size)
 	for _, tooFew := range []int{size - 1, len(r.Input[0].Body), len(r.Output[0].Body), 0, -1} {
 		if got, err := s.LoadTurn(t.Context(), s.account, r.ID, tooFew); !errors.Is(err, responsestore.ErrItemsTooLarge) || got != nil {
-			t.Errorf("LoadTurn of %d bytes with the limit %d returned %v and the error %v, want nil and ErrItemsTooLarge", size, tooFew, got, err)
+			t.Errorf(
+				"LoadTurn of %d bytes with the limit %d returned %v and the error %v, want nil and ErrItemsTooLarge",
+				size,
+				tooFew,
+				got,
+				err,
+			)
 		}
 	}
 }
@@ -139,7 +164,13 @@ func checkResponsesItemBytes(t testing.TB, s responseTest) {
 	for _, tooFew := range []int{size - 1, len(r.Input[0].Body), 0, -1} {
 		found, err := s.LoadItems(t.Context(), s.account, ids, tooFew)
 		if !errors.Is(err, responsestore.ErrItemsTooLarge) || len(found) > 0 {
-			t.Errorf("LoadItems of %d bytes with the limit %d returned %s and the error %v, want none and ErrItemsTooLarge", size, tooFew, describeItems(found), err)
+			t.Errorf(
+				"LoadItems of %d bytes with the limit %d returned %s and the error %v, want none and ErrItemsTooLarge",
+				size,
+				tooFew,
+				describeItems(found),
+				err,
+			)
 		}
 	}
 }

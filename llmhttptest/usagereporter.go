@@ -42,7 +42,14 @@ func checkReportGroups(t testing.TB, s manage.UsageReporter) {
 		for _, account := range []string{"", "account 1", "it's", "nobody"} {
 			for _, key := range []string{"", "key 2", "nobody"} {
 				for _, limit := range []int{0, 1, 3, 1000} {
-					q := manage.ReportQuery{Account: account, KeyID: key, From: reportStart.Add(day), To: reportStart.Add(6 * day), By: by, Limit: limit}
+					q := manage.ReportQuery{
+						Account: account,
+						KeyID:   key,
+						From:    reportStart.Add(day),
+						To:      reportStart.Add(6 * day),
+						By:      by,
+						Limit:   limit,
+					}
 					wantReport(t, s, q, records)
 				}
 			}
@@ -69,7 +76,14 @@ func checkReportModels(t testing.TB, s manage.UsageReporter) {
 		for _, account := range []string{"", "account 1"} {
 			for _, model := range []string{"", "large", "\\x00", "unknown"} {
 				for _, limit := range []int{0, 2} {
-					q := manage.ReportQuery{Account: account, Model: model, From: reportStart, To: reportStart.Add(6 * day), By: by, Limit: limit}
+					q := manage.ReportQuery{
+						Account: account,
+						Model:   model,
+						From:    reportStart,
+						To:      reportStart.Add(6 * day),
+						By:      by,
+						Limit:   limit,
+					}
 					wantReport(t, s, q, records)
 				}
 			}
@@ -186,12 +200,21 @@ func expectedReport(q manage.ReportQuery, records []llmhttp.UsageRecord) []manag
 			groups[g] = make(map[string]*manage.ReportSum)
 		}
 		if groups[g][r.Model] == nil {
-			groups[g][r.Model] = &manage.ReportSum{KeyID: g.key, Account: g.account, User: g.user, Label: g.label, UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model}}
+			groups[g][r.Model] = &manage.ReportSum{
+				KeyID:    g.key,
+				Account:  g.account,
+				User:     g.user,
+				Label:    g.label,
+				UsageSum: llmhttp.UsageSum{Start: g.start, Model: r.Model},
+			}
 		}
 		groups[g][r.Model].Add(r.Sum())
 		tokens[g] += r.Units.PromptTokens + r.Units.CompletionTokens
 	}
-	largest := slices.SortedFunc(maps.Keys(groups), func(a, b reportGroup) int { return cmp.Compare(tokens[b], tokens[a]) }) // random tokens are not equal
+	largest := slices.SortedFunc(
+		maps.Keys(groups),
+		func(a, b reportGroup) int { return cmp.Compare(tokens[b], tokens[a]) },
+	) // random tokens are not equal
 	if q.Limit > 0 {
 		largest = largest[:min(len(largest), q.Limit)]
 	}

@@ -13,17 +13,15 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// TestUsageStore tests a [llmhttp.UsageStore]. It calls newStore once for each
-// subtest. The stores may share a database, because each subtest uses accounts
-// of its own.
+// TestUsageStore tests a [llmhttp.UsageStore]. It calls newStore once for each subtest. The stores
+// may share a database, because each subtest uses accounts of its own.
 //
-// Query must see everything that Record has accepted, and must sort models by
-// their bytes, as Go compares strings. If a store records in the background, test
-// a wrapper whose Query waits for that. Recorded times are whole microseconds
-// of the year 2025. The bounds of a query may be much earlier, such as the zero
-// Time, or later. For a subject whose kind the store cannot sum for, Query must return an error that
-// wraps [errors.ErrUnsupported]. If the store is a [llmhttp.QuotaEventStore], that is tested, too, unless
-// its methods return such an error.
+// Query must see everything that Record has accepted, and must sort models by their bytes, as Go
+// compares strings. If a store records in the background, test a wrapper whose Query waits for
+// that. Recorded times are whole microseconds of the year 2025. The bounds of a query may be much
+// earlier, such as the zero Time, or later. For a subject whose kind the store cannot sum for,
+// Query must return an error that wraps [errors.ErrUnsupported]. If the store is a
+// [llmhttp.QuotaEventStore], that is tested, too, unless its methods return such an error.
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
 	newTest := func(t testing.TB) usageTest { return usageTest{newStore(t), unique("account")} }
@@ -72,8 +70,8 @@ func (s *usageTest) mustRecord(t testing.TB, records ...llmhttp.UsageRecord) {
 	}
 }
 
-// wantSums reports an error unless Query of q returns want. An empty
-// q.Account means the test's account.
+// wantSums reports an error unless Query of q returns want. An empty q.Account means the test's
+// account.
 func (s *usageTest) wantSums(t testing.TB, q llmhttp.UsageQuery, want ...llmhttp.UsageSum) {
 	t.Helper()
 	q.Account = cmp.Or(q.Account, s.account)
@@ -128,9 +126,8 @@ func isOfSubject(r *llmhttp.UsageRecord, s llmhttp.SubjectID) bool {
 	return slices.Contains(subjects, s)
 }
 
-// timeInPeriod returns how long after the start of its period t is, if periods
-// of the given length begin at from. A Duration cannot hold the time since the
-// zero Time, which may be from.
+// timeInPeriod returns how long after the start of its period t is, if periods of the given length
+// begin at from. A Duration cannot hold the time since the zero Time, which may be from.
 func timeInPeriod(t, from time.Time, length time.Duration) time.Duration {
 	n := big.NewInt(t.Unix() - from.Unix())
 	n.Mul(n, big.NewInt(int64(time.Second)))

@@ -14,10 +14,22 @@ var usageChecks = []check[usageTest]{
 	{"SimilarIDs", "IDs are normalised or cut, for example by the collation of a column.", checkUsageSimilarIDs},
 	{"SimilarAccounts", "accounts are normalised or cut, or become part of the text of a query.", checkUsageAccounts},
 	{"SimilarModels", "models are normalised or cut, for example by the collation of a column.", checkUsageModels},
-	{"SimilarSubjects", "names of subjects are normalised or cut, have a meaning in the form in which they are stored, or count twice in a record.", checkUsageOfSubjects},
+	{
+		"SimilarSubjects",
+		"names of subjects are normalised or cut, have a meaning in the form in which they are stored, or count twice in a record.",
+		checkUsageOfSubjects,
+	},
 	{"LargeBatch", "a batch exceeds the number of parameters that a query may have.", checkUsageLargeBatch},
-	{"CancelledContext", "a cancelled call returns no error although it was not completed, or a repeated call is skipped.", checkUsageCancelled},
-	{"ConcurrentCalls", "looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.", checkUsageConcurrent},
+	{
+		"CancelledContext",
+		"a cancelled call returns no error although it was not completed, or a repeated call is skipped.",
+		checkUsageCancelled,
+	},
+	{
+		"ConcurrentCalls",
+		"looking for an ID and storing it is not one atomic step, or Query does not see what Record accepted.",
+		checkUsageConcurrent,
+	},
 }
 
 // queryAll returns allUsage of the test's account.

@@ -12,8 +12,16 @@ import (
 )
 
 var quotaEventChecks = []check[usageTest]{
-	{"QuotaEvents", "an event can be claimed twice, or not any more after its claim was ended, or an event that was handled can be claimed.", checkQuotaEvents},
-	{"QuotaEventLeases", "a claim does not lapse when its process was killed, or lapses too early, or one that has lapsed cannot be ended.", checkQuotaEventLeases},
+	{
+		"QuotaEvents",
+		"an event can be claimed twice, or not any more after its claim was ended, or an event that was handled can be claimed.",
+		checkQuotaEvents,
+	},
+	{
+		"QuotaEventLeases",
+		"a claim does not lapse when its process was killed, or lapses too early, or one that has lapsed cannot be ended.",
+		checkQuotaEventLeases,
+	},
 	{"QuotaEventIDs", "IDs of events are normalised or cut, or events have one claim together.", checkQuotaEventIDs},
 	{"ConcurrentClaims", "looking for a claim and storing it is not one atomic step.", checkConcurrentClaims},
 }
@@ -41,8 +49,8 @@ type claimTest struct {
 	keep time.Time
 }
 
-// claim claims the event for the time of lease, and reports an error unless that is possible. If it is
-// not, it returns how long to wait.
+// claim claims the event for the time of lease, and reports an error unless that is possible. If it
+// is not, it returns how long to wait.
 func (c *claimTest) claim(t testing.TB, lease time.Duration, want bool, when string) (wait time.Duration) {
 	t.Helper()
 	claimed, wait, err := c.ClaimQuotaEvent(t.Context(), c.id, lease, c.keep)

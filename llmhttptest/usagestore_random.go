@@ -25,28 +25,49 @@ type usageCall struct {
 var usageSequences = sequences[usageTest, usageCall]{
 	count: 150, generate: randomUsageCalls, begin: beginUsageCalls, simpler: simplerUsageCalls, describe: usageCall.String,
 	causes: []cause[usageCall]{
-		{"a Query with a Subject does not select by the Subject and by the account, differs from others in something else, or ignores a kind that the store does not know.",
-			anyQuery(func(q *llmhttp.UsageQuery) bool { return q.Subject.Kind != "" })},
-		{"a record whose ID is stored is added, replaces the stored one, or affects the rest of its batch; or the store relies on something else than the ID.", repeatsID},
+		{
+			"a Query with a Subject does not select by the Subject and by the account, differs from others in something else, or ignores a kind that the store does not know.",
+			anyQuery(func(q *llmhttp.UsageQuery) bool { return q.Subject.Kind != "" }),
+		},
+		{
+			"a record whose ID is stored is added, replaces the stored one, or affects the rest of its batch; or the store relies on something else than the ID.",
+			repeatsID,
+		},
 		{"usage of another account is added.", anyRecord(func(r *llmhttp.UsageRecord) bool { return r.Account != "" })},
 		{"times are compared by the clock of their time zone, or periods are calendar days.", hasTimeZone},
-		{"periods do not begin at From, have another length than Step, or are cut wrongly at To; a Step that is not positive is not read as one period; or an early From overflows.",
-			anyQuery(func(q *llmhttp.UsageQuery) bool { return q.Step != 0 || q.From.Before(allUsage.From) })},
-		{"a range that is empty or reversed is an error, or its bounds are swapped.", anyQuery(func(q *llmhttp.UsageQuery) bool { return !q.From.Before(q.To) })},
+		{
+			"periods do not begin at From, have another length than Step, or are cut wrongly at To; a Step that is not positive is not read as one period; or an early From overflows.",
+			anyQuery(func(q *llmhttp.UsageQuery) bool { return q.Step != 0 || q.From.Before(allUsage.From) }),
+		},
+		{
+			"a range that is empty or reversed is an error, or its bounds are swapped.",
+			anyQuery(func(q *llmhttp.UsageQuery) bool { return !q.From.Before(q.To) }),
+		},
 		{"From is exclusive, To is inclusive, or times are rounded to more than microseconds.",
 			anyQuery(func(q *llmhttp.UsageQuery) bool { return q.From != allUsage.From || q.To != allUsage.To })},
-		{"a further part of a request counts as a request, or is skipped because of the ID of its request.", anyRecord(func(r *llmhttp.UsageRecord) bool { return r.Part != 0 })},
-		{"a unit, a part of the cost or the number of unpriced records is dropped, read from another field, or kept as a 32-bit integer or a float.",
+		{
+			"a further part of a request counts as a request, or is skipped because of the ID of its request.",
+			anyRecord(func(r *llmhttp.UsageRecord) bool { return r.Part != 0 }),
+		},
+		{
+			"a unit, a part of the cost or the number of unpriced records is dropped, read from another field, or kept as a 32-bit integer or a float.",
 			anyRecord(func(r *llmhttp.UsageRecord) bool {
 				return r.Unpriced || r.Units != llmhttp.Units{} || r.Cost != llmhttp.Cost{}
-			})},
-		{"sums are grouped by something else than the model, or are not sorted by the bytes of the model.", anyRecord(func(r *llmhttp.UsageRecord) bool { return r.Model != "a" })},
+			}),
+		},
+		{
+			"sums are grouped by something else than the model, or are not sorted by the bytes of the model.",
+			anyRecord(func(r *llmhttp.UsageRecord) bool { return r.Model != "a" }),
+		},
 		{"the store relies on records that arrive in the order of their times. A long request is recorded after later ones.",
 			anyRecord(func(r *llmhttp.UsageRecord) bool { return !r.Time.Equal(noon) })},
 		{"a query without a result is an error or a sum of zeros, or Record needs at least one record.", func(calls []usageCall) bool {
 			return !anyRecord(func(*llmhttp.UsageRecord) bool { return true })(calls)
 		}},
-		{"records are skipped, a result is cached, or the store keeps the slice that Record was passed, or the one that Query returned.", func([]usageCall) bool { return true }},
+		{
+			"records are skipped, a result is cached, or the store keeps the slice that Record was passed, or the one that Query returned.",
+			func([]usageCall) bool { return true },
+		},
 	},
 }
 
