@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -146,13 +147,16 @@ func TestInside_Logs(t *testing.T) {
 			res, body := s.send(t, "POST", "/v1/chat/completions", "Authorization", "Bearer sk-demo")
 			require.Equal(t, 500, res.StatusCode)
 			assert.NotContains(t, body, "disk full")
-			var spans []string
-			for _, span := range s.spans.Ended() {
-				spans = append(spans, span.Name())
-			}
-			assert.Contains(t, spans, "chat")
-			lines := s.logs.lines(t)
-			require.Len(t, lines, 2)
+			var lines []map[string]any
+			require.EventuallyWithT(t, func(c *assert.CollectT) { // the client has the reply before its span and its line end
+				var spans []string
+				for _, span := range s.spans.Ended() {
+					spans = append(spans, span.Name())
+				}
+				assert.Contains(c, spans, "chat")
+				lines = s.logs.lines(t)
+				assert.Len(c, lines, 2)
+			}, 10*time.Second, time.Millisecond)
 			assert.Equal(t, "request failed", lines[0][message])
 			assert.Equal(t, "disk full", lines[0]["error"])
 			assert.Equal(t, "request", lines[1][message])
