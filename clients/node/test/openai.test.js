@@ -259,6 +259,7 @@ test("models", async (t) => {
     "demo-image-small",
     "demo-rerank",
     "demo-speech",
+    "demo-transcribe",
   ]);
   for (const model of models) {
     assert.equal(model.object, "model");
