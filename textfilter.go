@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A
@@ -28,6 +29,10 @@ type TextFilter struct {
 // transcriptions and rerank. What FilterTexts does not know does not pass: if b has a method of
 // which this package knows nothing, the Backend that FilterTexts returns does not have it. Inputs
 // of embeddings that are token numbers get a 400 if there is a function for requests.
+//
+// A function for replies gets the text of a transcription when it is complete, so clients get a
+// stream in one piece. If it changes the text, the reply has no segments, words and log
+// probabilities; then a client that wants subtitles gets a 400. Audio is not filtered.
 //
 // An error of Request is that of the request, and nothing of it reaches b. It is recorded without
 // usage. If it wraps [ErrContentFiltered], the client gets a 400 with the code content_filter. The
@@ -197,8 +202,7 @@ func (b *textFilterBackend) Speak(ctx context.Context, req *SpeechRequest) Speec
 	}
 }
 
-// Transcribe implements [Transcriber]. The text is filtered when it is complete. If that changes
-// it, its segments and words are dropped, because they have the same text in pieces.
+// Transcribe implements [Transcriber]. The text is filtered when it is complete.
 func (b *textFilterBackend) Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream {
 	return func(yield func(*TranscriptionChunk, error) bool) {
 		filter := b.newFilter(ctx)
@@ -220,15 +224,47 @@ func (b *textFilterBackend) Transcribe(ctx context.Context, req *TranscriptionRe
 			yield(nil, err)
 			return
 		}
-		text := c.Text
-		w.rewrite(TextContent, &c.Text)
-		w.extra(textWhole, c.Extra)
-		if c.Text != text {
-			c.Segments, c.Words = nil, nil
-		}
+		w.transcription(c)
 		yield(c, errFiltered(w.err))
 	}
 }
+
+// transcription rewrites the texts of a reply. The segments, the words and the log probabilities
+// have the text in pieces, in which a filter does not find what is divided between them. So all of
+// them are dropped if the filter changes the text, or that of the segments or words, which may be
+// another one.
+func (w *textRewriter) transcription(c *TranscriptionChunk) {
+	var segments, words strings.Builder
+	for i := range c.Segments {
+		s := &c.Segments[i]
+		segments.WriteString(s.Text)
+		w.rewrite(TextOther, &s.Speaker)
+		w.extra(textWhole, s.Extra)
+	}
+	for i := range c.Words {
+		words.WriteString(c.Words[i].Word + " ")
+		w.extra(textWhole, c.Words[i].Extra)
+	}
+	text := c.Text
+	w.rewrite(TextContent, &c.Text)
+	changed := c.Text != text
+	for _, pieces := range []string{segments.String(), words.String()} {
+		if sameWords(pieces, text) {
+			continue // the filter has seen it
+		}
+		filtered := pieces
+		w.rewrite(TextContent, &filtered)
+		changed = changed || filtered != pieces
+	}
+	if changed {
+		c.Segments, c.Words = nil, nil
+		delete(c.Extra, "logprobs")
+	}
+	w.extra(textWhole, c.Extra)
+}
+
+// sameWords reports whether a and b differ only in white space between words and around them.
+func sameWords(a, b string) bool { return slices.Equal(strings.Fields(a), strings.Fields(b)) }
 
 // ImageSizes implements [ImageSizer]. It has no texts.
 func (b *textFilterBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {

@@ -283,6 +283,45 @@ func TestFilterTexts_OtherReplies(t *testing.T) {
 	}
 }
 
+// Segments, words and log probabilities have the text of a transcription in pieces, or another text.
+func TestFilterTexts_PiecesOfTranscriptions(t *testing.T) {
+	type (
+		chunk   = llmhttp.TranscriptionChunk
+		segment = llmhttp.TranscriptionSegment
+		word    = llmhttp.TranscriptionWord
+	)
+	half := len(filterSecret) / 2
+	first, second := filterSecret[:half], filterSecret[half:]
+	logprobs := llmhttp.Extra{"logprobs": json.RawMessage(`[{"token":"` + first + `"},{"token":"` + second + `"}]`)}
+	note := func() llmhttp.Extra { return llmhttp.Extra{"note": json.RawMessage(jsonText(filterSecret))} }
+	divided := []segment{{Text: "my " + first}, {Text: second + " is", End: 1}}
+	plain := []segment{{Text: " Hello", End: 1}}
+	for name, tt := range map[string]struct {
+		reply chunk
+		kept  bool // the segments
+	}{
+		"harmless":         {chunk{Text: "Hello", Segments: plain, Words: []word{{Word: "Hello"}}}, true},
+		"in the text":      {chunk{Text: "my " + filterSecret + " is", Segments: divided, Extra: logprobs}, false},
+		"only in segments": {chunk{Segments: divided}, false},
+		"only in words":    {chunk{Text: "Hello", Segments: plain, Words: []word{{Word: filterSecret}}}, false},
+		"as a speaker":     {chunk{Text: "Hello", Segments: []segment{{Text: "Hello", Speaker: filterSecret}}}, true},
+		"beside a segment": {chunk{Text: "Hello", Segments: []segment{{Text: "Hello", Extra: note()}}}, true},
+		"beside the text":  {chunk{Text: "Hello", Segments: plain, Extra: note()}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := llmhttp.FilterTexts(transcribingAs(&tt.reply), redacting).(llmhttp.Transcriber)
+			got, err := llmhttp.CollectTranscription(b.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
+			require.NoError(t, err)
+			assert.Equal(t, tt.kept, got.Segments != nil)
+			texts := strings.Join(stringsIn(reflect.ValueOf(got)), "\x00")
+			assert.NotContains(t, texts, filterSecret)
+			assert.NotContains(t, texts, second)
+			assert.NotContains(t, got.Extra, "logprobs")
+			assert.NotContains(t, string(got.Extra["note"]), filterSecret)
+		})
+	}
+}
+
 // A request that is refused does not reach the Backend, and costs no tokens.
 func TestFilterTexts_RefusedRequest(t *testing.T) {
 	for name, f := range chatFormats {
