@@ -165,7 +165,7 @@ func ParseQuota(s string) (q llmhttp.Quota, err error) {
 func ParseMoney(s string) (m llmhttp.Money, err error) {
 	dollars, ok := strings.CutSuffix(s, "usd")
 	if !ok || m.UnmarshalText([]byte(dollars)) != nil || m == 0 {
-		return 0, fmt.Errorf("%q is not an amount other than 0, unlike 20usd", s)
+		return 0, fmt.Errorf("%q is not a nonzero amount such as 20usd", s)
 	}
 	return m, nil
 }
