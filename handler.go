@@ -55,7 +55,7 @@ type Options struct {
 	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
 	Limiter Limiter
 
-	// Protocols are wire formats for chat to serve besides chat completions.
+	// Protocols are wire formats to serve besides OpenAI's.
 	Protocols []Protocol
 
 	// Price returns what a request costs, in one currency for all requests. What it
@@ -180,8 +180,8 @@ type Options struct {
 	// have, and the instructions for it. Zero means 4096; negative means no limit but MaxBody.
 	MaxSpeechInput int
 
-	// MaxAudio is the maximum size of a recording that a client sends, in bytes. A larger one gets
-	// a 413. Zero means 25 MiB; negative means no limit, which is not for clients that are not
+	// MaxAudio is the maximum size of a recording that a client sends, in bytes. The form around it
+	// may have 1 MiB more. A larger one gets a 413. Zero means 25 MiB; negative means no limit, which is not for clients that are not
 	// trusted.
 	MaxAudio int64
 

@@ -112,7 +112,7 @@ func (e *wholeTranscription) AppendEnd(b []byte, u *Usage) ([]byte, error) {
 			return b, errBadRequest(
 				"invalid_value",
 				"response_format",
-				"Invalid 'response_format': '%s'. The model '%s' does not tell when something is spoken. Supported values are: 'json' and 'text'.",
+				"Invalid 'response_format': '%s'. There are no times for the text of the model '%s'. Supported values are: 'json' and 'text'.",
 				e.format,
 				echo(e.model),
 			)

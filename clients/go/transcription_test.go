@@ -51,6 +51,7 @@ func TestOpenAITranscription(t *testing.T) {
 	assert.Equal(t, recordedText, last.AsTranscriptTextDone().Text)
 	assert.EqualValues(t, 10, last.AsTranscriptTextDone().Usage.InputTokens)
 
+	//lint:ignore SA1019 deprecated, but still supported
 	translated, err := client.Audio.Translations.New(testContext(t), openaigo.AudioTranslationNewParams{
 		Model: "demo-transcribe", File: openaigo.File(recording(), "speech.mp3", "audio/mpeg"),
 	})
