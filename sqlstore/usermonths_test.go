@@ -52,7 +52,7 @@ func TestStore_PruneUserMonths(t *testing.T) {
 			sums := mustQuery(t, s, q)
 			require.EqualValues(t, days, countRequests(sums), q.Subject.ID)
 			require.EqualValues(t, (days+1)/2*(i+1), sums[0].Units.PromptTokens, q.Subject.ID)
-			require.EqualValues(t, (days+1)/2*(1<<53), sums[0].Cost.Output, q.Subject.ID)
+			require.EqualValues(t, int64((days+1)/2*(1<<53)), sums[0].Cost.Output, q.Subject.ID)
 		}
 		for month, want := range []int64{31, 28, 31} {
 			assert.Equal(t, want, requests("user 7", january.AddDate(0, month, 0), january.AddDate(0, month+1, 0)), "calendar months are exact")
