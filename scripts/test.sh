@@ -34,7 +34,7 @@ in_directory() { (cd "$1" && "${@:2}"); }
 go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind ./clients/scripted || exit 1
 step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test -race -count=1 -timeout=20m work
 step "Go without the race detector, which changes these results" go test -count=1 -run='^TestAllocs' . ./messages ./responses
-step "Go without the race detector, with a million records" go test -count=1 -run='^TestUsage_Plans' ./sqlstore
+step "Go without the race detector, with a million records and users" go test -count=1 -run='^(TestUsage_Plans|TestManyUsers)$' ./sqlstore ./redislimit
 step "examples" scripts/examples.sh
 step "Node.js" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/inmemory" LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted" npm --silent test
 for gateways in 1 2; do

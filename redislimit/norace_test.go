@@ -1,0 +1,5 @@
+//go:build !race
+
+package redislimit
+
+const raceEnabled = false
