@@ -107,10 +107,16 @@ func (r ChatRequest) MarshalJSON() ([]byte, error) {
 }
 
 // encodedSize returns about how many bytes the JSON of r has, so that a buffer need not grow
-// (budget: gateway, an agent's request of 150 KB).
+// (budget: gateway, an agent's request of 150 KB). Of a large text, such as an image, it counts
+// nothing: to append that is one growth, whose memory need not be cleared (budget: gateway 1 MB).
 func (r *ChatRequest) encodedSize() int {
+	const large = 64 << 10
 	n := 512
-	text := func(_ textKind, s *string) { n += len(*s) + len(*s)/8 } // with escapes
+	text := func(_ textKind, s *string) {
+		if len(*s) < large {
+			n += len(*s) + len(*s)/8 // with escapes
+		}
+	}
 	extra := func(_ textKind, e Extra) { n += e.size() }
 	for i := range r.Messages {
 		n += 128
