@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -116,6 +117,7 @@ func TestRedis_AppendOnlyFileSurvivesKill(t *testing.T) {
 }
 
 func TestStart_ErrorContainsLog(t *testing.T) {
+	tier.Needs(t, redis.name)
 	_, err := createServer(redis, []Option{Args("--nonsense", "1")})
 	require.ErrorIs(t, err, errExited)
 	assert.ErrorContains(t, err, "nonsense")
@@ -131,6 +133,7 @@ func TestStart_MissingServer(t *testing.T) {
 func TestShared(t *testing.T) {
 	for name, shared := range map[string]func(testing.TB) *Server{"Postgres": SharedPostgres, "Redis": SharedRedis} {
 		t.Run(name, func(t *testing.T) {
+			tier.Needs(t, name)
 			var s *Server
 			t.Run("first use", func(t *testing.T) { s = shared(t) })
 			requireReady(t, s)
@@ -161,6 +164,7 @@ func startServersAndWait() {
 }
 
 func TestReaper(t *testing.T) {
+	tier.Needs(t, postgres.name)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), startServersVariable+"=1")
 	cmd.Stderr = os.Stderr
