@@ -20,6 +20,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -449,6 +450,7 @@ func TestBrowser_ContentSecurityPolicy(t *testing.T) {
 
 // TestBrowser_Accessibility runs axe-core on every page, in both color schemes.
 func TestBrowser_Accessibility(t *testing.T) {
+	tier.Needs(t, "Chromium")
 	source, err := axeSource()
 	require.NoError(t, err, "scripts/setup.sh installs axe-core")
 	h, key := newDemo(t)
