@@ -19,7 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// An eventLog is an Options.QuotaReached that keeps what it is told.
+// An eventLog is an Options.QuotaReached that keeps its events.
 type eventLog struct {
 	mu     sync.Mutex
 	events []llmhttp.QuotaEvent // guarded by mu

@@ -67,7 +67,7 @@ func (c *TranscriptionChunk) length() float64 {
 	return end
 }
 
-// millis returns seconds in milliseconds, rounded up, and 0 if that is no time.
+// millis returns seconds in milliseconds, rounded up, and 0 if seconds is not a duration.
 func millis(seconds float64) int64 {
 	const most = 1e9
 	if !(seconds > 0) {

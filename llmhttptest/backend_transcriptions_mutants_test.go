@@ -78,7 +78,7 @@ var transcriptionMutants = []mutant[backendTest]{
 	{"the stream is empty", "Transcriptions", hearing(func(context.Context, *hearReq) llmhttp.TranscriptionStream { return func(heardFunc) {} })},
 	{"every call fails", "Transcriptions", hearing(hearUnless(llmhttp.Errorf(429, "busy", "Busy."), func(*hearReq) bool { return true }))},
 	{"a format is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.ResponseFormat == llmhttp.TranscriptionSRT }))},
-	{"a file that is no recording is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.File.Extension() == "txt" }))},
+	{"a file that is not a recording is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.File.Extension() == "txt" }))},
 	{"a file without a name is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.File.Name == "" }))},
 	{"the Duration is negative", "Transcriptions", editingHeard(func(c *heard) { c.Duration = -1 })},
 	{"a segment ends before it starts", "Transcriptions", editingHeard(func(c *heard) { c.Segments[0].Start = 2 })},

@@ -60,7 +60,7 @@ func TestSpeak(t *testing.T) {
 		"events without tokens":       {`,"stream_format":"sse"`, events(delta("ab"), `{"type":"speech.audio.done"}`), 200, `"input_tokens":0`, llmhttp.Units{Characters: 5}},
 		"bytes as events":             {`,"stream_format":"sse"`, audio("audio/mpeg", "ab"), 200, `"audio":"YWI="`, llmhttp.Units{Characters: 5}},
 		"an error event":              {``, events(`{"type":"speech.audio.error","error":{"message":"down","code":503}}`), 503, `overloaded`, llmhttp.Units{}},
-		"an event that is no JSON":    {``, events(`x`), 502, bodyFailed, llmhttp.Units{}},
+		"an event that is not JSON":   {``, events(`x`), 502, bodyFailed, llmhttp.Units{}},
 		"no audio in the events":      {``, events(finished), 500, "had an error", llmhttp.Units{PromptTokens: 14, CompletionTokens: 101, CompletionAudioTokens: 101}},
 		"the end of the events lacks": {``, events(), 502, bodyFailed, llmhttp.Units{}},
 		"the error of the server": {``, func(c net.Conn) {

@@ -25,7 +25,7 @@ func post(t *testing.T, h *llmhttp.Handler, path, body string) string {
 	return w.Body.String()
 }
 
-// A model repeats what it is told, byte by byte, as text, as reasoning and in a call of a tool, and
+// A model repeats its input, byte by byte, as text, as reasoning and in a call of a tool, and
 // tells a secret. It keeps what it has seen.
 type model struct{ seen []string }
 
