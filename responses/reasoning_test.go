@@ -52,7 +52,9 @@ func TestReasoning_StatelessLoop(t *testing.T) {
 
 			const withoutDetails = `{"role":"assistant","content":"Hello","reasoning_content":"AB"}`
 			assert.JSONEq(t, withoutDetails, next(newServer(t, nil, chunkText), output), "another process")
-			output[0].(object)["encrypted_content"] = sealed[:len(sealed)-2] + "xx"
+			changed := []byte(sealed)
+			changed[len(changed)/2] ^= 'A' ^ 'B'
+			output[0].(object)["encrypted_content"] = string(changed)
 			assert.JSONEq(t, withoutDetails, next(s, output), "changed by the client")
 			output[0].(object)["encrypted_content"] = sealed
 			output[0].(object)["summary"] = []any{object{"type": "summary_text", "text": "changed"}}

@@ -73,7 +73,8 @@ func New[K any](opts Options[K]) *Cache[K] {
 }
 
 // Lookup returns the key whose secret has the given hash. The error is Options.Unknown, one of Read
-// or of ctx, or that of Close. The secret is passed to Read and not kept.
+// or of ctx, or that of Close. Once ctx is done, Lookup only returns what is cached. The secret is
+// passed to Read and not kept.
 func (c *Cache[K]) Lookup(ctx context.Context, hash, secret string) (*K, error) {
 	now := time.Now()
 	c.mu.Lock()
@@ -87,6 +88,10 @@ func (c *Cache[K]) Lookup(ctx context.Context, hash, secret string) (*K, error) 
 			return nil, c.opts.Unknown
 		}
 		return e.key, nil
+	}
+	if err := ctx.Err(); err != nil {
+		c.mu.Unlock()
+		return nil, err
 	}
 	r := c.reads[hash]
 	if r == nil {

@@ -259,6 +259,22 @@ func TestCache_ReadTimeout(t *testing.T) {
 	})
 }
 
+// Once its context is done, Lookup returns only what is cached.
+func TestCache_DoneContext(t *testing.T) {
+	c := newTestCache(t, Options[testKey]{TTL: time.Second, Size: 10})
+	c.ids["a"] = "key"
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Lookup(ctx, "a", "")
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, c.reads)
+	_, err = c.Lookup(t.Context(), "a", "")
+	assert.NoError(t, err)
+	key, err := c.Lookup(ctx, "a", "")
+	assert.NoError(t, err)
+	assert.Equal(t, "key", key.ID)
+}
+
 func TestCache_Eviction(t *testing.T) {
 	c := newTestCache(t, Options[testKey]{TTL: time.Hour, Size: 10})
 	var hashes, ids []string
