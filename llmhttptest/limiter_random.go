@@ -212,7 +212,7 @@ func simplerLimiterCalls(calls []limiterCall) iter.Seq[[]limiterCall] {
 	return func(yield func([]limiterCall) bool) {
 		for i, c := range calls {
 			for k := range c.draws {
-				if !yield(change(i, func(c *limiterCall) { c.draws = slices.Delete(c.draws, k, k+1) })) {
+				if !yield(change(i, func(c *limiterCall) { c.draws = without(c.draws, k) })) {
 					return
 				}
 			}

@@ -70,6 +70,26 @@ func (q *sequences[S, Call]) run(t testing.TB, newS func(t testing.TB) S) {
 	}
 }
 
+// simplerEach returns a function for sequences.simpler: it replaces one call by one that simpler
+// yields.
+func simplerEach[Call any](simpler func(c Call) iter.Seq[Call]) func(calls []Call) iter.Seq[[]Call] {
+	return func(calls []Call) iter.Seq[[]Call] {
+		return func(yield func([]Call) bool) {
+			for i, c := range calls {
+				for s := range simpler(c) {
+					changed := slices.Clone(calls)
+					if changed[i] = s; !yield(changed) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// without returns list without the element i.
+func without[E any](list []E, i int) []E { return slices.Concat(list[:i], list[i+1:]) }
+
 func (q *sequences[S, Call]) list(calls []Call) string {
 	lines := make([]string, len(calls))
 	for i, c := range calls {

@@ -23,7 +23,7 @@ type usageCall struct {
 }
 
 var usageSequences = sequences[usageTest, usageCall]{
-	count: 150, generate: randomUsageCalls, begin: beginUsageCalls, simpler: simplerUsageCalls, describe: usageCall.String,
+	count: 150, generate: randomUsageCalls, begin: beginUsageCalls, simpler: simplerEach(usageCall.simpler), describe: usageCall.String,
 	causes: []cause[usageCall]{
 		{
 			"a Query with a Subject does not select by the Subject and by the account, differs from others in something else, or ignores a kind that the store does not know.",
@@ -333,20 +333,7 @@ func (s *usageTest) randomQuery(rng *rand.Rand, form int, records []llmhttp.Usag
 	return q
 }
 
-// simplerUsageCalls yields calls with fewer records, and with one field set to a usual value.
-func simplerUsageCalls(calls []usageCall) iter.Seq[[]usageCall] {
-	return func(yield func([]usageCall) bool) {
-		for i, c := range calls {
-			for simpler := range c.simpler() {
-				changed := slices.Clone(calls)
-				if changed[i] = simpler; !yield(changed) {
-					return
-				}
-			}
-		}
-	}
-}
-
+// simpler yields c with fewer records, and with one field set to a usual value.
 func (c usageCall) simpler() iter.Seq[usageCall] {
 	return func(yield func(usageCall) bool) {
 		if c.query != nil {
@@ -357,7 +344,7 @@ func (c usageCall) simpler() iter.Seq[usageCall] {
 			}
 		}
 		for k := range c.records {
-			if !yield(usageCall{records: slices.Delete(slices.Clone(c.records), k, k+1)}) {
+			if !yield(usageCall{records: without(c.records, k)}) {
 				return
 			}
 		}
