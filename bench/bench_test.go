@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func TestRun_Short(t *testing.T) {
 	tier.Needs(t, "wrk")
 	var out, log bytes.Buffer
-	require.NoError(t, run([]string{"-short"}, &out, &log), "%s", &log)
+	require.NoError(t, run([]string{"-short", "-base", os.Args[0]}, &out, &log), "%s", &log)
 	for line := range strings.Lines(out.String()) {
 		if strings.HasPrefix(line, "| ") && !strings.Contains(line, "given back") {
 			assert.NotContains(t, line, "| -   |", "was not measured")
@@ -40,6 +40,7 @@ func TestRun_Short(t *testing.T) {
 		}
 	}
 
+	assert.Contains(t, log.String(), "BenchmarkWhole/size=0.5KB/impl="+base)
 	n := 0
 	for r := benchfmt.NewReader(&log, "log"); r.Scan(); n++ {
 		require.IsType(t, &benchfmt.Result{}, r.Result())

@@ -38,6 +38,7 @@ import (
 // The contenders that serve HTTP, and what other cases compare with.
 const (
 	ours            = "llmhttp"      // with keys, two rate limits and usage records in memory
+	base            = "base"         // the llmhttp of the command that -base names
 	traced          = "otelllm"      // llmhttp with spans, of which 1 % are sampled, and metrics
 	priced          = "priced"       // llmhttp with prices, and limits of an account and a team
 	messagesAPI     = "messages"     // llmhttp, asked through the Messages API

@@ -64,6 +64,9 @@ func (b *bench) runLoadCase(c loadCase, contenders ...string) {
 	if b.short {
 		c.conns = min(c.conns, 2)
 	}
+	if b.base != "" && slices.Contains(contenders, ours) {
+		contenders = append(contenders, base)
+	}
 	b.measureRounds(c.name, b.rounds, func(round int) (all results, err error) {
 		var runs []*loadRun
 		for _, contender := range contenders {
@@ -96,9 +99,9 @@ const turn = 100 * time.Millisecond
 // takeTurns starts the load of all runs and lets the processes of one run at a time
 // proceed. Each round begins with another run.
 func takeTurns(runs []*loadRun, round int) error {
-	total := time.Second
-	if !runs[0].short {
-		total = time.Duration(len(runs)) * 2 * time.Second
+	total := time.Duration(len(runs)) * 2 * time.Second
+	if runs[0].short {
+		total = time.Duration(len(runs)+2) / 3 * time.Second
 	}
 	for _, run := range runs {
 		if err := run.startLoad(total); err != nil {
@@ -154,8 +157,11 @@ func (r *loadRun) start() error {
 }
 
 func (r *loadRun) startContender(upstreamAddr string) (*server, error) {
-	if r.contender == example {
+	switch r.contender {
+	case example:
 		return startExample(serverCPU, filepath.Dir(r.script), upstreamAddr)
+	case base:
+		return startCommand(serverCPU, r.base, ours, r.mode, upstreamAddr)
 	}
 	return startServer(serverCPU, r.contender, r.mode, upstreamAddr)
 }

@@ -1,7 +1,7 @@
 // Command bench measures what it costs to serve with llmhttp, beside other ways to serve the same
 // bytes, and compares the ratios with the budgets of docs/performance.md.
 //
-//	go run ./bench [-short] [-only whole,stream]
+//	go run ./bench [-short] [-only whole,stream] [-base command]
 //
 // Every contender that serves HTTP runs in a process of its own under load from wrk, which
 // must be installed. The tables go to standard output, the measurements of each round to
@@ -39,7 +39,8 @@ var parts = map[string]func(*bench){
 type bench struct {
 	short   bool
 	only    string
-	rounds  int // how many times each case is measured
+	base    string // the command of another version, or empty
+	rounds  int    // how many times each case is measured
 	log     io.Writer
 	script  string // of wrk
 	results results
@@ -95,6 +96,7 @@ func (b *bench) parse(args []string) error {
 	flags.SetOutput(b.log)
 	flags.BoolVar(&b.short, "short", false, "run every case for a moment, to show that it works; the figures mean nothing")
 	flags.StringVar(&b.only, "only", all, "run these `parts`, separated by commas")
+	flags.StringVar(&b.base, "base", "", "put the llmhttp of another version, whose `command` bench this is, under load in turns with this one")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -91,7 +91,12 @@ type server struct {
 // startServer starts a contender. If upstreamAddr is not empty, the contender is a gateway to that
 // server.
 func startServer(cpu int, contender string, m mode, upstreamAddr string) (*server, error) {
-	cmd := pinned(cpu, os.Args[0], serveFlag, contender, string(m), upstreamAddr)
+	return startCommand(cpu, os.Args[0], contender, m, upstreamAddr)
+}
+
+// startCommand starts a contender of a command, which is this one or that of another version.
+func startCommand(cpu int, command, contender string, m mode, upstreamAddr string) (*server, error) {
+	cmd := pinned(cpu, command, serveFlag, contender, string(m), upstreamAddr)
 	cmd.Stderr = os.Stderr
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
