@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 )
@@ -77,27 +76,22 @@ func describeFields[Call any](c Call) string {
 	return strings.ToUpper(name[:1]) + name[1:] + "(" + strings.Join(list, ", ") + ")"
 }
 
-// simplerFields yields sequences of calls that are structs, or of an interface that only structs
-// implement, with one field of a call set to zero or an element of a list removed. The fields must
-// be exported.
-func simplerFields[Call any](calls []Call) iter.Seq[[]Call] {
-	return func(yield func([]Call) bool) {
-		for i, c := range calls {
-			simpler := reflect.New(reflect.TypeOf(c)).Elem()
-			simpler.Set(reflect.ValueOf(c))
-			for _, field := range leaves(simpler) {
-				before := reflect.New(field.Type()).Elem()
-				before.Set(field)
-				for v := range simplerValues(before) {
-					field.Set(v)
-					changed := slices.Clone(calls)
-					changed[i] = simpler.Interface().(Call)
-					if !yield(changed) {
-						return
-					}
+// simplerFields yields calls with one field of c set to zero, or an element of a list removed. It is
+// for calls that are structs with exported fields, and for an interface that such structs implement.
+func simplerFields[Call any](c Call) iter.Seq[Call] {
+	return func(yield func(Call) bool) {
+		simpler := reflect.New(reflect.TypeOf(c)).Elem()
+		simpler.Set(reflect.ValueOf(c))
+		for _, field := range leaves(simpler) {
+			before := reflect.New(field.Type()).Elem()
+			before.Set(field)
+			for v := range simplerValues(before) {
+				field.Set(v)
+				if !yield(simpler.Interface().(Call)) {
+					return
 				}
-				field.Set(before)
 			}
+			field.Set(before)
 		}
 	}
 }

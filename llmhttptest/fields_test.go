@@ -35,18 +35,16 @@ func TestDiffFields(t *testing.T) {
 
 func TestSimplerFields(t *testing.T) {
 	var got []string
-	for calls := range simplerFields([]any{addNumbers{To: "b"}, numbersCall()}) {
-		assert.Len(t, calls, 2)
-		got = append(got, describeFields(calls[0]), describeFields(calls[1]))
+	for c := range simplerFields[any](numbersCall()) {
+		got = append(got, describeFields(c))
 	}
-	const b, at, list = `AddNumbers(To "b")`, "At 2025-03-14T12:00:00Z", "List [1 2]"
+	const to, at, list = `To "\"a", `, "At 2025-03-14T12:00:00Z", "List [1 2]"
 	assert.Equal(t, []string{
-		"AddNumbers()", `AddNumbers(To "\"a", ` + at + ", " + list + ", Part.Texts [])",
-		b, "AddNumbers(" + at + ", " + list + ", Part.Texts [])",
-		b, `AddNumbers(To "\"a", ` + list + ", Part.Texts [])",
-		b, `AddNumbers(To "\"a", ` + at + ", Part.Texts [])",
-		b, `AddNumbers(To "\"a", ` + at + ", List [2], Part.Texts [])",
-		b, `AddNumbers(To "\"a", ` + at + ", List [1], Part.Texts [])",
-		b, `AddNumbers(To "\"a", ` + at + ", " + list + ")",
+		"AddNumbers(" + at + ", " + list + ", Part.Texts [])",
+		"AddNumbers(" + to + list + ", Part.Texts [])",
+		"AddNumbers(" + to + at + ", Part.Texts [])",
+		"AddNumbers(" + to + at + ", List [2], Part.Texts [])",
+		"AddNumbers(" + to + at + ", List [1], Part.Texts [])",
+		"AddNumbers(" + to + at + ", " + list + ")",
 	}, got)
 }
