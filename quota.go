@@ -135,7 +135,7 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 			return classify(ClassInternal, err)
 		}
 	}
-	replaced := make([]quotaReservation, 0, maxSubjects+2) // on the stack
+	replaced := make([]quotaReservation, 0, maxSubjects+3) // on the stack
 	for i := range l.subjects {
 		s := &l.subjects[i]
 		replaced = append(replaced, s.quota)

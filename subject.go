@@ -41,7 +41,7 @@ func (s SubjectID) check(name string) error {
 
 // A Subject is what the use of several keys counts toward together, and its limits. Its ID is
 // that of the key's account, of [KindAccount], or one of a kind that the host defines, such as
-// "team". A key has at most 8, with distinct IDs, and none of [KindKey] or [KindUser]. The ID of
+// "team". A key has at most 8 beside that of its account, with distinct IDs, and none of [KindKey] or [KindUser]. The ID of
 // a kind that the host defines has 1 to 512 bytes of UTF-8 without control characters.
 //
 // The rates and Concurrent hold for all requests that name the SubjectID, of any account. A
@@ -59,7 +59,7 @@ type Subject struct {
 
 // The bounds of the subjects of a key.
 const (
-	maxSubjects    = 8
+	maxSubjects    = 8 // beside that of the account, which stores add
 	maxSubjectKind = 32
 	maxSubjectID   = 512
 )
@@ -67,8 +67,14 @@ const (
 // checkSubjects returns an error that names the first of the subjects of a key of account that
 // is not one.
 func checkSubjects(subjects []Subject, account string) error {
-	if len(subjects) > maxSubjects {
-		return fmt.Errorf("Key.Subjects: has %d elements; the maximum is %d", len(subjects), maxSubjects)
+	count := 0
+	for i := range subjects {
+		if subjects[i].ID.Kind != KindAccount {
+			count++
+		}
+	}
+	if count > maxSubjects {
+		return fmt.Errorf("Key.Subjects: has %d elements beside that of the account; the maximum is %d", count, maxSubjects)
 	}
 	for i := range subjects {
 		if err := checkSubject(subjects[i].ID, account); err != nil {
