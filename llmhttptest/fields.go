@@ -1,6 +1,7 @@
 package llmhttptest
 
 import (
+	"bytes"
 	"fmt"
 	"iter"
 	"reflect"
@@ -8,103 +9,183 @@ import (
 	"time"
 )
 
-// leaves yields the fields of a struct with their names. In place of a field that is a struct,
-// except for a time, it yields the fields of that, with names such as Limits.Quota.Cost.
-func leaves(v reflect.Value) iter.Seq2[string, reflect.Value] {
-	return func(yield func(name string, v reflect.Value) bool) { yieldLeaves(v, "", yield) }
+// The functions in this file use the exported fields of structs, also of those in pointers and lists.
+
+// isStruct reports whether v has fields of interest. A time has none.
+func isStruct(v reflect.Value) bool {
+	return v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]()
 }
 
-func yieldLeaves(v reflect.Value, name string, yield func(string, reflect.Value) bool) bool {
-	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[time.Time]() {
-		return yield(name, v)
-	}
-	for i := range v.NumField() {
-		inner := name
-		if f := v.Type().Field(i); !f.Anonymous {
-			inner = strings.TrimPrefix(name+"."+f.Name, ".")
+// isList reports whether v is a slice, but not a text.
+func isList(v reflect.Value) bool {
+	return v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8
+}
+
+// exported yields the indices of the exported fields of a struct.
+func exported(v reflect.Value) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && !yield(i) {
+				return
+			}
 		}
-		if !yieldLeaves(v.Field(i), inner, yield) {
-			return false
-		}
 	}
-	return true
+}
+
+// fieldName returns the name of a field in name, such as Limits.Quota. Embedded structs have no
+// name.
+func fieldName(name string, f reflect.StructField) string {
+	if f.Anonymous {
+		return name
+	}
+	return strings.TrimPrefix(name+"."+f.Name, ".")
 }
 
 // diffFields describes the fields in which two structs of a type differ, or returns "". Times are
 // the same if they are the same instant. A nil list differs from an empty one.
 func diffFields[T any](got, want T) string {
-	var diffs []string
-	next, stop := iter.Pull2(leaves(reflect.ValueOf(want)))
-	defer stop()
-	for name, g := range leaves(reflect.ValueOf(got)) {
-		_, w, _ := next()
-		same := reflect.DeepEqual(g.Interface(), w.Interface())
-		if at, ok := g.Interface().(time.Time); ok {
-			same = at.Equal(w.Interface().(time.Time))
-		}
-		if !same {
-			diffs = append(diffs, fmt.Sprintf("%s is %s, want %s", name, describeValue(g), describeValue(w)))
-		}
-	}
-	return strings.Join(diffs, "; ")
+	return strings.Join(appendDiffs(nil, "", reflect.ValueOf(got), reflect.ValueOf(want)), "; ")
 }
 
-// describeValue quotes texts and tells nil lists from empty ones.
-func describeValue(v reflect.Value) string {
-	if at, ok := v.Interface().(time.Time); ok {
-		return at.UTC().Format(time.RFC3339Nano)
-	}
+func appendDiffs(diffs []string, name string, got, want reflect.Value) []string {
 	switch {
-	case v.Kind() == reflect.Slice && v.IsNil():
+	case isStruct(got):
+		for i := range exported(got) {
+			diffs = appendDiffs(diffs, fieldName(name, got.Type().Field(i)), got.Field(i), want.Field(i))
+		}
+		return diffs
+	case got.Kind() == reflect.Pointer && !got.IsNil() && !want.IsNil():
+		return appendDiffs(diffs, name, got.Elem(), want.Elem())
+	case isList(got) && got.Len() == want.Len() && got.Len() > 0:
+		for i := range got.Len() {
+			diffs = appendDiffs(diffs, fmt.Sprintf("%s[%d]", name, i), got.Index(i), want.Index(i))
+		}
+		return diffs
+	}
+	same := reflect.DeepEqual(got.Interface(), want.Interface())
+	switch g := got.Interface().(type) {
+	case time.Time:
+		same = g.Equal(want.Interface().(time.Time))
+	case []byte:
+		same = bytes.Equal(g, want.Bytes())
+	}
+	if same {
+		return diffs
+	}
+	return append(diffs, fmt.Sprintf("%s is %.200s, want %.200s", name, describeValue(got), describeValue(want)))
+}
+
+// describeValue quotes texts and tells nil lists from empty ones. It describes the fields of a
+// struct that are not zero. It shortens long texts.
+func describeValue(v reflect.Value) string {
+	switch {
+	case v.Type() == reflect.TypeFor[time.Time]():
+		return v.Interface().(time.Time).UTC().Format(time.RFC3339Nano)
+	case v.Kind() == reflect.String, v.Kind() == reflect.Slice && !isList(v):
+		if v.Len() > 60 {
+			return fmt.Sprintf("%.60q... of %d bytes", v, v.Len())
+		}
+		return fmt.Sprintf("%q", v)
+	case (v.Kind() == reflect.Slice || v.Kind() == reflect.Pointer) && v.IsNil():
 		return "nil"
-	case v.Kind() == reflect.String, v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.String:
-		return fmt.Sprintf("%.60q", v)
+	case v.Kind() == reflect.Pointer:
+		return describeValue(v.Elem())
+	case v.Kind() == reflect.Slice:
+		var list []string
+		for i := range v.Len() {
+			list = append(list, describeValue(v.Index(i)))
+		}
+		return "[" + strings.Join(list, " ") + "]"
+	case isStruct(v):
+		return "(" + strings.Join(appendFields(nil, "", v), ", ") + ")"
 	}
 	return fmt.Sprintf("%+v", v)
 }
 
-// describeFields formats a call that is a struct by its type and the fields that are not zero.
-func describeFields[Call any](c Call) string {
-	var list []string
-	v := reflect.ValueOf(c)
-	for name, field := range leaves(v) {
-		if !field.IsZero() {
-			list = append(list, name+" "+describeValue(field))
+// appendFields describes each field that is not zero.
+func appendFields(list []string, name string, v reflect.Value) []string {
+	if !isStruct(v) {
+		return append(list, name+" "+describeValue(v))
+	}
+	for i := range exported(v) {
+		if !v.Field(i).IsZero() {
+			list = appendFields(list, fieldName(name, v.Type().Field(i)), v.Field(i))
 		}
 	}
+	return list
+}
+
+// describeFields formats a call that is a struct by its type and the fields that are not zero.
+func describeFields[Call any](c Call) string {
+	v := reflect.ValueOf(c)
 	name := v.Type().Name()
-	return strings.ToUpper(name[:1]) + name[1:] + "(" + strings.Join(list, ", ") + ")"
+	return strings.ToUpper(name[:1]) + name[1:] + describeValue(v)
 }
 
 // simplerFields yields calls with one field of c set to zero, or an element of a list removed. It is
 // for calls that are structs with exported fields, and for an interface that such structs implement.
 func simplerFields[Call any](c Call) iter.Seq[Call] {
 	return func(yield func(Call) bool) {
-		simpler := reflect.New(reflect.TypeOf(c)).Elem()
-		simpler.Set(reflect.ValueOf(c))
-		for _, field := range leaves(simpler) {
-			before := reflect.New(field.Type()).Elem()
-			before.Set(field)
-			for v := range simplerValues(before) {
-				field.Set(v)
-				if !yield(simpler.Interface().(Call)) {
-					return
-				}
+		for v := range simplerValues(reflect.ValueOf(c)) {
+			if !yield(v.Interface().(Call)) {
+				return
 			}
-			field.Set(before)
 		}
 	}
 }
 
 func simplerValues(v reflect.Value) iter.Seq[reflect.Value] {
 	return func(yield func(reflect.Value) bool) {
-		if v.IsZero() || !yield(reflect.Zero(v.Type())) || v.Kind() != reflect.Slice {
-			return
+		// simplify simplifies a part of v, which of returns of a copy of v.
+		simplify := func(of func(v reflect.Value) reflect.Value) bool {
+			for simpler := range simplerValues(of(v)) {
+				c := cloneValue(v)
+				if of(c).Set(simpler); !yield(c) {
+					return false
+				}
+			}
+			return true
 		}
-		for i := range v.Len() {
-			if !yield(reflect.AppendSlice(v.Slice3(0, i, i), v.Slice(i+1, v.Len()))) {
-				return
+		switch {
+		case v.IsZero():
+		case isStruct(v):
+			for i := range exported(v) {
+				if !simplify(func(v reflect.Value) reflect.Value { return v.Field(i) }) {
+					return
+				}
+			}
+		case !yield(reflect.Zero(v.Type())):
+		case v.Kind() == reflect.Pointer:
+			simplify(reflect.Value.Elem)
+		case isList(v):
+			for i := range v.Len() {
+				if !yield(reflect.AppendSlice(v.Slice3(0, i, i), v.Slice(i+1, v.Len()))) {
+					return
+				}
+			}
+			for i := range v.Len() {
+				if e := v.Index(i); !isStruct(e) && e.Kind() != reflect.Pointer {
+					return
+				}
+				if !simplify(func(v reflect.Value) reflect.Value { return v.Index(i) }) {
+					return
+				}
 			}
 		}
 	}
+}
+
+// cloneValue returns a copy of v whose parts can be changed.
+func cloneValue(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	switch v.Kind() {
+	case reflect.Pointer:
+		c.Set(reflect.New(v.Type().Elem()))
+		c.Elem().Set(v.Elem())
+	case reflect.Slice:
+		c.Set(reflect.AppendSlice(c, v))
+	default:
+		c.Set(v)
+	}
+	return c
 }

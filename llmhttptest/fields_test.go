@@ -1,6 +1,7 @@
 package llmhttptest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -47,4 +48,39 @@ func TestSimplerFields(t *testing.T) {
 		"AddNumbers(" + to + at + ", List [1], Part.Texts [])",
 		"AddNumbers(" + to + at + ", " + list + ")",
 	}, got)
+}
+
+type nestedNumbers struct {
+	Inner      *innerNumbers
+	Inners     []innerNumbers
+	Text       []byte
+	unexported int
+}
+
+type innerNumbers struct{ A, B int }
+
+func TestFields_InPointersAndLists(t *testing.T) {
+	call := nestedNumbers{&innerNumbers{1, 0}, []innerNumbers{{2, 3}, {0, 4}}, []byte(strings.Repeat("x", 61)), 5}
+	whole := describeFields(call)
+	assert.Equal(t, `NestedNumbers(Inner (A 1), Inners [(A 2, B 3) (B 4)], Text "`+strings.Repeat("x", 60)+`"... of 61 bytes)`, whole)
+	var got, want []string
+	for c := range simplerFields(call) {
+		assert.Equal(t, 5, c.unexported)
+		got = append(got, describeFields(c))
+	}
+	for _, change := range [][2]string{
+		{"Inner (A 1), ", ""}, {"(A 1)", "()"}, {"Inners [(A 2, B 3) (B 4)], ", ""}, {"(A 2, B 3) (B 4)", "(B 4)"}, {"(A 2, B 3) (B 4)", "(A 2, B 3)"},
+		{"A 2, ", ""}, {", B 3", ""}, {"B 4", ""}, {whole[strings.Index(whole, ", Text"):], ")"},
+	} {
+		want = append(want, strings.Replace(whole, change[0], change[1], 1))
+	}
+	assert.Equal(t, want, got)
+	assert.Equal(t, whole, describeFields(call), "must not change")
+
+	other := nestedNumbers{&innerNumbers{1, 2}, []innerNumbers{{2, 3}, {0, 5}}, []byte{}, 6}
+	assert.Equal(t, `Inner.B is 0, want 2; Inners[1].B is 4, want 5; Text is "`+strings.Repeat("x", 60)+`"... of 61 bytes, want ""`, diffFields(call, other))
+	assert.Equal(t, "Inners is nil, want [()]", diffFields(nestedNumbers{}, nestedNumbers{Inners: make([]innerNumbers, 1)}))
+	for range simplerFields(call) {
+		break
+	}
 }
