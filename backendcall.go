@@ -1,0 +1,82 @@
+package llmhttp
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// beginCall must be called before each call to the Backend, or to anything else to which
+// Options.Timeout applies. class is that of its failures. From then on other goroutines may end
+// the request, the request that admit took is not refunded, and the idle timer runs. It
+// returns the time.
+func (q *request) beginCall(class ErrorClass) (time.Time, error) {
+	now, err := q.client.BeginCall(silenceOf(class))
+	if err != nil {
+		return now, err
+	}
+	q.usage.setOpen(true)
+	q.ledger.commit()
+	return now, nil
+}
+
+// callReturned is called when what beginCall was called for has returned.
+func (q *request) callReturned() {
+	q.usage.setOpen(false)
+	q.client.CallReturned()
+}
+
+// callUnrecorded calls a function of the host that uses no model, such as ListModels of the
+// Backend. There is no record of the call, and the Observer is not told. Options.Timeout
+// applies to it, and class is that of its failures.
+func callUnrecorded[T any](q *request, class ErrorClass, call func(ctx context.Context) (T, error)) (v T, err error) {
+	err = q.inCall(class, func() error {
+		if _, err := q.beginCall(class); err != nil {
+			return err
+		}
+		defer q.callReturned() // also if call panics
+		if v, err = call(q.client.Context()); err != nil {
+			return q.client.CauseOr(err)
+		}
+		return nil
+	})
+	return v, err
+}
+
+// callRecorded calls the Backend for a oneShot. From here on the request is recorded, even if the
+// client leaves. count notes what was used; it is not called if the Backend returns nil, which is
+// not an error of callRecorded.
+func callRecorded[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
+	began, err := q.beginCall(ClassBackend)
+	if err != nil {
+		return nil, err
+	}
+	q.notifyStarted(req, began)
+	defer q.callReturned() // also if call panics
+	reply, err := call(q.backendCtx)
+	q.backend.notSent = errors.Is(err, ErrNotSent)
+	if err != nil {
+		return nil, q.client.CauseOr(err)
+	}
+	if reply != nil {
+		count(reply)
+	}
+	return reply, q.client.Cause()
+}
+
+// A backendCall is what a call of the Backend for an operation that calls a model has told
+// besides the chunks of a chat.
+type backendCall struct {
+	began   time.Time // zero if it was not called
+	notSent bool      // its error wraps ErrNotSent
+	units   *Units    // of the reply, besides tokens; nil if there is nothing else
+	model   string    // of the reply to a oneShot; may be empty
+}
+
+// notifyStarted is called before the Backend is called with req, after beginCall at a time. It
+// sets the RequestInfo and tells the Observer. From then on the request is recorded.
+func (q *request) notifyStarted(req describer, began time.Time) {
+	q.info.set(q.record, &q.arrived, req, q.observer.infoStorage())
+	q.backendCtx = q.observer.notifyStarted(q.client.Context())
+	q.backend.began = began
+}
