@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -46,14 +45,13 @@ type KeyStoreFixture struct {
 // key as not found, and may round times and durations to microseconds.
 func TestKeyStore(t *testing.T, newStore func(t testing.TB) KeyStoreFixture) {
 	t.Helper()
+	t.Run(randomCalls, func(t *testing.T) { keySequences.run(t, newStore) })
 	runChecks(t, keyChecks, newStore)
 }
 
 // add stores key, which the store may keep, and returns its secret.
 func (f *KeyStoreFixture) add(key *llmhttp.Key) (secret string, err error) {
 	switch {
-	case f.Store == nil:
-		return "", errors.New("KeyStoreFixture.Store is nil, want a KeyStore")
 	case f.Add != nil:
 		secret, err = f.Add(key)
 	case f.AddSecret != nil:
@@ -81,45 +79,31 @@ func (f *KeyStoreFixture) mustAdd(t testing.TB, key *llmhttp.Key) (string, *llmh
 	return secret, key
 }
 
-func (f *KeyStoreFixture) mustRemove(t testing.TB, secret string, key *llmhttp.Key) {
-	t.Helper()
-	if err := f.Remove(secret, copyKey(key)); err != nil {
-		t.Fatalf("removing key %q returned the error %v, want nil", key.ID, err)
-	}
-}
-
-// wantKey reports an error unless Lookup of secret returns want. It returns the
-// Key that Lookup returned.
-func (f *KeyStoreFixture) wantKey(t testing.TB, secret string, want *llmhttp.Key) *llmhttp.Key {
-	t.Helper()
-	got, err := f.Store.Lookup(t.Context(), secret)
-	if err != nil || got == nil {
-		t.Errorf("Lookup of key %q returned %v and the error %v, want the key", want.ID, got, err)
-	} else if diff := diffKeys(got, want); diff != "" {
-		t.Errorf("Lookup of key %q returned another key: %s", want.ID, diff)
-	}
-	return got
-}
-
-// wantNotFound reports an error unless Lookup of secret reports that there is no
-// such key. what describes the secret.
-func (f *KeyStoreFixture) wantNotFound(t testing.TB, secret, what string) {
-	t.Helper()
-	got, err := f.Store.Lookup(t.Context(), secret)
-	switch {
-	case err == nil && got == nil:
-		t.Errorf("Lookup of %s returned neither a key nor an error, want ErrKeyNotFound", what)
-	case err == nil:
-		t.Errorf("Lookup of %s returned key %q, want ErrKeyNotFound", what, got.ID)
-	case !errors.Is(err, llmhttp.ErrKeyNotFound) && isWellFormed(secret):
-		t.Errorf("Lookup of %s returned the error %v, want one that wraps ErrKeyNotFound", what, err)
-	}
-}
-
 // isWellFormed reports whether a Handler would look up secret.
 func isWellFormed(secret string) bool {
 	const limit = 4096
 	return len(secret) <= limit && !strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// lookupFault describes how the results of a Lookup are wrong, or returns "". A nil want stands for
+// ErrKeyNotFound.
+func lookupFault(got *llmhttp.Key, err error, want *llmhttp.Key) string {
+	switch {
+	case want == nil && errors.Is(err, llmhttp.ErrKeyNotFound):
+		return ""
+	case want == nil:
+		return fmt.Sprintf("it returned %s and the error %v, want ErrKeyNotFound", describeKey(got), err)
+	case err != nil || got == nil:
+		return fmt.Sprintf("it returned %s and the error %v, want %s", describeKey(got), err, describeKey(want))
+	}
+	return diffFields(normalKey(got), normalKey(want))
+}
+
+func describeKey(k *llmhttp.Key) string {
+	if k == nil {
+		return "no key"
+	}
+	return fmt.Sprintf("the key %.60q", k.ID)
 }
 
 // newKey returns a key with a unique ID and account.
@@ -147,26 +131,13 @@ func fullKey() *llmhttp.Key {
 	return k
 }
 
-// sampleKeys returns keys that between them use every kind of value.
-func sampleKeys() []*llmhttp.Key {
-	full, refused, sibling := fullKey(), newKey(), newKey()
-	refused.Limits = llmhttp.Limits{ // a negative N permits nothing
-		Requests:   llmhttp.Rate{N: -1},
-		Tokens:     llmhttp.Rate{N: -1, Per: time.Hour},
-		Quota:      llmhttp.Quota{Tokens: -5, Cost: -1, Per: -1},
-		Concurrent: -1,
-	}
-	sibling.Account = full.Account // an account may have several keys
-	sibling.Expires = time.Date(2100, 2, 3, 4, 5, 6, 7000, time.FixedZone("east", 5*3600+1800))
-	keys := []*llmhttp.Key{newKey(), full, refused, sibling}
-	for _, name := range trickyNames() {
-		k := newKey()
-		k.ID += name
-		k.Account += name
-		k.Models = []string{name}
-		keys = append(keys, k)
-	}
-	return keys
+// noLimits are Limits that permit nothing.
+var noLimits = llmhttp.Limits{
+	Requests:            llmhttp.Rate{N: -1},
+	Tokens:              llmhttp.Rate{N: -1, Per: time.Hour},
+	Quota:               llmhttp.Quota{Tokens: -5, Cost: -1, Per: -1},
+	MaxCompletionTokens: -1,
+	Concurrent:          -1,
 }
 
 func copyKey(k *llmhttp.Key) *llmhttp.Key {
@@ -175,25 +146,17 @@ func copyKey(k *llmhttp.Key) *llmhttp.Key {
 	return &c
 }
 
-// diffKeys describes the fields in which got differs from want, or returns "".
-func diffKeys(got, want *llmhttp.Key) string {
-	var diffs []string
-	g, w := reflect.ValueOf(normalKey(got)), reflect.ValueOf(normalKey(want))
-	for i := range g.NumField() {
-		if a, b := g.Field(i).Interface(), w.Field(i).Interface(); !reflect.DeepEqual(a, b) {
-			diffs = append(diffs, fmt.Sprintf("%s is %#v, want %#v", g.Type().Field(i).Name, a, b))
-		}
-	}
-	return strings.Join(diffs, "; ")
-}
-
-// normalKey returns a copy of k for comparison by reflect.DeepEqual. The order of lists
-// and the zones of times do not matter, but a nil list differs from an empty one.
+// normalKey returns a copy of k whose lists are sorted, with times in UTC. A nil list remains one, but
+// for Labels there is no difference.
 func normalKey(k *llmhttp.Key) llmhttp.Key {
 	c := *copyKey(k)
 	slices.Sort(c.Scopes)
 	slices.Sort(c.Models)
-	c.Expires = c.Expires.UTC().Round(0)
-	c.Limits.Quota.Since = c.Limits.Quota.Since.UTC().Round(0)
+	c.Labels = normalLabels(c.Labels)
+	c.Subjects = slices.Clone(c.Subjects)
+	for i := range c.Subjects {
+		since := &c.Subjects[i].Limits.Quota.Since
+		*since = since.UTC().Round(0)
+	}
 	return c
 }
