@@ -1,15 +1,15 @@
 package llmhttptest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -19,13 +19,24 @@ import (
 // one of 4 MiB.
 func TestResponseStore(t *testing.T, newStore func(t testing.TB) responsestore.Store) {
 	t.Helper()
-	runChecks(t, responseChecks, func(t testing.TB) responseTest { return responseTest{newStore(t), unique("account")} })
+	newTest := func(t testing.TB) responseTest { return newResponseTest(newStore(t)) }
+	t.Run(randomCalls, func(t *testing.T) { responseSequences.run(t, newTest) })
+	runChecks(t, responseChecks, newTest)
 }
 
-// A responseTest is the ResponseStore that a check tests, with an account that is unused.
+// A responseTest is the ResponseStore that a check tests, with what it should have. Its methods
+// report results that differ from that.
 type responseTest struct {
 	responsestore.Store
-	account string
+	account string // unused; the accounts of the test begin with it
+	saved   map[ownedID]*responsestore.Response
+}
+
+// An ownedID is the ID of a response and the account that owns it.
+type ownedID struct{ account, id string }
+
+func newResponseTest(s responsestore.Store) responseTest {
+	return responseTest{s, unique("account"), map[ownedID]*responsestore.Response{}}
 }
 
 // newResponse returns a response of the test's account with an input item and an output
@@ -34,103 +45,174 @@ func (s *responseTest) newResponse() *responsestore.Response {
 	id := unique("resp")
 	return &responsestore.Response{
 		ID: id, Account: s.account, Created: time.Now().Truncate(time.Microsecond), Body: []byte(`{"id":"` + id + `"}`),
-		Input:  []responsestore.Item{newItem(unique("msg"), "Hi")},
-		Output: []responsestore.Item{newItem(unique("msg"), "Hello")},
+		Input:  []responsestore.Item{{ID: unique("msg"), Body: []byte(`"Hi"`)}},
+		Output: []responsestore.Item{{ID: unique("msg"), Body: []byte(`"Hello"`)}},
 	}
 }
 
-func newItem(id, text string) responsestore.Item {
-	return responsestore.Item{ID: id, Body: fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, text)}
+// find returns the response that the store should have, or nil.
+func (s *responseTest) find(account, id string) *responsestore.Response {
+	r := s.saved[ownedID{account, id}]
+	if r == nil || !r.Expires.IsZero() && r.Expires.Before(time.Now()) {
+		return nil
+	}
+	return r
 }
 
-func (s *responseTest) mustSave(t testing.TB, responses ...*responsestore.Response) {
+// save saves a copy of r and then overwrites the copy, which the store must not keep.
+func (s *responseTest) save(t testing.TB, r *responsestore.Response) {
 	t.Helper()
-	for _, r := range responses {
-		if err := s.SaveResponse(t.Context(), r); err != nil {
-			t.Fatalf("SaveResponse of %q returned the error %v, want nil", r.ID, err)
+	passed := cloneResponse(r)
+	if err := s.SaveResponse(t.Context(), passed); err != nil {
+		t.Errorf("SaveResponse returned the error %v, want nil", err)
+	}
+	if !reflect.DeepEqual(passed, r) {
+		t.Errorf("SaveResponse changed the response that it was passed: %s", diffFields(passed, r))
+	}
+	clear(passed.Body)
+	for _, items := range [][]responsestore.Item{passed.Input, passed.Output} {
+		for i := range items {
+			clear(items[i].Body)
+		}
+		clear(items)
+	}
+	s.saved[ownedID{r.Account, r.ID}] = r
+}
+
+func (s *responseTest) delete(t testing.TB, account, id string) {
+	t.Helper()
+	var want error
+	if s.find(account, id) == nil {
+		want = responsestore.ErrNotFound
+	}
+	if err := s.DeleteResponse(t.Context(), account, id); !errors.Is(err, want) {
+		t.Errorf("DeleteResponse returned the error %v, want %v", err, want)
+	}
+	delete(s.saved, ownedID{account, id})
+}
+
+func (s *responseTest) load(t testing.TB, account, id string) {
+	t.Helper()
+	got, err := s.LoadResponse(t.Context(), account, id)
+	wantResponse(t, "LoadResponse", got, err, s.find(account, id), math.MaxInt)
+}
+
+func (s *responseTest) loadTurn(t testing.TB, account, id string, maxBytes int) {
+	t.Helper()
+	turn := cloneResponse(s.find(account, id))
+	if turn != nil {
+		turn.Body = nil
+	}
+	got, err := s.LoadTurn(t.Context(), account, id, maxBytes)
+	wantResponse(t, fmt.Sprintf("LoadTurn with the limit %d", maxBytes), got, err, turn, maxBytes)
+}
+
+// wantResponse reports an error unless call returned want, or the error that it should.
+func wantResponse(t testing.TB, call string, got *responsestore.Response, err error, want *responsestore.Response, maxBytes int) {
+	t.Helper()
+	var wantErr error
+	switch {
+	case want == nil:
+		wantErr = responsestore.ErrNotFound
+	case turnBytes(want) > maxBytes:
+		want, wantErr = nil, responsestore.ErrItemsTooLarge
+	}
+	if !errors.Is(err, wantErr) || (got == nil) != (want == nil) {
+		t.Errorf("%s returned a response: %t, and the error %v, want %t and %v", call, got != nil, err, want != nil, wantErr)
+	} else if diff := diffFields(cloneResponse(got), cloneResponse(want)); diff != "" {
+		t.Errorf("%s returned another response than the one saved: %s", call, diff)
+	}
+}
+
+// items returns the items of the responses of an account by ID. The store may return any of those
+// with the same ID.
+func (s *responseTest) items(account string) map[string][]responsestore.Item {
+	items := map[string][]responsestore.Item{}
+	for id, r := range s.saved {
+		if id.account != account || s.find(account, id.id) == nil {
+			continue
+		}
+		for _, item := range slices.Concat(r.Input, r.Output) {
+			items[item.ID] = append(items[item.ID], item)
 		}
 	}
+	return items
 }
 
-// wantResponse reports an error unless the store returns want, and its items.
-func (s *responseTest) wantResponse(t testing.TB, want *responsestore.Response) {
+// itemBytes returns the least and the most bytes that LoadItems of distinct IDs may return.
+func itemBytes(items map[string][]responsestore.Item, ids []string) (least, most int) {
+	size := func(a, b responsestore.Item) int { return len(a.Body) - len(b.Body) }
+	for _, id := range ids {
+		if len(items[id]) > 0 {
+			least += len(slices.MinFunc(items[id], size).Body)
+			most += len(slices.MaxFunc(items[id], size).Body)
+		}
+	}
+	return least, most
+}
+
+func (s *responseTest) loadItems(t testing.TB, account string, ids []string, maxBytes int) {
 	t.Helper()
-	got, err := s.LoadResponse(t.Context(), want.Account, want.ID)
-	if err != nil {
-		t.Errorf("LoadResponse of %q returned the error %v, want nil", want.ID, err)
+	call := fmt.Sprintf("LoadItems of %d IDs with the limit %d", len(ids), maxBytes)
+	items := s.items(account)
+	least, most := itemBytes(items, ids)
+	got, err := s.LoadItems(t.Context(), account, ids, maxBytes)
+	switch tooLarge := errors.Is(err, responsestore.ErrItemsTooLarge); {
+	case tooLarge && most > maxBytes && len(got) == 0:
+		return
+	case tooLarge != (least > maxBytes) || err != nil:
+		t.Errorf("%s returned %d items and the error %v; the items have %d to %d bytes", call, len(got), err, least, most)
 		return
 	}
-	if g, w := describeResponse(got), describeResponse(want); g != w {
-		t.Errorf("LoadResponse of %q returned %s, want %s", want.ID, g, w)
+	want := 0
+	for _, id := range ids {
+		want += min(len(items[id]), 1)
 	}
-	s.wantTurn(t, want, math.MaxInt)
+	if len(got) != want || bodyBytes(got) > maxBytes {
+		t.Errorf("%s returned %d items with %d bytes, want %d", call, len(got), bodyBytes(got), want)
+	}
+	for _, item := range got {
+		if !slices.Contains(ids, item.ID) || !slices.ContainsFunc(items[item.ID], func(i responsestore.Item) bool { return bytes.Equal(i.Body, item.Body) }) {
+			t.Errorf("%s returned the item %.40q %.40q, want one of those IDs as it was saved", call, item.ID, item.Body)
+			return
+		}
+		items[item.ID] = nil // not again
+	}
 }
 
-// wantTurn reports an error unless LoadTurn returns want without its Body.
-func (s *responseTest) wantTurn(t testing.TB, want *responsestore.Response, maxBytes int) {
+// loadAll loads a response and its items in every way.
+func (s *responseTest) loadAll(t testing.TB, r *responsestore.Response) {
 	t.Helper()
-	got, err := s.LoadTurn(t.Context(), want.Account, want.ID, maxBytes)
-	if err != nil {
-		t.Errorf("LoadTurn of %q returned the error %v, want nil", want.ID, err)
-		return
+	s.load(t, r.Account, r.ID)
+	s.loadTurn(t, r.Account, r.ID, math.MaxInt)
+	var ids []string
+	for _, item := range slices.Concat(r.Input, r.Output) {
+		ids = append(ids, item.ID)
 	}
-	turn := *want
-	turn.Body = nil
-	if g, w := describeResponse(got), describeResponse(&turn); g != w {
-		t.Errorf("LoadTurn of %q returned %s, want %s", want.ID, g, w)
-	}
+	s.loadItems(t, r.Account, ids, math.MaxInt)
 }
 
-func describeResponse(r *responsestore.Response) string {
-	expires := "never"
-	if !r.Expires.IsZero() {
-		expires = r.Expires.UTC().Format(time.RFC3339Nano)
+func bodyBytes(items []responsestore.Item) (n int) {
+	for _, item := range items {
+		n += len(item.Body)
 	}
-	return clipText(fmt.Sprintf("%q of %q after %q, created %s, expires %s, body %s, input %s, output %s", r.ID, r.Account, r.Previous,
-		r.Created.UTC().Format(time.RFC3339Nano), expires, r.Body, describeItems(r.Input), describeItems(r.Output)))
+	return n
 }
 
-func describeItems(items []responsestore.Item) string {
-	var b strings.Builder
-	for _, i := range items {
-		fmt.Fprintf(&b, "[%q %s]", i.ID, i.Body)
-	}
-	return b.String()
-}
+func turnBytes(r *responsestore.Response) int { return bodyBytes(r.Input) + bodyBytes(r.Output) }
 
-// clipText shortens a long text, and adds its length so that two that differ at
-// their ends do not become the same.
-func clipText(s string) string {
-	if len(s) <= 2000 {
-		return s
+// cloneResponse returns a copy of r with other slices. Lists of items are not nil.
+func cloneResponse(r *responsestore.Response) *responsestore.Response {
+	if r == nil {
+		return nil
 	}
-	return fmt.Sprintf("%s... of %d bytes with the hash %s", s[:2000], len(s), llmhttp.HashSecret(s))
-}
-
-func (s *responseTest) wantNoResponse(t testing.TB, account, id string) {
-	t.Helper()
-	if r, err := s.LoadResponse(t.Context(), account, id); !errors.Is(err, responsestore.ErrNotFound) || r != nil {
-		t.Errorf("LoadResponse of %q returned %v and the error %v, want nil and ErrResponseNotFound", id, r, err)
+	c := *r
+	c.Body = bytes.Clone(r.Body)
+	for _, items := range []*[]responsestore.Item{&c.Input, &c.Output} {
+		*items = append([]responsestore.Item{}, *items...)
+		for i := range *items {
+			(*items)[i].Body = bytes.Clone((*items)[i].Body)
+		}
 	}
-	if r, err := s.LoadTurn(t.Context(), account, id, math.MaxInt); !errors.Is(err, responsestore.ErrNotFound) || r != nil {
-		t.Errorf("LoadTurn of %q returned %v and the error %v, want nil and ErrResponseNotFound", id, r, err)
-	}
-}
-
-// wantItems reports an error unless LoadItems of ids returns want, in any order.
-func (s *responseTest) wantItems(t testing.TB, account string, ids []string, want ...responsestore.Item) {
-	t.Helper()
-	got, err := s.LoadItems(t.Context(), account, ids, math.MaxInt)
-	if err != nil {
-		t.Errorf("LoadItems of %d IDs returned the error %v, want nil", len(ids), err)
-		return
-	}
-	sorted := func(items []responsestore.Item) string {
-		items = slices.Clone(items)
-		slices.SortFunc(items, func(a, b responsestore.Item) int { return strings.Compare(a.ID, b.ID) })
-		return describeItems(items)
-	}
-	if g, w := sorted(got), sorted(want); g != w {
-		t.Errorf("LoadItems returned %s, want %s", clipText(g), clipText(w))
-	}
+	return &c
 }

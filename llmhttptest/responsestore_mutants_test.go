@@ -20,7 +20,7 @@ type (
 )
 
 func TestResponseStoreMutants(t *testing.T) {
-	testMutants(t, nil, responseChecks, responseFixture(func(*responseMap) {}), responseMutants)
+	testMutants(t, responseSequences.run, responseChecks, responseFixture(func(*responseMap) {}), responseMutants)
 }
 
 // responseFixture returns a constructor of a test of a responseMap that edit has
@@ -36,11 +36,11 @@ func responseFixture(edit func(m *responseMap)) func(testing.TB) responseTest {
 			match:   func(r *storedResponse, account, item, id string) bool { return r.Account == account && item == id },
 
 			itemsSize: bodyBytes,
-			turnSize:  func(r *storedResponse) int { return bodyBytes(r.Input) + bodyBytes(r.Output) },
+			turnSize:  turnBytes,
 			turn:      func(r *storedResponse, _ int) { r.Body = nil },
 		}
 		edit(m)
-		return responseTest{m, unique("account")}
+		return newResponseTest(m)
 	}
 }
 
@@ -64,18 +64,6 @@ type responseMap struct {
 	itemsSize func(items []storedItem) int      // counts what LoadItems returns
 	turnSize  func(r *storedResponse) int       // counts what LoadTurn returns
 	turn      func(r *storedResponse, size int) // makes what LoadTurn returns of a response
-}
-
-func cloneResponse(r *storedResponse) *storedResponse {
-	c := *r
-	c.Body = bytes.Clone(r.Body)
-	for _, items := range []*[]storedItem{&c.Input, &c.Output} {
-		*items = slices.Clone(*items)
-		for i := range *items {
-			(*items)[i].Body = bytes.Clone((*items)[i].Body)
-		}
-	}
-	return &c
 }
 
 func (m *responseMap) SaveResponse(_ context.Context, r *storedResponse) error {
@@ -109,14 +97,6 @@ func (m *responseMap) LoadTurn(ctx context.Context, account, id string, maxBytes
 	}
 	m.turn(r, maxBytes)
 	return r, nil
-}
-
-// bodyBytes returns the number of bytes of the Bodies of items.
-func bodyBytes(items []storedItem) (n int) {
-	for _, item := range items {
-		n += len(item.Body)
-	}
-	return n
 }
 
 func (m *responseMap) LoadItems(_ context.Context, account string, ids []string, maxBytes int) (found []storedItem, err error) {
@@ -173,30 +153,30 @@ func keeping(change func(r *storedResponse)) func(testing.TB) responseTest {
 }
 
 var responseMutants = []mutant[responseTest]{
-	{"a missing response has another error", "Unknown", responseFixture(func(m *responseMap) { m.missing = errNoRows })},
-	{"deleting what does not exist succeeds", "Unknown", responseFixture(func(m *responseMap) { m.again = true })},
+	{"a missing response has another error", randomCalls, responseFixture(func(m *responseMap) { m.missing = errNoRows })},
+	{"deleting what does not exist succeeds", randomCalls, responseFixture(func(m *responseMap) { m.again = true })},
 
-	{"the previous ID is lost", "RoundTrip", keeping(func(r *storedResponse) { r.Previous = "" })},
-	{"the expiry is lost", "RoundTrip", keeping(func(r *storedResponse) { r.Expires = time.Time{} })},
-	{"times are rounded to seconds", "RoundTrip", keeping(func(r *storedResponse) { r.Created = r.Created.Truncate(time.Second).Add(time.Second) })},
-	{"items are sorted", "RoundTrip", keeping(func(r *storedResponse) {
+	{"the previous ID is lost", randomCalls, keeping(func(r *storedResponse) { r.Previous = "" })},
+	{"the expiry is lost", randomCalls, keeping(func(r *storedResponse) { r.Expires = time.Time{} })},
+	{"times are rounded to seconds", randomCalls, keeping(func(r *storedResponse) { r.Created = r.Created.Truncate(time.Second).Add(time.Second) })},
+	{"items are sorted", randomCalls, keeping(func(r *storedResponse) {
 		slices.SortFunc(r.Input, func(a, b storedItem) int { return strings.Compare(a.ID, b.ID) })
 		slices.SortFunc(r.Output, func(a, b storedItem) int { return strings.Compare(a.ID, b.ID) })
 	})},
-	{"bodies are compacted", "RoundTrip", keeping(func(r *storedResponse) { r.Body = bytes.ReplaceAll(r.Body, []byte(" "), nil) })},
-	{"input and output are one list", "RoundTrip", keeping(func(r *storedResponse) { r.Input, r.Output = append(r.Input, r.Output...), nil })},
+	{"bodies are compacted", randomCalls, keeping(func(r *storedResponse) { r.Body = bytes.ReplaceAll(r.Body, []byte(" "), nil) })},
+	{"input and output are one list", randomCalls, keeping(func(r *storedResponse) { r.Input, r.Output = append(r.Input, r.Output...), nil })},
 
-	{"no expiry is 1970", "EmptyFields", keeping(func(r *storedResponse) {
+	{"no expiry is 1970", randomCalls, keeping(func(r *storedResponse) {
 		if r.Expires.IsZero() {
 			r.Expires = time.Unix(1<<40, 0)
 		}
 	})},
 
-	{"accounts are ignored", "Accounts", responseFixture(func(m *responseMap) { m.key = func(_, id string) [2]string { return [2]string{"", id} } })},
-	{"items of other accounts are found", "Accounts", responseFixture(func(m *responseMap) {
+	{"accounts are ignored", randomCalls, responseFixture(func(m *responseMap) { m.key = func(_, id string) [2]string { return [2]string{"", id} } })},
+	{"items of other accounts are found", randomCalls, responseFixture(func(m *responseMap) {
 		m.match = func(_ *storedResponse, _, item, id string) bool { return item == id }
 	})},
-	{"responses of other accounts are deleted", "Accounts", responseFixture(func(m *responseMap) { m.anyone = true })},
+	{"responses of other accounts are deleted", randomCalls, responseFixture(func(m *responseMap) { m.anyone = true })},
 
 	{"the case of IDs is ignored", "SimilarNames", responseFixture(func(m *responseMap) {
 		m.key = func(account, id string) [2]string { return [2]string{account, strings.ToLower(id)} }
@@ -208,21 +188,21 @@ var responseMutants = []mutant[responseTest]{
 		m.repeated = true
 	})},
 
-	{"output items are not found", "Items", responseFixture(func(m *responseMap) {
+	{"output items are not found", randomCalls, responseFixture(func(m *responseMap) {
 		m.match = func(r *storedResponse, account, item, id string) bool {
 			return r.Account == account && item == id && slices.ContainsFunc(r.Input, func(i storedItem) bool { return i.ID == id })
 		}
 	})},
-	{"items that are sent again are found twice", "Items", responseFixture(func(m *responseMap) { m.repeated = true })},
-	{"a turn has its Body", "RoundTrip", responseFixture(func(m *responseMap) { m.turn = func(*storedResponse, int) {} })},
-	{"the size of a turn is not checked", "TurnBytes", responseFixture(func(m *responseMap) { m.turnSize = func(*storedResponse) int { return math.MinInt } })},
-	{"the Body counts", "TurnBytes", responseFixture(func(m *responseMap) {
+	{"items that are sent again are found twice", randomCalls, responseFixture(func(m *responseMap) { m.repeated = true })},
+	{"a turn has its Body", randomCalls, responseFixture(func(m *responseMap) { m.turn = func(*storedResponse, int) {} })},
+	{"the size of a turn is not checked", randomCalls, responseFixture(func(m *responseMap) { m.turnSize = func(*storedResponse) int { return math.MinInt } })},
+	{"the Body counts", randomCalls, responseFixture(func(m *responseMap) {
 		m.turnSize = func(r *storedResponse) int { return len(r.Body) + bodyBytes(r.Input) + bodyBytes(r.Output) }
 	})},
-	{"the output does not count", "TurnBytes", responseFixture(func(m *responseMap) {
+	{"the output does not count", randomCalls, responseFixture(func(m *responseMap) {
 		m.turnSize = func(r *storedResponse) int { return bodyBytes(r.Input) }
 	})},
-	{"a turn is cut at its limit", "TurnBytes", responseFixture(func(m *responseMap) {
+	{"a turn is cut at its limit", randomCalls, responseFixture(func(m *responseMap) {
 		m.turnSize = func(*storedResponse) int { return math.MinInt }
 		m.turn = func(r *storedResponse, maxBytes int) {
 			if r.Body = nil; bodyBytes(r.Input)+bodyBytes(r.Output) > maxBytes {
@@ -230,8 +210,8 @@ var responseMutants = []mutant[responseTest]{
 			}
 		}
 	})},
-	{"the size of items is not checked", "ItemBytes", responseFixture(func(m *responseMap) { m.itemsSize = func([]storedItem) int { return math.MinInt } })},
-	{"each item is checked alone", "ItemBytes", responseFixture(func(m *responseMap) {
+	{"the size of items is not checked", randomCalls, responseFixture(func(m *responseMap) { m.itemsSize = func([]storedItem) int { return math.MinInt } })},
+	{"each item is checked alone", randomCalls, responseFixture(func(m *responseMap) {
 		m.itemsSize = func(items []storedItem) (largest int) {
 			for _, item := range items {
 				largest = max(largest, len(item.Body))
@@ -239,7 +219,7 @@ var responseMutants = []mutant[responseTest]{
 			return largest
 		}
 	})},
-	{"the responses of items count", "ItemBytes", responseFixture(func(m *responseMap) {
+	{"the responses of items count", randomCalls, responseFixture(func(m *responseMap) {
 		m.itemsSize = func([]storedItem) (n int) {
 			for _, r := range m.saved {
 				n += bodyBytes(r.Input) + bodyBytes(r.Output)
@@ -247,11 +227,11 @@ var responseMutants = []mutant[responseTest]{
 			return n
 		}
 	})},
-	{"a call has a limited number of IDs", "ManyItems", responseFixture(func(m *responseMap) { m.limit = 999 })},
-	{"items survive their response", "Delete", responseFixture(func(m *responseMap) { m.orphans = true })},
-	{"responses do not expire", "Expiry", responseFixture(func(m *responseMap) { m.expired = func(*storedResponse) bool { return false } })},
-	{"a response cannot be saved again", "SaveAgain", responseFixture(func(m *responseMap) { m.once = true })},
-	{"the store keeps what it was passed", "NoSharedMemory", responseFixture(func(m *responseMap) {
+	{"a call has a limited number of IDs", "LargeResponse", responseFixture(func(m *responseMap) { m.limit = 999 })},
+	{"items survive their response", randomCalls, responseFixture(func(m *responseMap) { m.orphans = true })},
+	{"responses do not expire", randomCalls, responseFixture(func(m *responseMap) { m.expired = func(*storedResponse) bool { return false } })},
+	{"a response cannot be saved again", randomCalls, responseFixture(func(m *responseMap) { m.once = true })},
+	{"the store keeps what it was passed", randomCalls, responseFixture(func(m *responseMap) {
 		m.keep = func(r *storedResponse) *storedResponse { c := *r; return &c }
 	})},
 	{"bodies are cut", "LargeResponse", keeping(func(r *storedResponse) {
@@ -259,6 +239,6 @@ var responseMutants = []mutant[responseTest]{
 			r.Output[i].Body = r.Output[i].Body[:min(len(r.Output[i].Body), 1<<20)]
 		}
 	})},
-	{"items of deleted responses are found by chance", "RandomCalls", responseFixture(func(m *responseMap) { m.orphans = true })},
+	{"items of deleted responses are found by chance", randomCalls, responseFixture(func(m *responseMap) { m.orphans = true })},
 	{"saving again fails", "ConcurrentCalls", responseFixture(func(m *responseMap) { m.once = true })},
 }
