@@ -33,6 +33,7 @@ func (chatCompletions) Routes() []Route {
 		{Pattern: "POST /v1/rerank", Bind: BindRerank(decodeRerank)},
 		{Pattern: "POST /v2/rerank", Bind: BindRerank(decodeRerank)}, // Cohere's SDK
 		{Pattern: "POST /rerank", Bind: BindRerank(decodeRerank)},
+		{Pattern: "POST /v1/moderations", Bind: BindModerations(decodeModerations)},
 		{Pattern: "POST /v1/audio/transcriptions", Bind: BindTranscriptions(decodeTranscription)},
 		{Pattern: "POST /v1/audio/translations", Bind: BindTranscriptions(decodeTranslation)},
 		{Pattern: "GET /v1/models", Bind: BindModels(decodeListModels)},

@@ -57,8 +57,8 @@
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [ModelLister],
-// [ImageGenerator], [ImageSizer], [Embedder], [Reranker], [Speaker], [Transcriber] or [TokenCounter]. To wrap a
-// Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
+// [ImageGenerator], [ImageSizer], [Embedder], [Reranker], [Moderator], [Speaker], [Transcriber] or
+// [TokenCounter]. To wrap a Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
 // lets the others pass: wrap [ChatOnly], or use [FilterTexts] for redaction and guardrails, which sees
 // every text or hides the method. [Tee] reads a stream that passes, and a [Swap] is a
 // Backend that can be replaced while requests run. Clients read the

@@ -110,7 +110,7 @@ func typeName(e ast.Expr) string {
 // notInTree are names in the documents for maintainers that are not in the tree: what a recipe
 // adds, and names that only look like those of Go.
 var notInTree = []string{
-	"moderations.go", "Moderator", "ScopeModerations", "OperationModerations", "BindModerations", "moderationsOperation", "decodeModerations",
+	"scores.go", "Scorer", "ScopeScores", "OperationScores", "BindScores", "scoresOperation", "decodeScores",
 	"Makefile", "go.mod", "go.work", "response.completed",
 }
 

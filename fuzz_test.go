@@ -146,6 +146,10 @@ func FuzzDecodeRequest(f *testing.F) {
 			keepsMembers(t, data, encoded)
 			sameValue(t, r, encoded)
 		}
+		if r, encoded, ok := roundTrip[llmhttp.ModerationRequest](t, data); ok {
+			keepsMembers(t, data, encoded)
+			sameValue(t, r, encoded)
+		}
 	})
 }
 
@@ -231,6 +235,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		`{"created":1,"data":[{"url":"u","x":1},{"b64_json":"AAAA","revised_prompt":"r"}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"x":1},"y":1}`,
 		`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,-0.5]},{"index":1,"embedding":"AACAPw=="}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}`,
 		`{"id":"r","object":"list","model":"m","results":[{"index":1,"relevance_score":0.5,"document":{"text":"b"}},{"index":0,"relevance_score":1e-9,"document":"a","x":1}],"usage":{"total_tokens":3},"meta":{"billed_units":{"search_units":1.0},"tokens":{"input_tokens":3}},"y":1}`,
+		`{"id":"i","model":"m","results":[{"index":0,"relevance_score":1,"flagged":true,"categories":{"hate":true,"x":null},"category_scores":{"hate":1e-9},"category_applied_input_types":{"hate":["text"]},"x":1}],"y":1}`,
 		`{"id":"m","object":"model","created":1,"owned_by":"o","x":1}`,
 		`{"id":"m","name":"M","display_name":"N","context_length":9,"max_model_len":8,"meta":{"n_ctx":7,"n_ctx_train":9},"architecture":{"input_modalities":["image"]},"top_provider":{"context_length":6,"max_completion_tokens":5},"supported_parameters":["tools","reasoning"]}`,
 		`{"id":"m","max_input_tokens":4,"max_output_tokens":3,"supports_function_calling":true,"supports_vision":false,"supports_reasoning":null,"mode":"chat","capabilities":{"x":1}}`,
@@ -247,6 +252,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		roundTripReply[llmhttp.ImageResponse](t, data)
 		roundTripReply[llmhttp.EmbeddingResponse](t, data)
 		roundTripReply[llmhttp.RerankResponse](t, data)
+		roundTripReply[llmhttp.ModerationResponse](t, data)
 		roundTrip[llmhttp.StringList](t, data)
 		if _, encoded, ok := roundTrip[llmhttp.Part](t, data); ok {
 			keepsMembers(t, data, encoded)

@@ -39,6 +39,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	images      what GenerateImages returns, as a JSON object
 //	embeddings  what Embed returns, as a JSON object
 //	rerank      what Rerank returns, as a JSON object
+//	moderations  what Moderate returns, as a JSON object
 //	transcription  what Transcribe does, in the steps of chat
 //	speech      what Speak does, in the steps of chat: a chunk has its audio as text, and a usage
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
@@ -171,6 +172,7 @@ type goldenBackend struct {
 	images     *llmhttp.ImageResponse
 	embeddings *llmhttp.EmbeddingResponse
 	rerank     *llmhttp.RerankResponse
+	moderation *llmhttp.ModerationResponse
 }
 
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
@@ -195,6 +197,9 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	case "rerank":
 		b.rerank = nil
 		err = json.Unmarshal([]byte(f.data), &b.rerank)
+	case "moderations":
+		b.moderation = nil
+		err = json.Unmarshal([]byte(f.data), &b.moderation)
 	default:
 		require.Fail(t, "unknown file", "%q", f.name)
 	}
@@ -274,6 +279,10 @@ func (b *goldenBackend) Embed(context.Context, *llmhttp.EmbeddingRequest) (*llmh
 
 func (b *goldenBackend) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 	return b.rerank, nil
+}
+
+func (b *goldenBackend) Moderate(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	return b.moderation, nil
 }
 
 // goldenRequest parses a request of a conversation, and returns the bytes it has on the wire.

@@ -37,6 +37,8 @@ const (
 	speechPath     = "/v1/audio/speech"
 	rerankPath     = "/v1/rerank"
 
+	moderationsPath = "/v1/moderations"
+
 	transcriptionsPath = "/v1/audio/transcriptions"
 	translationsPath   = "/v1/audio/translations"
 
@@ -52,6 +54,8 @@ const (
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`
 	rerankBody    = `{"model":"demo-rerank","query":"Hello, how are you?","documents":["I am well."]}`
+
+	moderationBody = `{"model":"demo-moderation","input":"Hello, how are you?"}`
 
 	transcriptionBody = `{"file":"RIFF","prompt":"Hello, how are you?","model":"demo-transcribe"}` // testServer.open makes a form of it
 
@@ -79,6 +83,8 @@ var testOperations = []testOperation{
 		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
 	{llmhttp.OperationRerank, llmhttp.ScopeRerank, rerankPath, rerankBody, "Hello, how are you?",
 		`{"model":"m","query":"q","documents":["a"],"top_n":1,"return_documents":true}`},
+	{llmhttp.OperationModerations, llmhttp.ScopeModerations, moderationsPath, moderationBody, "Hello, how are you?",
+		`{"model":"m","input":["a"]}`},
 	{llmhttp.OperationTranscriptions, llmhttp.ScopeTranscriptions, transcriptionsPath, transcriptionBody, "Hello, how are you?",
 		`{"file":"a","model":"m","language":"en","prompt":"p","response_format":"verbose_json","temperature":0,"timestamp_granularities":"word","include":"logprobs","stream":false}`},
 }
@@ -160,6 +166,7 @@ type stubBackend struct {
 	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
 	rerank     func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
 	transcribe func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream
+	moderate   func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
 }
 
 func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
@@ -287,6 +294,13 @@ func (b *stubBackend) Rerank(ctx context.Context, r *llmhttp.RerankRequest) (*ll
 		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: 0.5})
 	}
 	return resp, b.called(ctx)
+}
+
+func (b *stubBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	if b.moderate != nil {
+		return b.moderate(ctx, r)
+	}
+	return &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, r.Input.Results()), Usage: b.usage}, b.called(ctx)
 }
 
 // streamBackend returns a Backend that calls f for each stream.

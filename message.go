@@ -143,7 +143,7 @@ func (m *Message) check(i int) error {
 	if m.Content != nil && len(m.Content) == 0 {
 		return errEmptyArray(elementPath("messages", i, "content"))
 	}
-	if err := m.checkContent(i); err != nil {
+	if err := checkParts(m.Content, func() string { return elementPath("messages", i, "content") }); err != nil {
 		return err
 	}
 	if len(m.ReasoningDetails) > maxParts {
@@ -155,14 +155,15 @@ func (m *Message) check(i int) error {
 	return m.checkToolCalls(i)
 }
 
-// checkContent checks the parts of the content. i is the index of m in messages.
-func (m *Message) checkContent(i int) error {
-	if len(m.Content) > maxParts {
-		return errLongArray(elementPath("messages", i, "content"), maxParts, len(m.Content))
+// checkParts checks parts. param returns the parameter that they are, which only errors need (budget:
+// allocations of a whole request).
+func checkParts(parts []Part, param func() string) error {
+	if len(parts) > maxParts {
+		return errLongArray(param(), maxParts, len(parts))
 	}
-	for j := range m.Content {
-		p := &m.Content[j]
-		at := func(member string) string { return elementPath(elementPath("messages", i, "content"), j, member) }
+	for i := range parts {
+		p := &parts[i]
+		at := func(member string) string { return elementPath(param(), i, member) }
 		switch {
 		case p.Type == "":
 			return errMissing(at("type"))

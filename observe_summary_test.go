@@ -127,6 +127,10 @@ func TestObservation_Started(t *testing.T) {
 		{"speech", speechPath, `{"model":"m","input":"p","voice":"alloy","response_format":"wav"}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationSpeech, Model: "m", Stream: true,
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 1, ResponseFormatType: "wav"}}},
+		{"moderations", moderationsPath, `{"model":"m","input":["a","b"]}`,
+			llmhttp.RequestInfo{Operation: llmhttp.OperationModerations, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 2}}},
+		{"moderation of parts", moderationsPath, `{"model":"m","input":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`,
+			llmhttp.RequestInfo{Operation: llmhttp.OperationModerations, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
 		{"rerank", rerankPath, `{"model":"m","query":"q","documents":["a","b","c"]}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationRerank, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 3}}},
 	} {

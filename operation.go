@@ -41,7 +41,7 @@ var queryOperation operation
 func operations() []*operation {
 	return []*operation{
 		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &speechOperation.operation,
-		&transcriptionsOperation.operation, &rerankOperation.operation, &modelsOperation, &usageOperation,
+		&transcriptionsOperation.operation, &rerankOperation.operation, &moderationsOperation.operation, &modelsOperation, &usageOperation,
 	}
 }
 

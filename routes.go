@@ -52,7 +52,7 @@ func errUnknownURL(r *http.Request) *Error {
 // this kind, and for which there is no operation.
 var foreignPaths = []string{
 	"assistants", "audio", "batches", "completions", "containers", "conversations", "evals", "files", "fine_tuning",
-	"messages", "moderations", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
+	"messages", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
 }
 
 // isKnownPath reports whether path is below one of foreignPaths, or of the paths of

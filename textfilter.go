@@ -26,9 +26,9 @@ type TextFilter struct {
 // functions of a TextFilter are called one after the other.
 //
 // The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech,
-// transcriptions and rerank. What FilterTexts does not know does not pass: if b has a method of
-// which this package knows nothing, the Backend that FilterTexts returns does not have it. Inputs
-// of embeddings that are token numbers get a 400 if there is a function for requests.
+// transcriptions, rerank and moderations. What FilterTexts does not know does not pass: if b has a
+// method of which this package knows nothing, the Backend that FilterTexts returns does not have it.
+// Inputs of embeddings that are token numbers get a 400 if there is a function for requests.
 //
 // A function for replies gets the text of a transcription when it is complete, so clients get a
 // stream in one piece. If it changes the text, the reply has no segments, words and log
@@ -173,6 +173,26 @@ func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*Re
 		return nil, err
 	}
 	resp, err := b.next.Rerank(ctx, req)
+	w := filter.rewriter()
+	if w == nil || err != nil || resp == nil {
+		return resp, err
+	}
+	out := *resp // which belongs to b.next
+	out.Results = slices.Clone(out.Results)
+	for i := range out.Results {
+		w.extra(textWhole, cloneExtra(&out.Results[i].Extra))
+	}
+	w.extra(textWhole, cloneExtra(&out.Extra))
+	return &out, errFiltered(w.err)
+}
+
+// Moderate implements [Moderator].
+func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest) (*ModerationResponse, error) {
+	filter := b.newFilter(ctx)
+	if err := filter.rewrite(req); err != nil {
+		return nil, err
+	}
+	resp, err := b.next.Moderate(ctx, req)
 	w := filter.rewriter()
 	if w == nil || err != nil || resp == nil {
 		return resp, err

@@ -209,6 +209,7 @@ func TestFilterTexts_SecretsInRequests(t *testing.T) {
 			"tools":[{"type":"function","name":"f","description":"%s","parameters":{"type":"object","title":"%s"}}],"metadata":{"a":"%s"},"user":"%s"}`,
 		},
 		"/v1/rerank":                {`{"model":"m","query":"%s","documents":["%s",{"text":"a %s","title":"%s"}],"return_documents":true}`},
+		moderationsPath:             {`{"model":"m","input":["%s","b %s"],"user":"%s"}`, `{"model":"m","input":[{"type":"text","text":"%s"}]}`},
 		embeddingsPath:              {`{"model":"m","input":["%s","b %s"],"user":"%s"}`, `{"model":"m","input":"%s"}`},
 		imagesPath:                  {`{"model":"m","prompt":"%s","user":"%s","style":"%s"}`},
 		"/v1/messages/count_tokens": {`{"model":"m","system":"%s","messages":[{"role":"user","content":"%s"}]}`},
@@ -261,6 +262,13 @@ func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (
 	return &llmhttp.RerankResponse{Results: []llmhttp.RerankResult{{Index: 1, Score: 1}, {Index: 0}}}, nil
 }
 
+func (b *recordingBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	b.requests = append(b.requests, r)
+	resp, err := b.stubBackend.Moderate(ctx, r)
+	resp.Results[0].Extra = llmhttp.Extra{"reason": json.RawMessage(jsonText(filterSecret))}
+	return resp, err
+}
+
 func (b *recordingBackend) CountTokens(_ context.Context, r *llmhttp.ChatRequest) (int, error) {
 	b.requests = append(b.requests, r)
 	return 7, nil
@@ -269,14 +277,14 @@ func (b *recordingBackend) CountTokens(_ context.Context, r *llmhttp.ChatRequest
 // Texts in the replies of other operations are filtered too.
 func TestFilterTexts_OtherReplies(t *testing.T) {
 	h := formatHandler(llmhttp.FilterTexts(new(recordingBackend), redacting))
-	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody} {
+	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody, moderationsPath: moderationBody} {
 		w := serveFormat(h, path, body)
 		assert.Equal(t, 200, w.Code)
 		assert.NotContains(t, readerText(t, w.Body.String()), filterSecret)
 		assert.Contains(t, w.Body.String(), filterMark)
 	}
 	h = formatHandler(llmhttp.FilterTexts(new(recordingBackend), refusing("s3cr")))
-	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody} {
+	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody, moderationsPath: moderationBody} {
 		w := serveFormat(h, path, body)
 		assert.Equal(t, 400, w.Code, path)
 		assert.Contains(t, w.Body.String(), "content_filter", path)

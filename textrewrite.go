@@ -126,6 +126,21 @@ func (r *RerankRequest) RewriteTexts(f func(kind TextKind, text string) (string,
 	return w.err
 }
 
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. Consecutive parts are one
+// text.
+func (r *ModerationRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	w := textRewriter{f: f}
+	for i := range r.Input.Texts {
+		w.rewrite(TextContent, &r.Input.Texts[i])
+	}
+	r.Input.Parts = joinRuns(&w, TextContent, r.Input.Parts, partRun)
+	for i := range r.Input.Parts {
+		r.Input.Parts[i].walk(w.text, w.extra)
+	}
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
 // RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The name of the file is
 // one of them, and what is spoken is not.
 func (r *TranscriptionRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {

@@ -122,6 +122,9 @@ var notRewritten = map[string]string{
 	"SpeechRequest.ResponseFormat":                          "one of a few",
 	"SpeechRequest.StreamFormat":                            "one of a few",
 	"RerankRequest.Model":                                   "chooses the model",
+	"ModerationRequest.Model":                               "chooses the model",
+	"ModerationRequest.Input.Parts[0].Type":                 "one of a few",
+	"ModerationRequest.Input.Parts[0].ImageURL.Detail":      "one of a few",
 	"EmbeddingRequest.Model":                                "chooses the model",
 	"EmbeddingRequest.EncodingFormat":                       "one of a few",
 }

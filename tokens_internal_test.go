@@ -81,6 +81,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		var chat ChatRequest
 		var embedding EmbeddingRequest
 		var rerank RerankRequest
+		var moderation ModerationRequest
 		var image ImageRequest
 		var speech SpeechRequest
 		var transcription TranscriptionRequest
@@ -89,11 +90,12 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			value any
 			count func() int
 		}{
-			"chat":       {&chat, func() int { return c.prompt(&chat) }},
-			"embeddings": {&embedding, func() int { return c.input(&embedding) }},
-			"rerank":     {&rerank, func() int { return c.rerank(&rerank) }},
-			"images":     {&image, func() int { return c.image(&image) }},
-			"speech":     {&speech, func() int { return c.speech(&speech) }},
+			"chat":        {&chat, func() int { return c.prompt(&chat) }},
+			"embeddings":  {&embedding, func() int { return c.input(&embedding) }},
+			"rerank":      {&rerank, func() int { return c.rerank(&rerank) }},
+			"moderations": {&moderation, func() int { return c.moderation(&moderation) }},
+			"images":      {&image, func() int { return c.image(&image) }},
+			"speech":      {&speech, func() int { return c.speech(&speech) }},
 			"transcriptions": {&transcription, func() int {
 				r := transcription
 				if r.File == nil {
@@ -111,7 +113,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			eachText(t, reflect.ValueOf(tt.value).Elem(), kind, func(path string) {
 				texts++
 				want := len(longText) / 5
-				if path == "chat.Messages[0].Content[0].ImageURL.URL" {
+				if path == "chat.Messages[0].Content[0].ImageURL.URL" || path == "moderations.Input.Parts[0].ImageURL.URL" {
 					want = len(longText) / 513 // it may contain an image
 				}
 				assert.GreaterOrEqual(t, tt.count(), want, "%s, %s", path, name)

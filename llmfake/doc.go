@@ -14,8 +14,8 @@
 //	}
 //
 // A [Server] serves chat completions, the Responses API, Anthropic's Messages API, embeddings,
-// images, speech, rerank and the model list with an [llmhttp.Handler]. So it is as strict as a real
-// server: a request that is not valid gets the error that a real server sends.
+// images, speech, rerank, moderations and the model list with an [llmhttp.Handler]. So it is as
+// strict as a real server: a request that is not valid gets the error that a real server sends.
 //
 // # Reaching the server
 //
@@ -29,8 +29,8 @@
 //
 // Without a reply of the test, a simulated model replies: it repeats the user's text, calls the
 // tools that it is offered with arguments that their schemas allow, makes values for the JSON
-// schema of a response format, computes embeddings, ranks documents, draws images, and speaks in
-// tones. It is in package simulator.
+// schema of a response format, computes embeddings, ranks documents, finds harmful texts by their words,
+// draws images, and speaks in tones. It is in package simulator.
 //
 // [Server.Reply] queues replies for the next requests, [Server.When] gives replies to requests
 // that matchers select, and [Server.Always] replies to all others. Then a chat request for

@@ -153,6 +153,9 @@ func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 // Rerank returns a Matcher for requests to rerank documents: see [Embeddings].
 func Rerank() Matcher { return operationMatcher(llmhttp.OperationRerank) }
 
+// Moderations returns a Matcher for requests for moderations: see [Embeddings].
+func Moderations() Matcher { return operationMatcher(llmhttp.OperationModerations) }
+
 // Speech returns a Matcher for requests for speech: see [Embeddings].
 func Speech() Matcher { return operationMatcher(llmhttp.OperationSpeech) }
 

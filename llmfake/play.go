@@ -98,6 +98,26 @@ func (b backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmht
 	return resp, nil
 }
 
+// Moderate implements [llmhttp.Moderator].
+func (b backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	request := b.s.describe(ctx, func(r *Request) { r.Moderation, r.Model = new(*req), req.Model })
+	p, err := b.s.playOther(ctx, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case !p.simulated:
+		b.s.errorf("%s got %s, which is no reply to a request for a moderation", request, request.Reply)
+		return nil, errUnexpectedReply()
+	}
+	asked := *req
+	asked.Model = simulator.ModelModeration
+	resp, err := b.s.model.Moderate(ctx, &asked)
+	if err == nil {
+		resp.Model = ""
+	}
+	return resp, err
+}
+
 // GenerateImages implements [llmhttp.ImageGenerator].
 func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model = new(*req), req.Model })

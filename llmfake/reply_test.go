@@ -254,8 +254,11 @@ func TestFailures_WrongReply(t *testing.T) {
 	srv.When(llmfake.Speech()).Reply(llmfake.Vectors())
 	res = post(t, srv.Client(), "/v1/audio/speech", `{"model":"tts-1","input":"Hi","voice":"alloy"}`)
 	assert.Equal(t, 400, res.StatusCode)
+	srv.When(llmfake.Moderations()).Reply(llmfake.Vectors())
+	assert.Equal(t, 400, post(t, srv.Client(), "/v1/moderations", `{"input":"Hi"}`).StatusCode)
 	errors := tb.end()
-	require.Len(t, errors, 8)
+	require.Len(t, errors, 9)
+	assert.Contains(t, errors[8], `which is no reply to a request for a moderation`)
 	assert.Contains(t, errors[7], `which is no reply to a request for speech`)
 	assert.Contains(t, errors[0], `got Text("x"), which is a reply to a chat`)
 	assert.Contains(t, errors[1], `has 2 inputs, and its reply has 1 vector`)
@@ -404,4 +407,15 @@ func TestScores(t *testing.T) {
 	assert.Contains(t, body, `"results":[{"index":0,"relevance_score":0.5},{"index":1,"relevance_score":0.125}]`)
 	body = read(t, post(t, srv.Client(), "/v1/rerank", `{"model":"r","query":"one","documents":["two","one"]}`))
 	assert.Contains(t, body, `"model":"r","results":[{"index":1,`, "the simulated model")
+}
+
+func TestModerations(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	srv.When(llmfake.Moderations(), llmfake.UserText("Bergen")).Reply(llmfake.Fail(429), llmfake.Simulate())
+	const ask = `{"input":"I hate Bergen"}`
+	assert.Equal(t, 429, post(t, srv.Client(), "/v1/moderations", ask).StatusCode)
+	body := read(t, post(t, srv.Client(), "/v1/moderations", ask))
+	assert.Contains(t, body, `"model":"omni-moderation-latest","results":[{"flagged":true,`)
+	assert.Equal(t, []string{"I hate Bergen"}, srv.Request(0).Moderation.Input.Texts)
 }

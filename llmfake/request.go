@@ -48,11 +48,12 @@ type Request struct {
 
 	// Chat is the decoded request, in the terms of chat completions whatever the format was.
 	// It is nil if the request was not for a chat or was refused.
-	Chat      *llmhttp.ChatRequest
-	Embedding *llmhttp.EmbeddingRequest
-	Image     *llmhttp.ImageRequest
-	Rerank    *llmhttp.RerankRequest
-	Speech    *llmhttp.SpeechRequest
+	Chat       *llmhttp.ChatRequest
+	Embedding  *llmhttp.EmbeddingRequest
+	Image      *llmhttp.ImageRequest
+	Moderation *llmhttp.ModerationRequest
+	Rerank     *llmhttp.RerankRequest
+	Speech     *llmhttp.SpeechRequest
 
 	// Transcription is the request for a transcription or a translation. When it has ended, the
 	// content of its File is gone; Body has it.
@@ -89,8 +90,8 @@ func (r *Request) Turn() int {
 }
 
 // UserText returns the text of the last message of the user, the prompt of an image, the
-// first text of an input for embeddings, the query for which documents are ranked, or the text to
-// speak.
+// first text of an input for embeddings or moderations, the query for which documents are ranked, or
+// the text to speak.
 func (r *Request) UserText() string {
 	switch {
 	case r.Chat != nil:
@@ -105,6 +106,10 @@ func (r *Request) UserText() string {
 		return r.Rerank.Query
 	case r.Embedding != nil && len(r.Embedding.Input.Texts) > 0:
 		return r.Embedding.Input.Texts[0]
+	case r.Moderation != nil && len(r.Moderation.Input.Texts) > 0:
+		return r.Moderation.Input.Texts[0]
+	case r.Moderation != nil:
+		return llmhttp.Content(r.Moderation.Input.Parts).Text()
 	case r.Speech != nil:
 		return r.Speech.Input
 	}

@@ -17,11 +17,12 @@ import (
 // BackendOptions describe a Backend to [TestBackend]. The kit skips the tests of
 // an endpoint for which there is no model. At least one model is required.
 type BackendOptions struct {
-	ChatModel      string
-	ImageModel     string
-	EmbeddingModel string
-	RerankModel    string
-	SpeechModel    string
+	ChatModel       string
+	ImageModel      string
+	EmbeddingModel  string
+	RerankModel     string
+	ModerationModel string
+	SpeechModel     string
 
 	// TranscriptionModel is a model that transcribes Recording. If that is nil, it is a second of
 	// silence, as a WAV.
@@ -47,7 +48,7 @@ type BackendOptions struct {
 
 // models returns the models that are set.
 func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel, o.SpeechModel, o.TranscriptionModel}
+	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel, o.ModerationModel, o.SpeechModel, o.TranscriptionModel}
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
@@ -129,6 +130,10 @@ var backendChecks = []check[backendTest]{
 	{"RerankOrder", "indices are positions in the order of the scores, or low scores are the best.", checkRerankOrder},
 	{"RerankUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkRerankUnknownModel},
 	{"RerankCancelled", "the context of Rerank is not passed on.", checkRerankCancelled},
+	{"Moderations", "results are dropped, or the Backend does not refuse what it does not support with a 4xx.", checkModerations},
+	{"ModerationOrder", "results are not in the order of the texts.", checkModerationOrder},
+	{"ModerationUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkModerationUnknownModel},
+	{"ModerationCancelled", "the context of Moderate is not passed on.", checkModerationCancelled},
 	{"Speech", "a reply has no audio, or the Backend does not refuse what it does not support with a 4xx.", checkSpeech},
 	{"SpeechUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkSpeechUnknownModel},
 	{"SpeechBreak", "the result of yield is ignored.", checkSpeechBreak},

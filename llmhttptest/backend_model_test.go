@@ -32,15 +32,16 @@ type (
 // An echo is a simple correct Backend. It repeats the last message, generates grey
 // images, and counts bytes as vectors. Mutants replace its functions.
 type echo struct {
-	edit   func(i int, c *chunk) *chunk // changes chunk i
-	chat   func(e *echo, ctx context.Context, req *chatReq) stream
-	list   func() ([]llmhttp.Model, error)
-	sizes  func(model string) ([]string, error)
-	images func(req *imageReq) (*imageResp, error)
-	embed  func(req *vectorReq) (*vectorResp, error)
-	rerank func(req *rerankReq) (*rerankResp, error)
-	speak  func(ctx context.Context, req *speechReq) llmhttp.SpeechStream
-	hear   hearFunc
+	edit     func(i int, c *chunk) *chunk // changes chunk i
+	chat     func(e *echo, ctx context.Context, req *chatReq) stream
+	list     func() ([]llmhttp.Model, error)
+	sizes    func(model string) ([]string, error)
+	images   func(req *imageReq) (*imageResp, error)
+	embed    func(req *vectorReq) (*vectorResp, error)
+	rerank   func(req *rerankReq) (*rerankResp, error)
+	moderate func(req *moderationReq) (*moderationResp, error)
+	speak    func(ctx context.Context, req *speechReq) llmhttp.SpeechStream
+	hear     hearFunc
 }
 
 var (
@@ -50,6 +51,7 @@ var (
 	_ llmhttp.ImageGenerator = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ llmhttp.Reranker       = (*echo)(nil)
+	_ llmhttp.Moderator      = (*echo)(nil)
 	_ llmhttp.Speaker        = (*echo)(nil)
 )
 
@@ -73,22 +75,23 @@ func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 	return e.speak(ctx, req)
 }
 
-var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", SpeechModel: "speak", TranscriptionModel: "hear"}
+var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", ModerationModel: "moderate", SpeechModel: "speak", TranscriptionModel: "hear"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
-var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "speak"}, {ID: "hear"}}
+var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "moderate"}, {ID: "speak"}, {ID: "hear"}}
 
 func newEcho() *echo {
 	return &echo{
-		edit:   func(_ int, c *chunk) *chunk { return c },
-		chat:   (*echo).repeat,
-		list:   func() ([]llmhttp.Model, error) { return echoModels, nil },
-		sizes:  imageSizes,
-		images: drawImages,
-		embed:  countBytes,
-		rerank: compareTexts,
-		speak:  spell,
-		hear:   hear,
+		edit:     func(_ int, c *chunk) *chunk { return c },
+		chat:     (*echo).repeat,
+		list:     func() ([]llmhttp.Model, error) { return echoModels, nil },
+		sizes:    imageSizes,
+		images:   drawImages,
+		embed:    countBytes,
+		rerank:   compareTexts,
+		moderate: findHate,
+		speak:    spell,
+		hear:     hear,
 	}
 }
 

@@ -47,10 +47,11 @@ func TestUsageStore_Buffer(t *testing.T) {
 }
 
 var echoModels = llmhttptest.BackendOptions{
-	ChatModel:      modeltest.Chat,
-	ImageModel:     modeltest.Image,
-	EmbeddingModel: modeltest.Embed,
-	RerankModel:    modeltest.Rerank,
+	ChatModel:       modeltest.Chat,
+	ImageModel:      modeltest.Image,
+	EmbeddingModel:  modeltest.Embed,
+	RerankModel:     modeltest.Rerank,
+	ModerationModel: modeltest.Judge,
 }
 
 func TestBackend_Echo(t *testing.T) {

@@ -126,6 +126,7 @@ func TestConventions_OtherOperations(t *testing.T) {
 		{"/v1/embeddings", `{"model":"m","input":"x","dimensions":2,"encoding_format":"float"}`, "embeddings m",
 			map[string]any{"gen_ai.operation.name": "embeddings", "gen_ai.embeddings.dimension.count": int64(2), "gen_ai.request.encoding_formats": []string{"float"}}},
 		{"/v1/rerank", `{"model":"m","query":"q","documents":["x"]}`, "rerank m", map[string]any{"gen_ai.operation.name": "rerank"}},
+		{"/v1/moderations", `{"model":"m","input":"x"}`, "moderations m", map[string]any{"gen_ai.operation.name": "moderations"}},
 		{"/v1/audio/speech", `{"model":"m","input":"x","voice":"v","response_format":"wav"}`, "generate_content m",
 			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "speech"}},
 		{"/v1/images/generations", `{"model":"m","prompt":"x","n":2}`, "generate_content m",
@@ -153,6 +154,10 @@ func (other) Embed(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.Emb
 
 func (other) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 	return &llmhttp.RerankResponse{Results: make([]llmhttp.RerankResult, 1)}, nil
+}
+
+func (other) Moderate(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	return &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, 1)}, nil
 }
 
 func (other) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream {

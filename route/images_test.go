@@ -22,6 +22,7 @@ type multimodal struct {
 	generate func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
 	embed    func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
 	rerank   func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
+	moderate func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
 	sizes    func(model string) ([]string, error)
 }
 
@@ -35,6 +36,10 @@ func (b *multimodal) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*l
 
 func (b *multimodal) Rerank(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 	return b.rerank(ctx, r)
+}
+
+func (b *multimodal) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	return b.moderate(ctx, r)
 }
 
 func (b *multimodal) ImageSizes(_ context.Context, model string) ([]string, error) {
@@ -69,6 +74,12 @@ func newMultimodal(name string, err error) *multimodal {
 			}
 			return &llmhttp.RerankResponse{Model: name}, nil
 		},
+		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+			if err != nil {
+				return nil, err
+			}
+			return &llmhttp.ModerationResponse{Model: name}, nil
+		},
 		sizes: func(string) ([]string, error) { return nil, err },
 	}
 }
@@ -78,6 +89,9 @@ func TestOneShots_Fallback(t *testing.T) {
 		generate: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, nil },
 		embed:    func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, nil },
 		rerank:   func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) { return nil, nil },
+		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+			return nil, nil
+		},
 	}
 	slow := &multimodal{
 		generate: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
@@ -89,6 +103,10 @@ func TestOneShots_Fallback(t *testing.T) {
 			return nil, ctx.Err()
 		},
 		rerank: func(ctx context.Context, _ *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		moderate: func(ctx context.Context, _ *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
@@ -106,6 +124,11 @@ func TestOneShots_Fallback(t *testing.T) {
 		},
 		rerank: func(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 			r.Documents[0], r.Model = llmhttp.RerankDocument{}, "x"
+			delete(r.Extra, "x")
+			return nil, errDial
+		},
+		moderate: func(_ context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+			r.Input.Texts[0], r.Model = "b", "x"
 			delete(r.Extra, "x")
 			return nil, errDial
 		},
@@ -144,11 +167,20 @@ func TestOneShots_Fallback(t *testing.T) {
 					assert.Equal(t, &llmhttp.RerankRequest{Model: "m", Documents: sameDocuments, Extra: unchanged}, r)
 					return rerank(ctx, r)
 				}
+				moderate := second.moderate
+				second.moderate = func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+					assert.Equal(t, &llmhttp.ModerationRequest{Model: "m", Input: llmhttp.ModerationInput{Texts: []string{"a"}}, Extra: unchanged}, r)
+					return moderate(ctx, r)
+				}
 				r := newInOrderRouter(t, nil, test.first, second)
+				input := llmhttp.ModerationInput{Texts: []string{"a"}}
+				moderation, moderationErr := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: "m", Input: input, Extra: extra})
 				images, imagesErr := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", N: &n, Extra: extra})
 				vectors, vectorsErr := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
 				ranking, rankingErr := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: "m", Documents: documents, Extra: extra})
 				if test.want == "" {
+					assert.Error(t, moderationErr)
+					assert.Nil(t, moderation)
 					assert.Error(t, rankingErr)
 					assert.Nil(t, ranking)
 					assert.Error(t, imagesErr)
@@ -160,6 +192,8 @@ func TestOneShots_Fallback(t *testing.T) {
 				require.NoError(t, imagesErr)
 				require.NoError(t, vectorsErr)
 				require.NoError(t, rankingErr)
+				require.NoError(t, moderationErr)
+				assert.Equal(t, test.want, moderation.Model)
 				assert.Equal(t, test.want, ranking.Model)
 				assert.Equal(t, test.want, images.Data[0].URL)
 				assert.Equal(t, test.want, vectors.Model)
@@ -196,8 +230,9 @@ func TestOneShots_Unsupported(t *testing.T) {
 		_, err1 := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: model})
 		_, err2 := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: model})
 		_, err3 := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
-		_, err4 := r.ImageSizes(t.Context(), model)
-		return []error{err1, err2, err3, err4}
+		_, err4 := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})
+		_, err5 := r.ImageSizes(t.Context(), model)
+		return []error{err1, err2, err3, err4, err5}
 	}
 	for _, err := range requestAll(newInOrderRouter(t, nil, chats, chats), "m") {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
@@ -207,7 +242,8 @@ func TestOneShots_Unsupported(t *testing.T) {
 	assert.ErrorIs(t, errs[0], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[1], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[2], errors.ErrUnsupported)
-	assert.NoError(t, errs[3], "a Forwarder may support images without a list of sizes")
+	assert.ErrorIs(t, errs[3], errors.ErrUnsupported)
+	assert.NoError(t, errs[4], "a Forwarder may support images without a list of sizes")
 
 	r := newRouter(t, nil, route.Route{Model: "m", Targets: targets(chats)}, route.Route{Model: "n", Targets: targets(newMultimodal("a", nil))})
 	for _, err := range requestAll(r, "m") {

@@ -23,6 +23,7 @@ var (
 	_ llmhttp.Embedder       = (*Router)(nil)
 	_ llmhttp.Speaker        = (*Router)(nil)
 	_ llmhttp.Reranker       = (*Router)(nil)
+	_ llmhttp.Moderator      = (*Router)(nil)
 )
 
 // New returns a Router for routes. It copies routes and opts. Nil opts mean the

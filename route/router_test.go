@@ -18,7 +18,7 @@ import (
 )
 
 func TestRouter_Conformance(t *testing.T) {
-	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image, modeltest.Rerank, modeltest.Speak, modeltest.Hear}
+	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image, modeltest.Rerank, modeltest.Speak, modeltest.Hear, modeltest.Judge}
 	echo := func(model string) []route.Target {
 		return []route.Target{{Name: "a", Backend: modeltest.New(), Model: model}, {Name: "b", Backend: modeltest.New(), Model: model}}
 	}
@@ -29,16 +29,16 @@ func TestRouter_Conformance(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		routes []route.Route
-		models []string // for chats, embeddings, images, rerank, speech and transcriptions
+		models []string // for chats, embeddings, images, rerank, speech, transcriptions and moderations
 	}{
 		"exact names": {exact, models},
-		"aliases":     {aliases, []string{"model-0", "model-1", "model-2", "model-3", "model-4", "model-5"}},
+		"aliases":     {aliases, []string{"model-0", "model-1", "model-2", "model-3", "model-4", "model-5", "model-6"}},
 		"a pattern":   {[]route.Route{{Model: "*", Strategy: route.InOrder, Targets: echo("")}}, models},
-		"a prefix":    {[]route.Route{{Model: "x/*", Targets: echo("*")}}, []string{"x/" + models[0], "x/" + models[1], "x/" + models[2], "x/" + models[3], "x/" + models[4], "x/" + models[5]}},
+		"a prefix":    {[]route.Route{{Model: "x/*", Targets: echo("*")}}, []string{"x/" + models[0], "x/" + models[1], "x/" + models[2], "x/" + models[3], "x/" + models[4], "x/" + models[5], "x/" + models[6]}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			llmhttptest.TestBackend(t, newRouter(t, nil, test.routes...),
-				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], RerankModel: test.models[3], SpeechModel: test.models[4], TranscriptionModel: test.models[5]})
+				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], RerankModel: test.models[3], SpeechModel: test.models[4], TranscriptionModel: test.models[5], ModerationModel: test.models[6]})
 		})
 	}
 }
@@ -131,6 +131,11 @@ func (r *recorder) Rerank(_ context.Context, req *llmhttp.RerankRequest) (*llmht
 	return &llmhttp.RerankResponse{Model: req.Model + "-2026"}, nil
 }
 
+func (r *recorder) Moderate(_ context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	r.record(req.Model)
+	return &llmhttp.ModerationResponse{Model: req.Model + "-2026"}, nil
+}
+
 func TestRouter_ModelNames(t *testing.T) {
 	for model, test := range map[string]struct {
 		route  string // the Model of the route that must be used
@@ -178,7 +183,10 @@ func TestRouter_ModelNames(t *testing.T) {
 			ranking, err := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, ranking.Model)
-			assert.Equal(t, []string{test.sent, test.sent, test.sent}, right.models)
+			moderation, err := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})
+			require.NoError(t, err)
+			assert.Equal(t, test.reply, moderation.Model)
+			assert.Equal(t, slices.Repeat([]string{test.sent}, 4), right.models)
 			assert.Empty(t, wrong.models)
 			assert.Equal(t, model, req.Model, "the caller's request is not changed")
 		})

@@ -23,7 +23,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, embeddings, speech, transcriptions, translations, rerank, models, tokenize endpoint
+	chat, images, embeddings, speech, transcriptions, translations, rerank, moderations, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -36,6 +36,7 @@ var (
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
@@ -79,6 +80,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
 	b.speech = newEndpoint(http.MethodPost, "audio/speech")
 	b.rerank = newEndpoint(http.MethodPost, "rerank")
+	b.moderations = newEndpoint(http.MethodPost, "moderations")
 	b.transcriptions = newEndpoint(http.MethodPost, "audio/transcriptions")
 	b.translations = newEndpoint(http.MethodPost, "audio/translations")
 	b.models = newEndpoint(http.MethodGet, "models")

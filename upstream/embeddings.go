@@ -19,22 +19,9 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		return nil, err
 	}
 	inputs := req.Input.Len()
-	return fetchReply(ctx, b, b.embeddings, body, model, func(c *call, reply []byte) (*llmhttp.EmbeddingResponse, error) {
-		resp := new(llmhttp.EmbeddingResponse)
-		if err := resp.UnmarshalJSON(reply); err != nil {
-			return nil, c.malformedReply(err)
-		}
-		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Vectors) > 0); err != nil {
-			return nil, err
-		}
-		if err := checkVectors(resp.Vectors, inputs); err != nil {
-			return nil, c.malformedReply(err)
-		}
-		delete(resp.Extra, "error")
-		if model.client != model.server {
-			resp.Model = model.client
-		}
-		return resp, nil
+	check := func(resp *llmhttp.EmbeddingResponse) error { return checkVectors(resp.Vectors, inputs) }
+	return fetchResults(ctx, b, b.embeddings, body, model, check, func(resp *llmhttp.EmbeddingResponse) resultsReply {
+		return resultsReply{len(resp.Vectors), resp.Extra, &resp.Model}
 	})
 }
 

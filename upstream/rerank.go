@@ -16,21 +16,7 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 	if err != nil {
 		return nil, err
 	}
-	return fetchReply(ctx, b, b.rerank, body, model, func(c *call, reply []byte) (*llmhttp.RerankResponse, error) {
-		resp := new(llmhttp.RerankResponse)
-		if err := resp.UnmarshalJSON(reply); err != nil {
-			return nil, c.malformedReply(err)
-		}
-		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Results) > 0); err != nil {
-			return nil, err
-		}
-		if err := req.CheckReply(resp); err != nil {
-			return nil, c.malformedReply(err)
-		}
-		delete(resp.Extra, "error")
-		if model.client != model.server {
-			resp.Model = model.client
-		}
-		return resp, nil
+	return fetchResults(ctx, b, b.rerank, body, model, req.CheckReply, func(resp *llmhttp.RerankResponse) resultsReply {
+		return resultsReply{len(resp.Results), resp.Extra, &resp.Model}
 	})
 }

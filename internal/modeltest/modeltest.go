@@ -25,6 +25,7 @@ const (
 	Chat   = memory.ModelChat
 	Embed  = "demo-embed"
 	Rerank = "demo-rerank"
+	Judge  = "demo-moderation"
 	Image  = "demo-image-small" // 256x256, 512x512, 1024x1024
 	Speak  = "demo-speech"
 	Hear   = "demo-transcribe"
@@ -32,7 +33,8 @@ const (
 
 // A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
 // empty arguments. It generates empty images, and computes vectors that depend on nothing but the
-// input. The score of a document is 1 if it is the query, and else less. It speaks the words of a
+// input. The score of a document is 1 if it is the query, and else less. A text is violence if it
+// contains that word. It speaks the words of a
 // text as their bytes. The zero value is ready to use.
 type Backend struct{ memory.Backend }
 
@@ -48,6 +50,7 @@ var (
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
@@ -68,7 +71,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	models, err := b.Backend.ListModels(ctx)
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	for _, id := range []string{Embed, Rerank, Image, Speak, Hear} {
+	for _, id := range []string{Embed, Rerank, Judge, Image, Speak, Hear} {
 		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
 	}
 	return models, err
@@ -155,6 +158,30 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 			score /= float64(i + 2)
 		}
 		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: score})
+	}
+	return resp, nil
+}
+
+// Moderate implements [llmhttp.Moderator].
+func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+	if req.Model != Judge {
+		return nil, llmhttp.ModelNotFound(req.Model)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	texts := req.Input.Texts
+	if req.Input.Parts != nil {
+		texts = []string{llmhttp.Content(req.Input.Parts).Text()}
+	}
+	resp := &llmhttp.ModerationResponse{Model: req.Model}
+	for _, text := range texts {
+		result := llmhttp.ModerationResult{Flagged: strings.Contains(text, "violence"), Scores: map[string]float64{"violence": 0}}
+		if result.Flagged {
+			result.Scores["violence"] = 1
+		}
+		result.Categories = map[string]bool{"violence": result.Flagged}
+		resp.Results = append(resp.Results, result)
 	}
 	return resp, nil
 }

@@ -15,6 +15,7 @@ const (
 	ModelChat       = "demo-chat"
 	ModelEmbed      = "demo-embed"
 	ModelRerank     = "demo-rerank"
+	ModelModeration = "demo-moderation"
 	ModelTranscribe = "demo-transcribe"
 	ModelImageLarge = "demo-image-large" // 1024x1024, 1024x1792, 1792x1024
 	ModelImageSmall = "demo-image-small" // 256x256, 512x512, 1024x1024
@@ -74,6 +75,11 @@ const (
 // The score of a document is the similarity of its vector and that of the query, from 0 to 1. An
 // object without a text is compared as JSON.
 //
+// # Moderations
+//
+// The categories are those of OpenAI. A text belongs to a category if it contains the words of its
+// name: "hate" to hate, and "sexual" and "minors" to sexual/minors. Images are harmless.
+//
 // # Speech
 //
 // Each word is a chunk: a tone of 192 milliseconds, at the speed 1, that depends on the word and on
@@ -98,6 +104,7 @@ var (
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
@@ -142,6 +149,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 		},
 		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
 		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llmhttp.Capability{}},
+		{ID: ModelModeration, DisplayName: "Demo moderations", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelTranscribe, DisplayName: "Demo transcriptions", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},

@@ -249,6 +249,31 @@ test("embeddings", async (t) => {
   assert.equal(Buffer.from(raw, "base64").length, 4 * 32);
 });
 
+test("moderations", async (t) => {
+  const server = await start(t);
+  const client = openai(server);
+  const model = "demo-moderation";
+  const { id, results, ...rest } = await client.moderations.create({ model, input: ["Hello, Ada!", "I hate that."] });
+  assert.match(id, /^modr-/);
+  assert.equal(rest.model, model);
+  assert.deepEqual(results.map((r) => r.flagged), [false, true]);
+  assert.deepEqual(results.map((r) => r.categories.hate), [false, true]);
+  assert.equal(results[1].categories["self-harm/intent"], false);
+  assert(results[1].category_scores.hate > results[0].category_scores.hate);
+  assert.deepEqual(results[1].category_applied_input_types.hate, ["text"]);
+  const one = await client.moderations.create({ model, input: "graphic violence" });
+  assert.equal(one.results[0].categories["violence/graphic"], true);
+  const parts = await client.moderations.create({
+    model,
+    input: [{ type: "text", text: "a photo" }, { type: "image_url", image_url: { url: "data:image/png;base64,iVBORw0KGgo=" } }],
+  });
+  assert.equal(parts.results.length, 1);
+  assert.deepEqual(parts.results[0].category_applied_input_types.sexual, ["text", "image"]);
+  // Without a model, the client asks for the default of OpenAI's API, which the example does not have.
+  await assert.rejects(client.moderations.create({ input: "a" }), (e) => e.status === 404 && e.code === "model_not_found");
+  assert.equal((await server.usage()).requests, 3);
+});
+
 test("models", async (t) => {
   const client = openai(await start(t));
   const models = await Array.fromAsync(client.models.list());
@@ -257,6 +282,7 @@ test("models", async (t) => {
     "demo-embed",
     "demo-image-large",
     "demo-image-small",
+    "demo-moderation",
     "demo-rerank",
     "demo-speech",
     "demo-transcribe",
