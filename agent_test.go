@@ -17,8 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// An agent that lets a model call one tool. See examples/agent for one with more tools, bounds and
-// state.
+// An agent that lets a model call one tool. Package agent has one with more tools, bounds and state.
 func ExampleRelay() {
 	var model llmhttp.Backend = &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
 		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {

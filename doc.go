@@ -65,10 +65,10 @@
 // context window, the output limit and the capabilities of a [Model], so set those that
 // are known.
 //
-// An agent is a Backend that calls another one several times, and tools in between. [Relay] sends on
-// what the model says and returns its reply, [CallTools] runs the tool calls in parallel,
-// [WithUsage] and [ReportUsage] account for what was used until then, and [NewStream] turns the
-// steps, which return errors, into a ChatStream. The examples agent and mcpagent are complete.
+// An agent is a Backend that calls another one several times, and tools in between. Package agent has
+// one. Its parts are for others: [Relay] sends on what the model says and returns its reply,
+// [CallTools] runs the tool calls in parallel, [WithUsage] and [ReportUsage] account for what was
+// used until then, and [NewStream] turns the steps, which return errors, into a ChatStream.
 //
 // # Errors
 //

@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -47,32 +47,6 @@ func main() {
 	}
 }
 
-// serverTools are what the agent can do.
-func serverTools() []tool {
-	return []tool{
-		{llmhttp.Function{Name: "forecast", Description: "The weather in a city", Parameters: object("city")},
-			func(_ context.Context, arguments string, _ *session) (string, error) {
-				var a struct{ City string }
-				err := decodeArguments(arguments, &a)
-				return fmt.Sprintf("It rains in %s.", a.City), err
-			}},
-		{llmhttp.Function{Name: "note", Description: "Keeps a fact for later turns of the conversation", Parameters: object("fact")},
-			func(_ context.Context, arguments string, s *session) (string, error) {
-				var a struct{ Fact string }
-				err := decodeArguments(arguments, &a)
-				if err == nil {
-					s.note(a.Fact)
-				}
-				return "Noted.", err
-			}},
-	}
-}
-
-// object returns the JSON schema of an object with one text.
-func object(member string) json.RawMessage {
-	return fmt.Appendf(nil, `{"type": "object", "properties": {%[1]q: {"type": "string"}}, "required": [%[1]q]}`, member)
-}
-
 // demoModel returns a script that takes the place of a model: it calls two tools, and answers when
 // it has their results.
 func demoModel() *memory.Backend {
@@ -89,10 +63,10 @@ func demoModel() *memory.Backend {
 }
 
 // newHandler returns a Handler that serves the agent in all formats.
-func newHandler(a *agent, keys llmhttp.KeyStore, usage llmhttp.UsageStore) *llmhttp.Handler {
+func newHandler(a llmhttp.Backend, keys llmhttp.KeyStore, usage llmhttp.UsageStore) *llmhttp.Handler {
 	return llmhttp.NewHandler(a, keys, &llmhttp.Options{
 		Usage:   usage,
-		Observe: observeConversation,
+		Observe: agent.ConversationHeader(conversationHeader),
 		Protocols: []llmhttp.Protocol{
 			messages.New(nil),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),
@@ -102,7 +76,7 @@ func newHandler(a *agent, keys llmhttp.KeyStore, usage llmhttp.UsageStore) *llmh
 
 // run serves until ctx is done. It writes instructions to out.
 func run(ctx context.Context, addr string, model llmhttp.Backend, out io.Writer) error {
-	h := newHandler(newAgent(model, serverTools()), memory.NewKeyStore("sk-demo"), memory.NewUsageStore())
+	h := newHandler(newAgent(model, agent.Options{}), memory.NewKeyStore("sk-demo"), memory.NewUsageStore())
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -71,18 +71,16 @@ func (r recorded) Record(ctx context.Context, records ...llmhttp.UsageRecord) er
 // A host is a server with an agent over a script.
 type host struct {
 	*script
-	agent *agent
 	usage recorded
 	url   string
 }
 
-func newHost(t *testing.T, replies ...[]memory.Step) *host {
+func newHost(t *testing.T, opts agent.Options, replies ...[]memory.Step) *host {
 	h := &host{script: &script{replies: replies}, usage: recorded{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 9)}}
-	h.agent = newAgent(h.script.model(), serverTools())
 	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: secret, Account: secret}, nil
 	})
-	server := httptest.NewServer(newHandler(h.agent, keys, h.usage))
+	server := httptest.NewServer(newHandler(newAgent(h.script.model(), opts), keys, h.usage))
 	t.Cleanup(server.Close)
 	h.url = server.URL
 	return h
@@ -137,7 +135,7 @@ func TestAgent_Formats(t *testing.T) {
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", stream ", stream), func(t *testing.T) {
-				h := newHost(t, callBoth, answer)
+				h := newHost(t, agent.Options{}, callBoth, answer)
 				body := strings.Replace(f.body, `,"stream_options":{"include_usage":true}`, map[bool]string{true: `,"stream_options":{"include_usage":true}`}[stream], 1)
 				reply := h.post(t, f.path, fmt.Sprintf(body, stream))
 				for _, want := range []string{f.reasoning, f.usage, "umbrella"} {
@@ -145,31 +143,17 @@ func TestAgent_Formats(t *testing.T) {
 				}
 				assert.NotContains(t, reply, `"forecast"`, "calls of the agent's tools are not for the client")
 				results := h.request(1).Messages
-				require.Len(t, results, 5, "the notes, the question, the calls and two results")
-				assert.Equal(t, "Your notes of this conversation:\n- goes to Bergen", results[0].Content.Text())
-				assert.Equal(t, "It rains in Bergen.", results[3].Content.Text())
-				assert.Equal(t, "c2", results[4].ToolCallID)
+				require.Len(t, results, 4, "the question, the calls and two results")
+				assert.Equal(t, "It rains in Bergen.", results[2].Content.Text())
+				assert.Equal(t, "c2", results[3].ToolCallID)
 			})
 		}
 	}
 }
 
-// Tools run in parallel: these wait for each other.
-func TestAgent_ParallelCalls(t *testing.T) {
-	h := newHost(t, []memory.Step{memory.Call("c1", "meet", "{}"), memory.Call("c2", "meet", "{}")}, answer)
-	var both sync.WaitGroup
-	both.Add(2)
-	h.agent.tools = []tool{{llmhttp.Function{Name: "meet"}, func(context.Context, string, *session) (string, error) {
-		both.Done()
-		both.Wait()
-		return "met", nil
-	}}}
-	assert.Equal(t, "An umbrella.", h.chat(t, question).Choices[0].Message.Content.Text())
-}
-
 // Calls of the client's tools go to the client, those of the agent beside them do not.
 func TestAgent_ClientTools(t *testing.T) {
-	h := newHost(t, []memory.Step{memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "read_file", `{"path":"a"}`)}, answer)
+	h := newHost(t, agent.Options{}, []memory.Step{memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "read_file", `{"path":"a"}`)}, answer)
 	const tools = `,"tools":[{"type":"function","function":{"name":"read_file"}}]}`
 	choice := h.chat(t, question[:len(question)-1]+tools).Choices[0]
 	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
@@ -185,73 +169,39 @@ func TestAgent_ClientTools(t *testing.T) {
 	assert.Contains(t, h.post(t, "/v1/chat/completions", question[:len(question)-1]+`,"n":2}`), `"param":"n"`)
 }
 
-// The model gets no tools when a bound is reached, so that it answers.
+// The model may not call tools when a bound is reached, so that it answers.
 func TestAgent_Bounds(t *testing.T) {
 	perCall := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil
+		return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil // 5 each
 	}
-	for name, test := range map[string]struct {
-		bound func(a *agent)
-		calls int
-	}{
-		"turns": {func(a *agent) { a.maxTurns = 3 }, 3},
-		"cost":  {func(a *agent) { a.price, a.maxCost = perCall, 6*llmhttp.MoneyUnit }, 3}, // 5 each
+	for name, opts := range map[string]agent.Options{
+		"turns": {MaxTurns: 3},
+		"cost":  {Price: perCall, MaxCost: 6 * llmhttp.MoneyUnit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t, callBoth)
-			test.bound(h.agent)
+			h := newHost(t, opts, callBoth)
 			r := h.chat(t, question)
-			assert.Equal(t, test.calls, h.calls())
-			assert.NotEmpty(t, h.request(test.calls-2).Tools)
-			assert.Empty(t, h.request(test.calls-1).Tools)
+			assert.Equal(t, 3, h.calls())
+			assert.Nil(t, h.request(1).ToolChoice)
+			assert.Equal(t, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}, h.request(2).ToolChoice)
 			assert.Equal(t, llmhttp.FinishLength, r.Choices[0].FinishReason, "the script calls tools nevertheless")
 			assert.Empty(t, r.Choices[0].Message.ToolCalls)
-			assert.Equal(t, test.calls*15, r.Usage.TotalTokens)
+			assert.Equal(t, 3*15, r.Usage.TotalTokens)
+			record := <-h.usage.records
+			assert.Equal(t, int64(3*15), record.Units.Tokens())
 		})
 	}
 }
 
-// When the client leaves, the tools stop, and the client has paid for the calls until then.
-func TestAgent_ClientLeaves(t *testing.T) {
-	h := newHost(t, []memory.Step{memory.Call("c1", "hang", "{}")}, answer)
-	stopped := make(chan struct{})
-	ctx, leave := context.WithCancel(t.Context())
-	h.agent.tools = []tool{{llmhttp.Function{Name: "hang"}, func(ctx context.Context, _ string, _ *session) (string, error) {
-		defer close(stopped)
-		leave()
-		<-ctx.Done()
-		return "", ctx.Err()
-	}}}
-	req, err := http.NewRequestWithContext(ctx, "POST", h.url+"/v1/chat/completions", strings.NewReader(question))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer sk-ada")
-	req.Header.Set("Content-Type", "application/json")
-	_, err = http.DefaultClient.Do(req)
-	require.ErrorIs(t, err, context.Canceled)
-	<-stopped
-	record := <-h.usage.records
-	assert.Equal(t, int64(15), record.Units.Tokens())
-	assert.Equal(t, 1, h.calls())
-}
-
-// What the model is told of a tool, and what it is not.
-func TestAgent_ToolErrors(t *testing.T) {
-	h := newHost(t, []memory.Step{memory.Call("c1", "forecast", `{"city":`)}, answer)
+// The model is told of arguments that are wrong.
+func TestAgent_Arguments(t *testing.T) {
+	h := newHost(t, agent.Options{}, []memory.Step{memory.Call("c1", "forecast", `{"city":`), memory.Call("c2", "forecast", "{}")}, answer)
 	h.chat(t, question)
-	result := h.request(1).Messages[2]
-	assert.True(t, result.IsError)
-	assert.Contains(t, result.Content.Text(), "the arguments are not those of this tool")
-
-	h.agent.tools[0].run = func(context.Context, string, *session) (string, error) {
-		return "", errors.New("password is swordfish")
-	}
-	reply := h.post(t, "/v1/chat/completions", question)
-	h.mu.Lock()
-	h.requests = nil
-	h.mu.Unlock()
-	reply += h.post(t, "/v1/chat/completions", question)
-	assert.Contains(t, reply, `"error"`)
-	assert.NotContains(t, reply, "swordfish")
+	results := h.request(1).Messages[2:]
+	require.Len(t, results, 2)
+	assert.Contains(t, results[0].Content.Text(), "The arguments are not those of this tool")
+	assert.Equal(t, "Which city?", results[1].Content.Text())
+	assert.True(t, results[0].IsError && results[1].IsError)
 }
 
 // The state of a conversation is there in its next turn, in all formats, and for its account only.
@@ -277,10 +227,10 @@ func TestAgent_Conversation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t, callBoth, answer)
+			h := newHost(t, agent.Options{}, callBoth, answer)
 			turns(t, h)
 			require.Equal(t, 4, h.calls())
-			assert.Contains(t, h.request(2).Messages[0].Content.Text(), "goes to Bergen")
+			assert.Equal(t, "Your notes of this conversation:\n- goes to Bergen", h.request(2).Messages[0].Content.Text())
 			for _, m := range h.request(3).Messages {
 				assert.NotContains(t, m.Content.Text(), "Bergen")
 			}

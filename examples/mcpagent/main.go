@@ -1,4 +1,4 @@
-// Mcpagent serves an agent whose tools are those of an MCP server. It is examples/agent with the
+// Mcpagent serves an agent whose tools are those of an MCP server. It is package agent with the
 // official Go SDK of the Model Context Protocol.
 //
 //	MODEL_KEY=sk-... go run ./examples/mcpagent -upstream https://models.example.com/v1 -mcp https://tools.example.com/mcp
@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -62,7 +63,7 @@ func run(ctx context.Context, addr, server string, t mcp.Transport) error {
 		return err
 	}
 	defer session.Close()
-	h := newHandler(&agent{model: model, session: session, maxTurns: 8})
+	h := newHandler(newAgent(model, session, agent.Options{}))
 	log.Println("listening on", addr, "with the key sk-demo")
 	return llmhttp.Serve(
 		ctx,
@@ -80,9 +81,10 @@ func connect(ctx context.Context, t mcp.Transport) (*mcp.ClientSession, error) {
 }
 
 // newHandler returns a Handler that serves the agent in all formats.
-func newHandler(a *agent) *llmhttp.Handler {
+func newHandler(a llmhttp.Backend) *llmhttp.Handler {
 	return llmhttp.NewHandler(a, memory.NewKeyStore("sk-demo"), &llmhttp.Options{
 		Usage:     memory.NewUsageStore(),
+		Observe:   agent.ConversationHeader("X-Conversation-Id"),
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
 }

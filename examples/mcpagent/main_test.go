@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -33,12 +34,17 @@ func newMCPServer() *mcp.Server {
 	return s
 }
 
-// newAgent returns an agent over a model whose first reply has the steps and whose second is an
-// answer, with the requests that the model gets.
-func newAgent(t *testing.T, transport mcp.Transport, first ...memory.Step) (*agent, *[]*llmhttp.ChatRequest) {
+// newSession returns a session with an MCP server.
+func newSession(t *testing.T, transport mcp.Transport) *mcp.ClientSession {
 	session, err := connect(t.Context(), transport)
 	require.NoError(t, err)
 	t.Cleanup(func() { session.Close() })
+	return session
+}
+
+// newModel returns a model whose first reply has the steps and whose later ones are an answer, with
+// the requests that it gets.
+func newModel(first ...memory.Step) (llmhttp.Backend, *[]*llmhttp.ChatRequest) {
 	requests := new([]*llmhttp.ChatRequest)
 	model := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
 		*requests = append(*requests, req.Clone())
@@ -48,7 +54,7 @@ func newAgent(t *testing.T, transport mcp.Transport, first ...memory.Step) (*age
 		}
 		return append(first, usage)
 	}}
-	return &agent{model: model, session: session, maxTurns: 8}, requests
+	return model, requests
 }
 
 // inMemory returns a transport to an MCP server in this process.
@@ -60,7 +66,7 @@ func inMemory(t *testing.T) mcp.Transport {
 	return here
 }
 
-func ask(t *testing.T, a *agent, body string) string {
+func ask(t *testing.T, a llmhttp.Backend, body string) string {
 	t.Helper()
 	server := httptest.NewServer(newHandler(a))
 	t.Cleanup(server.Close)
@@ -68,6 +74,7 @@ func ask(t *testing.T, a *agent, body string) string {
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer sk-demo")
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Conversation-Id", "trip")
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer res.Body.Close()
@@ -85,8 +92,8 @@ func TestAgent(t *testing.T) {
 	t.Cleanup(remote.Close)
 	for name, transport := range map[string]mcp.Transport{"in this process": inMemory(t), "over HTTP": transport(remote.URL)} {
 		t.Run(name, func(t *testing.T) {
-			a, requests := newAgent(t, transport, memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "forecast", `{"city":""}`), memory.Call("c3", "forecast", `{"city":`))
-			reply := ask(t, a, question)
+			model, requests := newModel(memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "forecast", `{"city":""}`), memory.Call("c3", "forecast", `{"city":`))
+			reply := ask(t, newAgent(model, newSession(t, transport), agent.Options{}), question)
 			assert.Contains(t, reply, `"content":"Take an umbrella."`)
 			assert.Contains(t, reply, `"reasoning_content":"Calling forecast {\"city\":\"Bergen\"}`)
 			assert.Contains(t, reply, `"total_tokens":30`)
@@ -107,24 +114,54 @@ func TestAgent(t *testing.T) {
 // Calls of the client's tools go to the client.
 func TestAgent_ClientTools(t *testing.T) {
 	const tools = `,"tools":[{"type":"function","function":{"name":"read_file"}}]}`
-	a, _ := newAgent(t, inMemory(t), memory.Call("c1", "read_file", `{}`))
+	model, _ := newModel(memory.Call("c1", "read_file", `{}`))
+	a := newAgent(model, newSession(t, inMemory(t)), agent.Options{})
 	assert.Contains(t, ask(t, a, question[:len(question)-1]+tools), `"name":"read_file"`)
 	assert.Contains(t, ask(t, a, question[:len(question)-1]+strings.Replace(tools, "read_file", "forecast", 1)), `"param":"tools"`)
 }
 
-// The model is not called for ever.
-func TestAgent_Turns(t *testing.T) {
-	a, requests := newAgent(t, inMemory(t), memory.Call("c1", "forecast", `{"city":"Bergen"}`))
-	a.maxTurns = 1
-	assert.Contains(t, ask(t, a, question), `"finish_reason":"length"`)
-	assert.Empty(t, (*requests)[0].Tools)
+// Turns and cost are bounded.
+func TestAgent_Bounds(t *testing.T) {
+	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Output: 1}, nil }
+	for name, opts := range map[string]agent.Options{"turns": {MaxTurns: 1}, "cost": {MaxCost: 1, Price: price}} {
+		t.Run(name, func(t *testing.T) {
+			step := memory.Call("c1", "forecast", `{"city":"Bergen"}`)
+			model := &memory.Backend{Script: func(*llmhttp.ChatRequest) []memory.Step {
+				return []memory.Step{step, memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5}})}
+			}}
+			assert.Contains(t, ask(t, newAgent(model, newSession(t, inMemory(t)), opts), question), `"finish_reason":"length"`)
+		})
+	}
+}
+
+// A server that keeps state knows the conversation.
+func TestAgent_Conversation(t *testing.T) {
+	server := newMCPServer()
+	metas := make(chan mcp.Meta, 1)
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if method == "tools/call" {
+				metas <- req.GetParams().GetMeta()
+			}
+			return next(ctx, method, req)
+		}
+	})
+	here, there := mcp.NewInMemoryTransports()
+	_, err := server.Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	model, _ := newModel(memory.Call("c1", "forecast", `{"city":"Bergen"}`))
+	ask(t, newAgent(model, newSession(t, here), agent.Options{}), question)
+	meta := <-metas
+	assert.Equal(t, "trip", meta["example.com/conversation"])
+	assert.NotEmpty(t, meta["example.com/account"])
 }
 
 // When the MCP server is away, the client gets a general message.
 func TestAgent_ServerIsAway(t *testing.T) {
-	a, _ := newAgent(t, inMemory(t))
-	require.NoError(t, a.session.Close())
-	reply := ask(t, a, question)
+	model, _ := newModel()
+	session := newSession(t, inMemory(t))
+	require.NoError(t, session.Close())
+	reply := ask(t, newAgent(model, session, agent.Options{}), question)
 	assert.Contains(t, reply, `"error"`)
 	assert.NotContains(t, reply, "closed")
 }

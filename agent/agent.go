@@ -1,0 +1,108 @@
+// Package agent provides a [Backend] that lets a model call tools on the server until it has an
+// answer. To clients it is a model: in every format, whole and streamed.
+//
+//	tools := func(context.Context) ([]agent.Tool, error) { return []agent.Tool{forecast}, nil }
+//	h := llmhttp.NewHandler(agent.New(model, tools, nil), keys, nil)
+//
+// A request runs in turns. In each, the model gets the messages so far, and its tools: those of the
+// agent and those that the client has sent. What it says is sent on while it comes. Calls of the
+// agent's tools run in parallel, and the next turn has their results. The request ends when the
+// model calls none of them, or calls a tool of the client, who then gets that call and sends
+// the result in the next request. Calls of the agent's tools beside it are not carried out: the model
+// repeats them when it has the client's results.
+//
+// The client gets the usage of all calls of the model. If it leaves, the tools stop, and it has paid
+// for what was used.
+package agent
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
+)
+
+// defaultMaxTurns is the default of Options.MaxTurns.
+const defaultMaxTurns = 8
+
+// Options configure a [Backend]. A nil *Options is the zero value.
+type Options struct {
+	// MaxTurns is how often the model is called for a request. In the last turn it may not call the
+	// tools of the agent, and answers with what it knows by then: see MaxCost. Zero means 8;
+	// negative means no limit.
+	MaxTurns int
+
+	// MaxCost ends the tools of a request as MaxTurns does, as soon as the calls of the model have
+	// cost as much. The last turn is not included, so that a request can cost more. Price must be
+	// set. After a call whose usage the model does not report, the next turn is the last one,
+	// because the cost is not known. Zero or negative means no limit.
+	MaxCost llmhttp.Money
+
+	// Price returns what one call of the model costs, as the Price of [llmhttp.Options] does. It gets
+	// the account, the key, the names of the model and the Units. Its error ends the request, before
+	// the model is called if the model has no price. It is not used without MaxCost.
+	Price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)
+
+	// Progress returns what the client is shown of a call of one of the agent's tools, as reasoning,
+	// before the call runs. It must be safe for concurrent use. An empty text shows nothing. Nil
+	// shows nothing.
+	Progress func(call llmhttp.ToolCall) string
+}
+
+// A Backend is an agent: an [llmhttp.Backend] that calls a model and tools. Create one with [New].
+// Its methods may be called concurrently.
+type Backend struct {
+	model llmhttp.Backend
+	tools func(ctx context.Context) ([]Tool, error)
+	opts  Options
+}
+
+var (
+	_ llmhttp.Backend     = (*Backend)(nil)
+	_ llmhttp.ModelLister = (*Backend)(nil)
+)
+
+// New returns a Backend that calls model. tools returns the tools for a request: it is called once
+// for each, with its context, may be called concurrently, and its error ends the request. opts may
+// be nil.
+//
+// New panics if model or tools is nil, or if Options.MaxCost is set and Options.Price is not.
+func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error), opts *Options) *Backend {
+	if model == nil || tools == nil {
+		panic("agent: New without a model or tools")
+	}
+	b := &Backend{model: model, tools: tools}
+	if opts != nil {
+		b.opts = *opts
+	}
+	if b.opts.MaxCost > 0 && b.opts.Price == nil {
+		panic("agent: Options.MaxCost is set without Options.Price")
+	}
+	b.opts.MaxTurns = option.Bound(b.opts.MaxTurns, defaultMaxTurns)
+	return b
+}
+
+// ListModels returns the models of the model's Backend.
+func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+	return llmhttp.Forwarder{Backend: b.model}.ListModels(ctx)
+}
+
+// Chat runs a request. It refuses requests for several choices, and those with a tool that has the
+// name of one of the agent's.
+func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	if req.Choices() > 1 {
+		return llmhttp.Fail(llmhttp.Errorf(http.StatusBadRequest, "unsupported_value", "There is one answer.").WithParam("n"))
+	}
+	return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+		tools, err := b.tools(ctx)
+		if err != nil {
+			return err
+		}
+		r, err := newRun(b, req, tools)
+		if err != nil {
+			return err
+		}
+		return r.run(ctx, send)
+	})
+}

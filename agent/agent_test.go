@@ -1,0 +1,351 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/internal/modeltest"
+	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// A script is a model that replies to its nth call with the nth steps, and to later calls with the
+// last ones. Each call uses 10 tokens of the prompt and 5 of the completion.
+type script struct {
+	replies [][]memory.Step
+	silent  bool // reports no usage
+
+	mu       sync.Mutex // guards requests
+	requests []*llmhttp.ChatRequest
+}
+
+func model(replies ...[]memory.Step) *script { return &script{replies: replies} }
+
+func (s *script) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	steps := slices.Clone(s.replies[min(len(s.requests), len(s.replies)-1)])
+	s.requests = append(s.requests, req.Clone())
+	if !s.silent {
+		steps = append(steps, memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15}}))
+	}
+	return memory.Scripted(steps...).Chat(ctx, req)
+}
+
+// tools returns what New takes.
+func tools(all ...agent.Tool) func(context.Context) ([]agent.Tool, error) {
+	return func(context.Context) ([]agent.Tool, error) { return all, nil }
+}
+
+// look is a tool that repeats its arguments.
+var look = agent.Tool{Function: llmhttp.Function{Name: "look"}, Run: func(_ context.Context, arguments string) (llmhttp.Message, error) {
+	return agent.Result("found " + arguments), nil
+}}
+
+var (
+	callLook = []memory.Step{memory.Call("c1", "look", `{"a":1}`), memory.Finish(llmhttp.FinishToolCalls)}
+	answer   = []memory.Step{memory.Say("Done."), memory.Finish(llmhttp.FinishStop)}
+)
+
+// question returns a request with the names of tools of the client.
+func question(clientTools ...string) *llmhttp.ChatRequest {
+	req := &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hi")}}}
+	for _, name := range clientTools {
+		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: name}})
+	}
+	return req
+}
+
+func ask(t *testing.T, b llmhttp.Backend, req *llmhttp.ChatRequest) *llmhttp.ChatResponse {
+	t.Helper()
+	reply, err := llmhttp.Collect(b.Chat(t.Context(), req))
+	require.NoError(t, err)
+	return reply
+}
+
+func names(tools []llmhttp.Tool) (names []string) {
+	for _, t := range tools {
+		names = append(names, t.Function.Name)
+	}
+	return names
+}
+
+// post sends a chat to h and returns the text of the reply.
+func post(h http.Handler, key, conversation string) string {
+	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Conversation-Id", conversation)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var reply llmhttp.ChatResponse
+	if json.Unmarshal(w.Body.Bytes(), &reply) != nil || len(reply.Choices) == 0 {
+		return w.Body.String()
+	}
+	return reply.Choices[0].Message.Content.Text()
+}
+
+// Without calls of tools, an agent is as its model.
+func TestBackend_Kit(t *testing.T) {
+	b := agent.New(modeltest.New(), tools(), nil)
+	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{ChatModel: modeltest.Chat})
+}
+
+func TestBackend(t *testing.T) {
+	m := model(append([]memory.Step{memory.Say("Looking. ")}, callLook...), answer)
+	reply := ask(t, agent.New(m, tools(look), nil), question())
+	assert.Equal(t, "Looking. Done.", reply.Choices[0].Message.Content.Text())
+	assert.Empty(t, reply.Choices[0].Message.Reasoning)
+	assert.Equal(t, llmhttp.FinishStop, reply.Choices[0].FinishReason)
+	assert.Equal(t, 30, reply.Usage.TotalTokens)
+	require.Len(t, m.requests, 2)
+	assert.Equal(t, []string{"look"}, names(m.requests[0].Tools))
+	messages := m.requests[1].Messages
+	require.Len(t, messages, 3)
+	assert.Equal(t, "c1", messages[1].ToolCalls[0].ID)
+	assert.Equal(t, llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: "c1", Content: llmhttp.Text(`found {"a":1}`)}, messages[2])
+}
+
+func TestBackend_Progress(t *testing.T) {
+	m := model([]memory.Step{memory.Call("c1", "look", "{}"), memory.Call("c2", "look", `{"secret":1}`)}, answer)
+	b := agent.New(m, tools(look), &agent.Options{Progress: func(call llmhttp.ToolCall) string {
+		if call.ID == "c2" {
+			return ""
+		}
+		return "I " + call.Function.Name + ". "
+	}})
+	assert.Equal(t, "I look. ", ask(t, b, question()).Choices[0].Message.Reasoning)
+}
+
+// Tools run in parallel: these wait for each other.
+func TestBackend_ParallelCalls(t *testing.T) {
+	var both sync.WaitGroup
+	both.Add(2)
+	meet := agent.Tool{Function: llmhttp.Function{Name: "meet"}, Run: func(context.Context, string) (llmhttp.Message, error) {
+		both.Done()
+		both.Wait()
+		return agent.Result("met"), nil
+	}}
+	m := model([]memory.Step{memory.Call("c1", "meet", "{}"), memory.Call("c2", "meet", "{}")}, answer)
+	ask(t, agent.New(m, tools(meet), nil), question())
+	assert.Len(t, m.requests[1].Messages, 4)
+}
+
+// Calls of the client's tools go to the client, those of the agent beside them do not.
+func TestBackend_ClientTools(t *testing.T) {
+	m := model([]memory.Step{memory.Call("c1", "look", "{}"), memory.Call("c2", "read", `{"path":"a"}`), memory.Finish(llmhttp.FinishToolCalls)}, answer)
+	b := agent.New(m, tools(look), nil)
+	choice := ask(t, b, question("read")).Choices[0]
+	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
+	require.Len(t, choice.Message.ToolCalls, 1)
+	assert.Equal(t, llmhttp.FunctionCall{Name: "read", Arguments: `{"path":"a"}`}, choice.Message.ToolCalls[0].Function)
+	require.Len(t, m.requests, 1)
+	assert.Equal(t, []string{"read", "look"}, names(m.requests[0].Tools))
+
+	req := question("read")
+	req.ToolChoice = &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
+	ask(t, b, req)
+	assert.Equal(t, []string{"look"}, names(m.requests[1].Tools), "none of the client's tools")
+	assert.Nil(t, m.requests[1].ToolChoice)
+}
+
+func TestBackend_Refuses(t *testing.T) {
+	b := agent.New(model(answer), tools(look), nil)
+	several := question()
+	several.N = new(2)
+	for param, req := range map[string]*llmhttp.ChatRequest{"n": several, "tools": question("look")} {
+		_, err := llmhttp.Collect(b.Chat(t.Context(), req))
+		e, ok := errors.AsType[*llmhttp.Error](err)
+		require.True(t, ok, param)
+		assert.Equal(t, http.StatusBadRequest, e.Status)
+		assert.Equal(t, param, e.Param)
+	}
+}
+
+// When a bound is reached, the model may not call the agent's tools any more.
+func TestBackend_Bounds(t *testing.T) {
+	perCall := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+		return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil // 5 each
+	}
+	for name, tc := range map[string]struct {
+		opts   *agent.Options
+		silent bool
+		turns  int
+	}{
+		"turns by default":     {nil, false, 8},
+		"turns":                {&agent.Options{MaxTurns: 3}, false, 3},
+		"one turn":             {&agent.Options{MaxTurns: 1}, false, 1},
+		"cost":                 {&agent.Options{Price: perCall, MaxCost: 6 * llmhttp.MoneyUnit}, false, 3},
+		"cost, reached":        {&agent.Options{Price: perCall, MaxCost: 5 * llmhttp.MoneyUnit}, false, 2},
+		"cost and turns":       {&agent.Options{Price: perCall, MaxCost: 100 * llmhttp.MoneyUnit, MaxTurns: 2}, false, 2},
+		"cost, no turns":       {&agent.Options{Price: perCall, MaxCost: 50 * llmhttp.MoneyUnit, MaxTurns: -1}, false, 11},
+		"cost, not reported":   {&agent.Options{Price: perCall, MaxCost: 100 * llmhttp.MoneyUnit}, true, 2},
+		"without cost, silent": {&agent.Options{Price: perCall, MaxTurns: 4}, true, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := model(callLook)
+			m.silent = tc.silent
+			choice := ask(t, agent.New(m, tools(look), tc.opts), question()).Choices[0]
+			require.Len(t, m.requests, tc.turns)
+			for i, req := range m.requests {
+				assert.Equal(t, []string{"look"}, names(req.Tools))
+				if isLast := i == tc.turns-1; isLast {
+					assert.Equal(t, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}, req.ToolChoice)
+				} else {
+					assert.Nil(t, req.ToolChoice)
+				}
+			}
+			assert.Equal(t, llmhttp.FinishLength, choice.FinishReason, "the script calls it nevertheless")
+			assert.Empty(t, choice.Message.ToolCalls)
+		})
+	}
+
+	m := model(callLook, callLook, []memory.Step{memory.Call("c2", "read", "{}"), memory.Finish(llmhttp.FinishToolCalls)})
+	choice := ask(t, agent.New(m, tools(look), &agent.Options{MaxTurns: 3}), question("read")).Choices[0]
+	assert.Equal(t, []string{"read"}, names(m.requests[2].Tools), "the client's tools stay")
+	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
+	assert.Len(t, choice.Message.ToolCalls, 1)
+}
+
+// A model without a price is not called, and what is priced is each call, with its account.
+func TestBackend_Price(t *testing.T) {
+	var priced []llmhttp.UsageRecord
+	opts := &agent.Options{MaxCost: llmhttp.MoneyUnit, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+		priced = append(priced, *r)
+		if r.Model == "m" {
+			return llmhttp.Cost{}, nil
+		}
+		return llmhttp.Cost{}, errors.New("no price")
+	}}
+	m := model(callLook, answer)
+	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k", Account: "ada"}, nil })
+	assert.Equal(t, "Done.", post(llmhttp.NewHandler(agent.New(m, tools(look), opts), keys, nil), "sk-ada", ""))
+	require.Len(t, priced, 3, "one before the calls")
+	for i, r := range priced {
+		assert.Equal(t, "ada k m", r.Account+" "+r.KeyID+" "+r.Model)
+		assert.Equal(t, []int64{2, 15, 15}[i], r.Units.Tokens())
+	}
+	req := question()
+	req.Model = "other"
+	_, err := llmhttp.Collect(agent.New(m, tools(look), opts).Chat(t.Context(), req))
+	assert.EqualError(t, err, "no price")
+	assert.Len(t, m.requests, 2)
+}
+
+// Errors are not for the client, and mistakes of tools are told.
+func TestBackend_Errors(t *testing.T) {
+	secret := errors.New("password is swordfish")
+	failing := agent.Tool{Function: look.Function, Run: func(context.Context, string) (llmhttp.Message, error) {
+		return llmhttp.Message{}, secret
+	}}
+	for name, tc := range map[string]struct {
+		tools func(context.Context) ([]agent.Tool, error)
+		text  string
+	}{
+		"a tool fails":   {tools(failing), "swordfish"},
+		"no tools":       {func(context.Context) ([]agent.Tool, error) { return nil, secret }, "swordfish"},
+		"no name":        {tools(agent.Tool{Run: look.Run}), `tool 0, "", has no name`},
+		"nothing to run": {tools(agent.Tool{Function: look.Function}), `tool 0, "look", has no`},
+		"a name twice":   {tools(look, look), `tool 1, "look", has no`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			h := llmhttp.NewHandler(agent.New(model(callLook), tc.tools, nil), llmhttp.AllowAll(""), &llmhttp.Options{
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			reply := post(h, "", "")
+			assert.Contains(t, reply, `"error"`)
+			assert.NotContains(t, reply, tc.text)
+			assert.Contains(t, strings.ReplaceAll(log.String(), `\`, ""), tc.text)
+		})
+	}
+}
+
+func TestNew_Panics(t *testing.T) {
+	assert.Panics(t, func() { agent.New(nil, tools(), nil) })
+	assert.Panics(t, func() { agent.New(model(), nil, nil) })
+	assert.PanicsWithValue(t, "agent: Options.MaxCost is set without Options.Price", func() {
+		agent.New(model(), tools(), &agent.Options{MaxCost: 1})
+	})
+}
+
+// A usageLog is a UsageStore that passes on its records.
+type usageLog struct {
+	llmhttp.UsageStore
+	records chan llmhttp.UsageRecord
+}
+
+func (l usageLog) Record(_ context.Context, records ...llmhttp.UsageRecord) error {
+	for i := range records {
+		l.records <- records[i]
+	}
+	return nil
+}
+
+// When the client leaves, the tools stop, and the client has paid for the calls until then.
+func TestBackend_ClientLeaves(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	var stopped atomic.Bool
+	hang := agent.Tool{Function: look.Function, Run: func(ctx context.Context, _ string) (llmhttp.Message, error) {
+		leave()
+		<-ctx.Done()
+		stopped.Store(true)
+		return llmhttp.Message{}, ctx.Err()
+	}}
+	usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
+	m := model(callLook, answer)
+	server := httptest.NewServer(llmhttp.NewHandler(agent.New(m, tools(hang), nil), llmhttp.AllowAll(""), &llmhttp.Options{Usage: usage}))
+	t.Cleanup(server.Close)
+	r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	_, err = http.DefaultClient.Do(r)
+	require.ErrorIs(t, err, context.Canceled)
+	record := <-usage.records
+	assert.True(t, stopped.Load())
+	assert.Equal(t, int64(15), record.Units.Tokens())
+	assert.Len(t, m.requests, 1)
+}
+
+func TestBackend_ListModels(t *testing.T) {
+	models, err := agent.New(memory.Echo(), tools(), nil).ListModels(t.Context())
+	require.NoError(t, err)
+	assert.NotEmpty(t, models)
+	_, err = agent.New(model(answer), tools(), nil).ListModels(t.Context())
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+func TestNewTool(t *testing.T) {
+	type arguments struct{ City string }
+	tool := agent.NewTool(llmhttp.Function{Name: "f"}, func(_ context.Context, a arguments) (llmhttp.Message, error) {
+		return agent.Result("in " + a.City), io.EOF
+	})
+	assert.Equal(t, "f", tool.Name)
+	for given, want := range map[string]string{`{"city":"Bergen"}`: "in Bergen", "": "in ", "{}": "in "} {
+		m, err := tool.Run(t.Context(), given)
+		assert.Equal(t, io.EOF, err)
+		assert.Equal(t, llmhttp.Message{Content: llmhttp.Text(want)}, m)
+	}
+	for _, given := range []string{`{"city":`, `{"city":1}`, "Bergen"} {
+		m, err := tool.Run(t.Context(), given)
+		require.NoError(t, err)
+		assert.True(t, m.IsError)
+		assert.Contains(t, m.Content.Text(), "The arguments are not those of this tool: ")
+	}
+}

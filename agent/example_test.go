@@ -1,0 +1,56 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// A model that can ask for the weather. The script takes the place of the model.
+func Example() {
+	model := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {
+			return []memory.Step{memory.Say(last.Content.Text() + " Take an umbrella.")}
+		}
+		return []memory.Step{memory.Say("Let me look. "), memory.Call("call_1", "forecast", `{"city": "Bergen"}`)}
+	}}
+	forecast := agent.NewTool(llmhttp.Function{
+		Name: "forecast", Description: "The weather in a city",
+		Parameters: json.RawMessage(`{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}`),
+	}, func(ctx context.Context, in struct{ City string }) (llmhttp.Message, error) {
+		if in.City != "Bergen" {
+			return agent.Failure("I know only Bergen."), nil
+		}
+		return agent.Result("It rains."), nil
+	})
+	b := agent.New(model, func(context.Context) ([]agent.Tool, error) { return []agent.Tool{forecast}, nil }, nil)
+
+	// A Handler calls it, as any other Backend.
+	reply, err := llmhttp.Collect(b.Chat(context.Background(), &llmhttp.ChatRequest{
+		Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("How is the weather in Bergen?")}},
+	}))
+	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
+	// Output: Let me look. It rains. Take an umbrella. <nil>
+}
+
+// A counter of the requests of a conversation. Its account is part of the conversation, so that nobody
+// continues that of another one.
+func ExampleSessions() {
+	var sessions agent.Sessions[counter]
+	b := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return llmhttp.Reply(fmt.Sprint("Question ", sessions.Get(ctx).next()))
+	})
+	h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{Observe: agent.ConversationHeader("X-Conversation-Id")})
+	for _, conversation := range []string{"trip", "trip", "other", ""} {
+		fmt.Println(post(h, "", conversation))
+	}
+	// Output:
+	// Question 1
+	// Question 2
+	// Question 1
+	// Question 1
+}

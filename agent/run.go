@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A run is one request.
+type run struct {
+	*Backend
+	req     *llmhttp.ChatRequest
+	tools   map[string]*Tool // those of the agent, by their names
+	offered []llmhttp.Tool   // the same, as the model gets them
+	client  []llmhttp.Tool   // those of the client
+	choice  *llmhttp.ToolChoice
+	used    llmhttp.Usage // of all calls of the model so far
+	spent   llmhttp.Money
+	unknown bool // the usage of a call is not known
+}
+
+func newRun(b *Backend, req *llmhttp.ChatRequest, tools []Tool) (*run, error) {
+	r := &run{Backend: b, req: req, tools: make(map[string]*Tool), client: req.Tools, choice: req.ToolChoice}
+	for i := range tools {
+		t := &tools[i]
+		if t.Name == "" || t.Run == nil || r.tools[t.Name] != nil {
+			return nil, fmt.Errorf("agent: tool %d, %q, has no name, no Run, or the name of another one", i, t.Name)
+		}
+		r.tools[t.Name] = t
+		r.offered = append(r.offered, llmhttp.Tool{Type: "function", Function: &t.Function})
+	}
+	for _, t := range r.client {
+		if t.Function != nil && r.tools[t.Function.Name] != nil {
+			return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "The server has a tool with the name %q.", t.Function.Name).
+				WithParam("tools")
+		}
+	}
+	if r.choice != nil && r.choice.Mode == llmhttp.ToolChoiceNone { // of the client's tools
+		r.client, r.choice = nil, nil
+	}
+	return r, nil
+}
+
+// run calls the model and the tools in turns.
+func (r *run) run(ctx context.Context, send func(*llmhttp.ChatChunk) error) error {
+	if _, err := r.price(ctx, "", llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}); err != nil {
+		return err
+	}
+	for turn := 1; ; turn++ {
+		isLast := r.isLast(turn)
+		reply, err := r.callModel(ctx, isLast, send)
+		if err != nil {
+			return err
+		}
+		choice := &reply.Choices[0]
+		own, client := r.split(choice.Message.ToolCalls)
+		if len(own) == 0 || len(client) > 0 || isLast {
+			return send(r.end(choice, client))
+		}
+		if err := r.showProgress(own, send); err != nil {
+			return err
+		}
+		results, err := llmhttp.CallTools(ctx, own, func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+			return r.tools[call.Function.Name].Run(ctx, call.Function.Arguments)
+		})
+		if err != nil {
+			return err
+		}
+		r.req.Messages = append(append(r.req.Messages, choice.Message), results...)
+	}
+}
+
+// isLast reports whether a bound makes a turn the last one.
+func (r *run) isLast(turn int) bool {
+	return turn == r.opts.MaxTurns || r.opts.MaxCost > 0 && (r.unknown || r.spent >= r.opts.MaxCost)
+}
+
+// callModel calls the model, sends on what it says, and accounts for it.
+func (r *run) callModel(ctx context.Context, isLast bool, send func(*llmhttp.ChatChunk) error) (*llmhttp.ChatResponse, error) {
+	req := r.req.Clone()
+	req.Tools, req.ToolChoice = r.offer(isLast)
+	reply, err := llmhttp.Relay(r.model.Chat(llmhttp.WithUsage(ctx, r.used), req), send)
+	if reply.Usage == nil { // the Handler estimates it
+		r.unknown = true
+		return reply, err
+	}
+	r.used.Add(reply.Usage)
+	llmhttp.ReportUsage(ctx, r.used) // a client that leaves has paid for it
+	if err != nil {
+		return reply, err
+	}
+	cost, err := r.price(ctx, reply.Model, reply.Usage.Units())
+	r.spent = r.spent.Add(cost)
+	return reply, err
+}
+
+// offer returns the tools of a turn. In the last one the model keeps tools that it may not call if
+// there are no others, because some servers refuse calls among the messages without them.
+func (r *run) offer(isLast bool) ([]llmhttp.Tool, *llmhttp.ToolChoice) {
+	switch {
+	case !isLast:
+		return slices.Concat(r.client, r.offered), r.choice
+	case len(r.client) > 0 || len(r.offered) == 0:
+		return r.client, r.choice
+	}
+	return r.offered, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
+}
+
+// price returns what a call of the model costs, or 0 if the cost is not bounded.
+func (r *run) price(ctx context.Context, served string, units llmhttp.Units) (llmhttp.Money, error) {
+	if r.opts.MaxCost <= 0 {
+		return 0, nil
+	}
+	record := llmhttp.UsageRecord{Operation: llmhttp.OperationChat, Model: r.req.Model, ServedModel: served, Units: units}
+	if info := llmhttp.RequestInfoFrom(ctx); info != nil {
+		record.Time, record.Account, record.KeyID, record.Protocol = info.Arrived, info.Account, info.KeyID, info.Protocol
+	}
+	cost, err := r.opts.Price(&record)
+	return cost.Total(), err
+}
+
+// split divides the calls of the model into those of the agent's tools and those of the client's.
+func (r *run) split(calls []llmhttp.ToolCall) (own, client []llmhttp.ToolCall) {
+	for _, call := range calls {
+		if r.tools[call.Function.Name] != nil {
+			own = append(own, call)
+		} else {
+			client = append(client, call)
+		}
+	}
+	return own, client
+}
+
+// showProgress shows the client which tools are called.
+func (r *run) showProgress(calls []llmhttp.ToolCall, send func(*llmhttp.ChatChunk) error) error {
+	if r.opts.Progress == nil {
+		return nil
+	}
+	for _, call := range calls {
+		text := r.opts.Progress(call)
+		if text == "" {
+			continue
+		}
+		if err := send(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Reasoning: text}}}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end returns the last chunk of a reply: the calls for the client, why it ends, and the usage of
+// the whole request.
+func (r *run) end(from *llmhttp.Choice, calls []llmhttp.ToolCall) *llmhttp.ChatChunk {
+	c := llmhttp.ChunkChoice{FinishReason: from.FinishReason, StopSequence: from.StopSequence}
+	if len(calls) == 0 && len(from.Message.ToolCalls) > 0 { // calls that a bound has prevented
+		c.FinishReason = llmhttp.FinishLength
+	}
+	for i, call := range calls {
+		c.Delta.ToolCalls = append(
+			c.Delta.ToolCalls,
+			llmhttp.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra},
+		)
+	}
+	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}
+	if r.used.Units().Tokens() > 0 {
+		chunk.Usage = &r.used
+	}
+	return chunk
+}
