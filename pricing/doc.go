@@ -71,7 +71,8 @@
 // know who serves, nor the service tier, and so has the standard price of the model that the client
 // named: a host whose own names of models are served by others has prices or aliases for both.
 // Only keys with a quota in money are estimated. Without one, a request for a model without a price
-// is served and recorded as unpriced.
+// is served and recorded as unpriced. [Table.Check] tells at the start of a program which models of
+// its Backend have no price.
 //
 // # Nothing is billed twice
 //

@@ -1,10 +1,12 @@
 package pricing
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -111,6 +113,32 @@ func (t *Table) Price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 		return llmhttp.Cost{}, refuse(r, mistakef(m.name, "", "%w", err))
 	}
 	return cost, nil
+}
+
+// Check returns an error that names the models of b that have no price now, whatever Options.Unknown
+// says. A program calls it when it starts and when it has read prices or routes again, because a
+// model that was renamed, or whose name is an alias, is otherwise found when somebody has used it.
+// Check lists the models of b, which may call other servers, and returns the error of that too.
+//
+// Options.Name gets a record that has only the Model and the Time. Check does not tell whether a price
+// is for what the model does: an entry with the price of an image is one.
+func (t *Table) Check(ctx context.Context, b llmhttp.Backend) error {
+	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
+	if err != nil {
+		return fmt.Errorf("pricing: the models are not known: %w", err)
+	}
+	now := time.Now()
+	var missing []string
+	for i := range models {
+		m := t.pricesOf(&llmhttp.UsageRecord{Model: models[i].ID, Time: now})
+		if m == nil || m.mistake != nil || m.at(now) == nil {
+			missing = append(missing, models[i].ID)
+		}
+	}
+	if missing != nil {
+		return fmt.Errorf("pricing: these models have no price: %q", missing)
+	}
+	return nil
 }
 
 // pricesOf returns the prices that r is billed by, or nil.

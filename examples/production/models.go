@@ -69,6 +69,7 @@ func newModels(c *config) (*models, error) {
 // reloadOn reads the files again for each signal, until ctx is done. After a mistake everything
 // stays as it is. Requests in progress end as they have begun.
 func (m *models) reloadOn(ctx context.Context, signals <-chan os.Signal) {
+	m.checkPrices(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,6 +85,7 @@ func (m *models) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 			continue
 		}
 		slog.Info("reloaded")
+		m.checkPrices(ctx)
 	}
 }
 
@@ -122,6 +124,18 @@ func (m *models) replace(setRoutes func([]route.Route) error) error {
 	}
 	m.upstreams = upstreams
 	return nil
+}
+
+// checkPrices logs which models have no price. Their requests are refused if the key has a quota in
+// money, and are otherwise recorded as unpriced.
+func (m *models) checkPrices(ctx context.Context) {
+	prices := m.prices.Load()
+	if prices == nil {
+		return
+	}
+	if err := prices.Check(ctx, m.backend); err != nil && ctx.Err() == nil {
+		slog.Error("prices are missing", "error", err.Error())
+	}
 }
 
 // price is the Price of [llmhttp.Options].

@@ -66,6 +66,16 @@ func TestReload(t *testing.T) {
 		return last.Target, c.costs(t) - before
 	}
 
+	checked := 0
+	checkPrices := func() { // at the start and after each reload, the log names the models without a price
+		checked++
+		eventually(t, func(c *assert.CollectT) {
+			line := `"level":"ERROR","msg":"prices are missing","error":"pricing: these models have no price: [`
+			assert.Equal(c, checked, strings.Count(p.Output.String(), line), p.Output.String())
+		})
+	}
+	checkPrices()
+
 	target, cost := targetAndCost()
 	assert.Equal(t, "slow", target)
 	assert.InDelta(t, 100, cost, 0.001, "in cents")
@@ -73,6 +83,7 @@ func TestReload(t *testing.T) {
 	write(upstreams, `{"upstreams": [`+upstream("fast", fast.url)+`]}`)
 	write(prices, `{"models": {"demo-chat": {"input": 0, "output": 2e6}}}`)
 	assert.Contains(t, reload(), `"level":"INFO","msg":"reloaded"`)
+	checkPrices()
 	running.requireComplete(t, 200)
 	target, cost = targetAndCost()
 	assert.Equal(t, "fast", target)
