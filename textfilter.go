@@ -10,7 +10,8 @@ import (
 )
 
 // A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A
-// nil function leaves its texts as they are.
+// nil function leaves its texts as they are. [NewTextReplacer] has both functions for given strings;
+// the examples redaction and guardrail have others.
 type TextFilter struct {
 	// Request is called for each text of the request: see [ChatRequest.RewriteTexts].
 	Request func(kind TextKind, text string) (string, error)
@@ -125,38 +126,65 @@ func (b *textFilterBackend) CountTokens(ctx context.Context, req *ChatRequest) (
 
 // Embed implements [Embedder].
 func (b *textFilterBackend) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
-	filter := b.newFilter(ctx)
-	if err := filter.rewrite(req); err != nil {
-		return nil, err
-	}
-	resp, err := b.next.Embed(ctx, req)
-	w := filter.rewriter()
-	if w == nil || err != nil || resp == nil {
-		return resp, err
-	}
-	out := *resp // which belongs to b.next
-	w.extra(textWhole, cloneExtra(&out.Extra))
-	return &out, errFiltered(w.err)
+	return filterReply(ctx, b, req, b.next.Embed, func(w *textRewriter, r *EmbeddingResponse) {
+		w.extra(textWhole, cloneExtra(&r.Extra))
+	})
 }
 
 // GenerateImages implements [ImageGenerator].
 func (b *textFilterBackend) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+	return filterReply(ctx, b, req, b.next.GenerateImages, func(w *textRewriter, r *ImageResponse) {
+		r.Data = slices.Clone(r.Data)
+		for i := range r.Data {
+			w.rewrite(TextContent, &r.Data[i].RevisedPrompt)
+			w.extra(textWhole, cloneExtra(&r.Data[i].Extra))
+		}
+		w.extra(textWhole, cloneExtra(&r.Extra))
+	})
+}
+
+// Rerank implements [Reranker].
+func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
+	return filterReply(ctx, b, req, b.next.Rerank, func(w *textRewriter, r *RerankResponse) {
+		r.Results = slices.Clone(r.Results)
+		for i := range r.Results {
+			w.extra(textWhole, cloneExtra(&r.Results[i].Extra))
+		}
+		w.extra(textWhole, cloneExtra(&r.Extra))
+	})
+}
+
+// Moderate implements [Moderator].
+func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest) (*ModerationResponse, error) {
+	return filterReply(ctx, b, req, b.next.Moderate, func(w *textRewriter, r *ModerationResponse) {
+		r.Results = slices.Clone(r.Results)
+		for i := range r.Results {
+			w.extra(textWhole, cloneExtra(&r.Results[i].Extra))
+		}
+		w.extra(textWhole, cloneExtra(&r.Extra))
+	})
+}
+
+// filterReply filters a request, calls a method of b.next, and filters a copy of the reply, which
+// belongs to b.next. rewrite clones what it changes.
+func filterReply[Q textRequest, R any](
+	ctx context.Context,
+	b *textFilterBackend,
+	req Q,
+	call func(ctx context.Context, req Q) (*R, error),
+	rewrite func(w *textRewriter, r *R),
+) (*R, error) {
 	filter := b.newFilter(ctx)
 	if err := filter.rewrite(req); err != nil {
 		return nil, err
 	}
-	resp, err := b.next.GenerateImages(ctx, req)
+	resp, err := call(ctx, req)
 	w := filter.rewriter()
 	if w == nil || err != nil || resp == nil {
 		return resp, err
 	}
-	out := *resp // which belongs to b.next
-	out.Data = slices.Clone(out.Data)
-	for i := range out.Data {
-		w.rewrite(TextContent, &out.Data[i].RevisedPrompt)
-		w.extra(textWhole, cloneExtra(&out.Data[i].Extra))
-	}
-	w.extra(textWhole, cloneExtra(&out.Extra))
+	out := *resp
+	rewrite(w, &out)
 	return &out, errFiltered(w.err)
 }
 
@@ -164,46 +192,6 @@ func (b *textFilterBackend) GenerateImages(ctx context.Context, req *ImageReques
 func cloneExtra(e *Extra) Extra {
 	*e = maps.Clone(*e)
 	return *e
-}
-
-// Rerank implements [Reranker].
-func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
-	filter := b.newFilter(ctx)
-	if err := filter.rewrite(req); err != nil {
-		return nil, err
-	}
-	resp, err := b.next.Rerank(ctx, req)
-	w := filter.rewriter()
-	if w == nil || err != nil || resp == nil {
-		return resp, err
-	}
-	out := *resp // which belongs to b.next
-	out.Results = slices.Clone(out.Results)
-	for i := range out.Results {
-		w.extra(textWhole, cloneExtra(&out.Results[i].Extra))
-	}
-	w.extra(textWhole, cloneExtra(&out.Extra))
-	return &out, errFiltered(w.err)
-}
-
-// Moderate implements [Moderator].
-func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest) (*ModerationResponse, error) {
-	filter := b.newFilter(ctx)
-	if err := filter.rewrite(req); err != nil {
-		return nil, err
-	}
-	resp, err := b.next.Moderate(ctx, req)
-	w := filter.rewriter()
-	if w == nil || err != nil || resp == nil {
-		return resp, err
-	}
-	out := *resp // which belongs to b.next
-	out.Results = slices.Clone(out.Results)
-	for i := range out.Results {
-		w.extra(textWhole, cloneExtra(&out.Results[i].Extra))
-	}
-	w.extra(textWhole, cloneExtra(&out.Extra))
-	return &out, errFiltered(w.err)
 }
 
 // Speak implements [Speaker]. Audio has no texts.
