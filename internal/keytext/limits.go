@@ -170,6 +170,9 @@ func ParseMoney(s string) (m llmhttp.Money, err error) {
 	return m, nil
 }
 
+// FormatMoney is the inverse of ParseMoney, and returns "0usd" for zero.
+func FormatMoney(m llmhttp.Money) string { return m.String() + "usd" }
+
 // FormatQuota is the inverse of ParseQuota, except that it returns "" for no limit.
 func FormatQuota(q llmhttp.Quota) string {
 	var amounts []string
@@ -177,7 +180,7 @@ func FormatQuota(q llmhttp.Quota) string {
 		amounts = append(amounts, strconv.Itoa(q.Tokens))
 	}
 	if q.Cost != 0 {
-		amounts = append(amounts, q.Cost.String()+"usd")
+		amounts = append(amounts, FormatMoney(q.Cost))
 	}
 	period := "month"
 	switch {

@@ -196,7 +196,7 @@ func (p *printer) printAccounts(accounts []manage.AccountInfo) error {
 		}
 		credit := ""
 		if a.Prepaid {
-			credit = a.Credit.String()
+			credit = keytext.FormatMoney(a.Credit)
 		}
 		rows = append(
 			rows,
@@ -220,10 +220,10 @@ func (p *printer) printAccount(info *manage.AccountInfo, a *accountJSON) error {
 		rows = append(rows, []string{"labels", labels})
 	}
 	if a.Prepaid || a.Credit != 0 {
-		rows = append(rows, []string{"prepaid", strconv.FormatBool(a.Prepaid)}, []string{"credit", a.Credit.String()})
+		rows = append(rows, []string{"prepaid", strconv.FormatBool(a.Prepaid)}, []string{"credit", keytext.FormatMoney(a.Credit)})
 	}
 	if a.Used != nil {
-		rows = append(rows, []string{"used", a.Used.String()}, []string{"left", a.Left.String()})
+		rows = append(rows, []string{"used", keytext.FormatMoney(*a.Used)}, []string{"left", keytext.FormatMoney(*a.Left)})
 	}
 	return p.writeTable(append(rows, []string{"created", a.CreatedAt}))
 }

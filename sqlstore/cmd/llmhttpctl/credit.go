@@ -94,7 +94,7 @@ func (p *printer) printCredit(entries []manage.CreditEntry) error {
 			}
 			continue
 		}
-		rows = append(rows, []string{j.Time, j.Amount.String(), j.Total.String(), j.ID, j.Note})
+		rows = append(rows, []string{j.Time, keytext.FormatMoney(j.Amount), keytext.FormatMoney(j.Total), j.ID, j.Note})
 	}
 	if p.json {
 		return nil

@@ -90,10 +90,10 @@ func (p *printer) printQuotaUse(q *quotaUseJSON) error {
 		rows = append(rows, []string{"left", fmt.Sprint(*q.Left)})
 	}
 	if q.UsedCost != 0 || q.LeftCost != nil {
-		rows = append(rows, []string{"cost", q.UsedCost.String()})
+		rows = append(rows, []string{"cost", keytext.FormatMoney(q.UsedCost)})
 	}
 	if q.LeftCost != nil {
-		rows = append(rows, []string{"cost left", q.LeftCost.String()})
+		rows = append(rows, []string{"cost left", keytext.FormatMoney(*q.LeftCost)})
 	}
 	return p.writeTable(rows)
 }
