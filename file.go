@@ -183,9 +183,11 @@ func (f *File) Extension() string {
 func (f *File) HasExtension() bool { return len(path.Ext(f.Name)) > 1 }
 
 // mediaExtensions are the extensions of files by their media types, of those that OpenAI's API
-// takes (https://platform.openai.com/docs/guides/speech-to-text). Package mime would ask the system.
+// takes (https://platform.openai.com/docs/guides/speech-to-text and image-generation). Package mime
+// would ask the system.
 var mediaExtensions = map[string]string{
 	"audio/flac": "flac", "audio/x-flac": "flac", "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/mp4": "m4a", "audio/m4a": "m4a", "audio/x-m4a": "m4a",
 	"audio/ogg": "ogg", "audio/opus": "ogg", "audio/wav": "wav", "audio/wave": "wav", "audio/x-wav": "wav", "audio/vnd.wave": "wav",
 	"audio/webm": "webm", "video/mp4": "mp4", "video/mpeg": "mpeg", "video/webm": "webm",
+	"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif",
 }

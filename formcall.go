@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"mime"
 	"net/http"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
@@ -21,9 +22,8 @@ func (q *request) withForm(names []string, maxFiles int64, decode func(ctx conte
 	if q.r.ContentLength > most {
 		return errTooLarge(most)
 	}
-	form, opts := new(Form), formOptions{files: names, maxFiles: maxFiles, dir: q.h.opts.FileDir}
-	q.form = form
-	err = q.client.StreamBody(func(body io.Reader) error { return form.read(body, boundary, opts) })
+	form := q.newForm(names, maxFiles)
+	err = q.client.StreamBody(func(body io.Reader) error { return form.read(body, boundary) })
 	switch {
 	case err == bounded.ErrTooLarge:
 		return errTooLarge(maxFiles)
@@ -34,6 +34,30 @@ func (q *request) withForm(names []string, maxFiles int64, decode func(ctx conte
 		return q.client.CauseOr(err)
 	}
 	return nil
+}
+
+// withFormOrJSON is withForm for requests whose body may be JSON in place of a form, which the
+// Content-Type tells.
+func (q *request) withFormOrJSON(
+	names []string,
+	maxFiles int64,
+	decode func(ctx context.Context, r *http.Request, form *Form) error,
+) error {
+	if media, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); media != contentTypeJSON {
+		return q.withForm(names, maxFiles, decode)
+	}
+	form := q.newForm(names, maxFiles)
+	return q.withBody(func(ctx context.Context, r *http.Request, body []byte) error {
+		form.JSON = body
+		defer func() { form.JSON = nil }()
+		return decode(ctx, r, form)
+	})
+}
+
+// newForm returns the form of the request, which is empty.
+func (q *request) newForm(names []string, maxFiles int64) *Form {
+	q.form = &Form{opts: formOptions{files: names, maxFiles: maxFiles, dir: q.h.opts.FileDir}}
+	return q.form
 }
 
 // closeForm gives up the files of the form, if there is one. What still reads them gets an error.

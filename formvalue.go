@@ -2,10 +2,65 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
 )
+
+// formFields are the fields of a form from which a request is decoded.
+type formFields[Req any] struct {
+	single   map[string]func(r *Req, value string) error
+	lists    map[string]func(r *Req) *[]string // whose names may have "[]" at the end, and may come several times
+	files    []string                          // the names of those that are files, without "[]"
+	addExtra func(r *Req, name string, values []string)
+}
+
+// decode decodes the values of a form into r, which is zero. Fields that are empty are missing.
+func (f *formFields[Req]) decode(r *Req, fields map[string][]string) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		values, base := fields[name], strings.TrimSuffix(name, "[]")
+		set, list := f.single[base], f.lists[base]
+		switch {
+		case set != nil && len(values) > 1:
+			return paramError(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: base})
+		case set != nil && name == base:
+			if values[0] == "" {
+				continue
+			}
+			if err := set(r, values[0]); err != nil {
+				return err
+			}
+		case list != nil:
+			elements, err := parseFormList(base, values)
+			if err != nil {
+				return err
+			}
+			*list(r) = append(*list(r), elements...)
+		default:
+			if known := membername.Lower(base); f.single[known] != nil || f.lists[known] != nil || slices.Contains(f.files, known) {
+				return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
+			}
+			f.addExtra(r, name, values)
+		}
+	}
+	return nil
+}
+
+// file returns the file in the field name, or nil if there is none.
+func (f *Form) file(name string) (*File, error) {
+	switch files := f.Files[name]; len(files) {
+	case 0:
+		return nil, nil
+	case 1:
+		return files[0], nil
+	}
+	return nil, paramError(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: name})
+}
 
 // The values of the fields of a form are texts. These functions parse those of other types.
 
@@ -16,6 +71,15 @@ func parseFormNumber(param, value string) (*float64, error) {
 		return nil, errInvalidText(param, value, "a number")
 	}
 	return &f, nil
+}
+
+// parseFormInt returns the integer in the field param.
+func parseFormInt(param, value string) (*int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return nil, errInvalidText(param, value, "an integer")
+	}
+	return &n, nil
 }
 
 // parseFormBool returns the boolean in the field param. Python writes True.

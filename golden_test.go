@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //
 //	options     lines that set up the Handler and the key; see newConversation
 //	models      what ListModels returns, as a JSON array
-//	images      what GenerateImages returns, as a JSON object
+//	images      what GenerateImages and EditImages return, as a JSON object
 //	embeddings  what Embed returns, as a JSON object
 //	rerank      what Rerank returns, as a JSON object
 //	moderations  what Moderate returns, as a JSON object
@@ -208,6 +208,10 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 
 func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return goldenStream[llmhttp.ChatChunk](ctx, b.steps)
+}
+
+func (b *goldenBackend) EditImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.images, nil
 }
 
 func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {

@@ -180,13 +180,14 @@ type Options struct {
 	// have, and the instructions for it. Zero means 4096; negative means no limit but MaxBody.
 	MaxSpeechInput int
 
-	// MaxAudio is the maximum size of a recording that a client sends, in bytes. The form around it
-	// may have 1 MiB more. A larger one gets a 413. Zero means 25 MiB; negative means no limit, which is not for clients that are not
-	// trusted.
-	MaxAudio int64
+	// MaxFiles is the maximum size of the files that a client sends with a request, such as a
+	// recording or images to edit, in bytes of all of them. The form around them may have 1 MiB
+	// more. Larger ones get a 413. Zero means 25 MiB; negative means no limit, which is not for
+	// clients that are not trusted.
+	MaxFiles int64
 
 	// FileDir is a directory for temporary files, in which the files of requests are kept while they
-	// are served: recordings. No file remains in it, whatever ends a request; if the
+	// are served: recordings and images. No file remains in it, whatever ends a request; if the
 	// process is killed, that is so on systems that can remove a file which is open, as all but
 	// Windows can. If empty, the files are kept in memory, of which requests at the same time
 	// together need as much as they send.
@@ -241,7 +242,7 @@ type Options struct {
 // The defaults of [Options].
 const (
 	defaultMaxBody      = 16 << 20
-	defaultMaxAudio     = 25 << 20
+	defaultMaxFiles     = 25 << 20
 	defaultMaxReply     = 64 << 20
 	defaultTimeout      = 5 * time.Minute
 	defaultKeepAlive    = 15 * time.Second
@@ -269,7 +270,7 @@ func (o *Options) withDefaults() Options {
 		n.UnknownMembers = DefaultUnknownMembers
 	}
 	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
-	n.MaxAudio = option.Bound(n.MaxAudio, defaultMaxAudio)
+	n.MaxFiles = option.Bound(n.MaxFiles, defaultMaxFiles)
 	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
 	n.MaxSpeechInput = option.Bound(n.MaxSpeechInput, defaultMaxSpeechInput)
 	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)

@@ -33,6 +33,7 @@ const testSecret = "sk-fixture-5d41402abc4b2a76b9719d91"
 const (
 	chatPath       = "/v1/chat/completions"
 	imagesPath     = "/v1/images/generations"
+	imageEditsPath = "/v1/images/edits"
 	embeddingsPath = "/v1/embeddings"
 	speechPath     = "/v1/audio/speech"
 	rerankPath     = "/v1/rerank"
@@ -51,6 +52,7 @@ const (
 	chatBody      = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}]}`
 	streamBody    = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}],"stream":true}`
 	imageBody     = `{"model":"demo-image","prompt":"a cat"}`
+	imageEditBody = `{"image":"PNG","prompt":"a cat","model":"demo-image"}` // testServer.open makes a form of it
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`
 	rerankBody    = `{"model":"demo-rerank","query":"Hello, how are you?","documents":["I am well."]}`
@@ -77,6 +79,8 @@ var testOperations = []testOperation{
 	{llmhttp.OperationChat, llmhttp.ScopeChat, chatPath, chatBody, "Hello, how are you?", maximalChat},
 	{llmhttp.OperationImages, llmhttp.ScopeImages, imagesPath, imageBody, "a cat",
 		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
+	{llmhttp.OperationImageEdits, llmhttp.ScopeImages, imageEditsPath, imageEditBody, "a cat",
+		`{"model":"m","prompt":"p","image":["a","b"],"mask":"c","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
 	{llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, embeddingsPath, embeddingBody, "Hello, how are you?",
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
 	{llmhttp.OperationSpeech, llmhttp.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
@@ -161,6 +165,7 @@ type stubBackend struct {
 	chat       func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
 	models     func(context.Context) ([]llmhttp.Model, error)
 	images     func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+	edit       func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
 	sizes      func(context.Context, string) ([]string, error)
 	embed      func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
 	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
@@ -211,6 +216,13 @@ func (b *stubBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageReques
 	}
 	images := slices.Repeat([]llmhttp.Image{{Data: []byte(pngData)}}, r.Count())
 	return &llmhttp.ImageResponse{Data: images, Usage: b.usage}, b.called(ctx)
+}
+
+func (b *stubBackend) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	if b.edit != nil {
+		return b.edit(ctx, r)
+	}
+	return b.GenerateImages(ctx, r)
 }
 
 func (b *stubBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {

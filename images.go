@@ -19,7 +19,7 @@ import (
 // OperationImages is the [Operation] of generating images.
 const OperationImages Operation = "images"
 
-// ScopeImages is the [Scope] of images.
+// ScopeImages is the [Scope] of images, generated and edited.
 const ScopeImages Scope = "images"
 
 // An ImageGenerator is a [Backend] that generates images.
@@ -29,7 +29,7 @@ type ImageGenerator interface {
 }
 
 // An ImageSizer is a [Backend] whose image models allow certain sizes only. The Handler refuses
-// other sizes before it calls GenerateImages.
+// other sizes before it calls GenerateImages or EditImages, except ImageSizeAuto.
 type ImageSizer interface {
 	// ImageSizes returns the sizes that model allows, such as "1024x1024". An
 	// empty result allows every size. For an unknown model it returns
@@ -42,22 +42,32 @@ const (
 	maxPromptChars = 32000
 )
 
+// ImageSizeAuto is the [ImageRequest.Size] that leaves the size to the Backend.
+const ImageSizeAuto = "auto"
+
+// imageQualities are the values of ImageRequest.Quality.
+var imageQualities = []string{"standard", "hd", "low", "medium", "high", "xhigh", "max", "auto"}
+
 // The values of [ImageRequest.ResponseFormat].
 const (
 	ImageFormatURL    = "url"
 	ImageFormatBase64 = "b64_json"
 )
 
-// An ImageRequest is the body of POST /v1/images/generations. A Handler checks
-// requests before it passes them to a Backend, and sets Size and ResponseFormat.
+// An ImageRequest is the body of POST /v1/images/generations, or the form of POST /v1/images/edits,
+// which has Images. A Handler checks requests before it passes them to a Backend, and sets
+// ResponseFormat, and the Size unless there are Images.
 type ImageRequest struct {
 	Model          string `json:"model"`
 	Prompt         string `json:"prompt"`
 	N              *int   `json:"n,omitzero"`               // number of images, 1 to 10; nil means 1
-	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels; the format's default is 1024x1024
-	Quality        string `json:"quality,omitzero"`         // standard, hd, or empty for the Backend's choice
+	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels or ImageSizeAuto; the format's default is 1024x1024, and for edits the Backend's choice
+	Quality        string `json:"quality,omitzero"`         // standard, hd, low, medium, high, xhigh, max, auto, or empty for the Backend's choice
 	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
-	Extra          Extra  `json:"-"`
+	Extra          Extra  `json:"-"`                        // of a form: its other fields as strings, or as arrays of strings if their names end in "[]" or come several times
+
+	Images []*File `json:"-"` // what an [ImageEditor] is to edit or to combine, 1 to 16; nil if images are generated
+	Mask   *File   `json:"-"` // a PNG that is transparent where the first of Images is to be edited; nil if the model chooses
 }
 
 var imageRequestJSON = jsonwire.NewObject(
@@ -154,16 +164,21 @@ func (r *ImageRequest) Validate() error {
 	if err := imageRequestJSON.Check(r); err != nil {
 		return paramError(err)
 	}
-	r.Size = cmp.Or(r.Size, "1024x1024")
-	if !sizePattern.MatchString(r.Size) {
+	if err := r.validateFiles(); err != nil {
+		return err
+	}
+	size, format := "1024x1024", ImageFormatURL
+	if r.Images != nil {
+		size, format = "", ImageFormatBase64 // some clients read nothing else
+	}
+	r.Size = cmp.Or(r.Size, size)
+	if r.Size != "" && r.Size != ImageSizeAuto && !sizePattern.MatchString(r.Size) {
 		return errInvalidText("size", r.Size, sizeForm)
 	}
-	switch r.Quality {
-	case "", "standard", "hd":
-	default:
-		return errInvalidValue("quality", r.Quality, "standard", "hd")
+	if r.Quality != "" && !slices.Contains(imageQualities, r.Quality) {
+		return errInvalidValue("quality", r.Quality, imageQualities...)
 	}
-	r.ResponseFormat = cmp.Or(r.ResponseFormat, ImageFormatURL)
+	r.ResponseFormat = cmp.Or(r.ResponseFormat, format)
 	switch r.ResponseFormat {
 	case ImageFormatURL, ImageFormatBase64:
 	default:
@@ -184,7 +199,7 @@ func (r *ImageRequest) checkEmpty(body []byte) error {
 	case isEmpty("size"):
 		return errInvalidText("size", "", sizeForm)
 	case isEmpty("quality"):
-		return errInvalidValue("quality", "", "standard", "hd")
+		return errInvalidValue("quality", "", imageQualities...)
 	case isEmpty("response_format"):
 		return errInvalidValue("response_format", "", ImageFormatURL, ImageFormatBase64)
 	}
@@ -198,31 +213,40 @@ var sizePattern = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
 // EndUser returns the end user whom the client names, as that of a [ChatRequest].
 func (r *ImageRequest) EndUser() string { return namedUser(r.Extra) }
 
-var imagesOperation = &oneShot[ImageRequest, ImageResponse]{
-	modelCall: modelCall[ImageRequest]{
-		operation: operation{name: OperationImages, scope: ScopeImages, supportedBy: implements[ImageGenerator], output: outputUncounted},
-		model:     func(r *ImageRequest) string { return r.Model },
-		describer: func(r *ImageRequest) describer { return r },
-		user:      (*ImageRequest).EndUser,
-		prompt:    countImagePrompt,
-		units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
-		setRecord: func(r *ImageRequest, record *UsageRecord) {
-			record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
+var imagesOperation = newImagesOperation(OperationImages, implements[ImageGenerator], Forwarder.GenerateImages)
+
+// newImagesOperation returns the descriptor of an operation whose reply is images.
+func newImagesOperation(
+	name Operation,
+	supportedBy func(b Backend) bool,
+	call func(b Forwarder, ctx context.Context, r *ImageRequest) (*ImageResponse, error),
+) *oneShot[ImageRequest, ImageResponse] {
+	return &oneShot[ImageRequest, ImageResponse]{
+		modelCall: modelCall[ImageRequest]{
+			operation: operation{name: name, scope: ScopeImages, supportedBy: supportedBy, output: outputUncounted},
+			model:     func(r *ImageRequest) string { return r.Model },
+			describer: func(r *ImageRequest) describer { return r },
+			user:      (*ImageRequest).EndUser,
+			prompt:    countImagePrompt,
+			units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
+			setRecord: func(r *ImageRequest, record *UsageRecord) {
+				record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
+			},
 		},
-	},
-	prepare: checkImageSize,
-	call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
-		return b.GenerateImages(ctx, r)
-	},
-	facts: func(r *ImageResponse) replyFacts {
-		return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))}
-	},
-	check:        checkImages,
-	size:         (*ImageResponse).size,
-	convertReply: convertImages,
-	completeReply: func(r *ImageResponse, record *UsageRecord, _ *Usage) {
-		r.Created = cmp.Or(r.Created, record.Time.Unix())
-	},
+		prepare: checkImageSize,
+		call: func(ctx context.Context, b Forwarder, r *ImageRequest) (*ImageResponse, error) {
+			return call(b, ctx, r)
+		},
+		facts: func(r *ImageResponse) replyFacts {
+			return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))}
+		},
+		check:        checkImages,
+		size:         (*ImageResponse).size,
+		convertReply: convertImages,
+		completeReply: func(r *ImageResponse, record *UsageRecord, _ *Usage) {
+			r.Created = cmp.Or(r.Created, record.Time.Unix())
+		},
+	}
 }
 
 // decodeImages decodes POST /v1/images/generations.
@@ -255,6 +279,9 @@ func countImagePrompt(c *tokenEstimator, limited bool, r *ImageRequest) int {
 
 // checkImageSize refuses a size that the model does not allow.
 func checkImageSize(ctx context.Context, b Forwarder, r *ImageRequest) error {
+	if r.Size == "" || r.Size == ImageSizeAuto {
+		return nil
+	}
 	sizes, err := b.ImageSizes(ctx, r.Model)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
@@ -368,6 +395,9 @@ func (c *tokenEstimator) image(r *ImageRequest) int {
 	n := c.text(r.Prompt) + c.extra(r.Extra)
 	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
 		n += c.label(s)
+	}
+	for _, f := range r.files() {
+		n += c.file(f)
 	}
 	return n
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
+// Files are in forms, and not in JSON.
+var _ = makesConsistent(func(r *llmhttp.ImageRequest) { r.Images, r.Mask = nil, nil })
+
 // The usage of images has no details.
 var _ = makesConsistent(func(r *llmhttp.ImageResponse) {
 	r.Usage.PromptTokensDetails, r.Usage.CompletionTokensDetails = llmhttp.PromptTokensDetails{}, llmhttp.CompletionTokensDetails{}
@@ -41,13 +44,13 @@ func TestImages_Params(t *testing.T) {
 		{"n", invalidType, members(`"n":1.5`, `"n":"1"`)},
 		{"n", duplicate, members(`"n":1,"n":1`)},
 		{"", accepted, members(`"n":1`, `"n":10`, `"n":2.0`, `"n":null`)},
-		{"size", invalidValue, members(`"size":""`, `"size":"auto"`, `"size":"1024"`, `"size":"1024X1024"`, `"size":"1024x1024x3"`, `"size":"x"`, `"size":"0x0"`,
+		{"size", invalidValue, members(`"size":""`, `"size":"Auto"`, `"size":"1024"`, `"size":"1024X1024"`, `"size":"1024x1024x3"`, `"size":"x"`, `"size":"0x0"`,
 			`"size":"-5x5"`, `"size":" 5x5"`, `"size":"100000x1"`, `"size":"٣x٣"`, `"size":"`+strings.Repeat("9", 5000)+`"`)},
 		{"size", invalidType, members(`"size":1024`)},
-		{"", accepted, members(`"size":null`, `"size":"1024x1024"`, `"size":"1792x1024"`, `"size":"1x1"`, `"size":"99999x99999"`)},
+		{"", accepted, members(`"size":null`, `"size":"auto"`, `"size":"1024x1024"`, `"size":"1792x1024"`, `"size":"1x1"`, `"size":"99999x99999"`)},
 		{"quality", invalidValue, members(`"quality":""`, `"quality":"ultra"`, `"quality":"HD"`)},
 		{"quality", invalidType, members(`"quality":5`)},
-		{"", accepted, members(`"quality":"standard"`, `"quality":"hd"`, `"quality":null`)},
+		{"", accepted, members(`"quality":"standard"`, `"quality":"hd"`, `"quality":"low"`, `"quality":"medium"`, `"quality":"high"`, `"quality":"xhigh"`, `"quality":"max"`, `"quality":"auto"`, `"quality":null`)},
 		{"response_format", invalidValue, members(`"response_format":"png"`)},
 		{"response_format", invalidType, members(`"response_format":{"type":"url"}`)},
 		{"", accepted, members(`"response_format":"url"`, `"response_format":"b64_json"`, `"response_format":null`)},

@@ -20,7 +20,13 @@ type Form struct {
 	Values map[string][]string // of the fields that are no files, in the order in which they came; valid UTF-8
 	Files  map[string][]*File  // of the fields that are files, the same
 
-	stored []*storedFile // of Files
+	// JSON is the body of a request of [BindImageEdits] that is JSON, in which files are data: URLs.
+	// Then Values and Files are nil. It is nil if the body is a form.
+	JSON []byte
+
+	opts   formOptions
+	bytes  int64         // of stored
+	stored []*storedFile // of files
 }
 
 // The bounds of a form, besides that of its files.
@@ -61,9 +67,9 @@ func formBoundary(r *http.Request) (string, error) {
 // read reads the form from body, to its end. The error is bounded.ErrTooLarge if a bound of a
 // size is exceeded, an *Error if the form is not valid, or an error of body or of the directory
 // for files. The caller must close the form, also after an error.
-func (f *Form) read(body io.Reader, boundary string, o formOptions) error {
+func (f *Form) read(body io.Reader, boundary string) error {
 	f.Values, f.Files = make(map[string][]string), make(map[string][]*File)
-	p := formReader{form: f, opts: o, body: boundedBody{body, maxFormRest}}
+	p := formReader{form: f, body: boundedBody{body, maxFormRest}}
 	parts := multipart.NewReader(&p.body, boundary)
 	for n := 0; ; n++ {
 		part, err := parts.NextPart()
@@ -94,10 +100,8 @@ func (f *Form) close() {
 
 // A formReader reads the parts of a form.
 type formReader struct {
-	form  *Form
-	opts  formOptions
-	body  boundedBody
-	bytes int64 // of files
+	form *Form
+	body boundedBody
 }
 
 // A boundedBody reads a body, of which left bytes may be read.
@@ -126,7 +130,7 @@ func (p *formReader) readPart(part *multipart.Part) error {
 	case len(name) > maxFormName:
 		return errBadRequest("", "", "The name of a part of the form of your request is too long. Expected at most %d bytes.", maxFormName)
 	}
-	if slices.Contains(p.opts.files, name) {
+	if slices.Contains(p.form.opts.files, name) {
 		return p.readFile(name, part)
 	}
 	value, err := io.ReadAll(io.LimitReader(part, maxFormValue+1))
@@ -160,17 +164,26 @@ func (p *formReader) readFile(name string, part *multipart.Part) error {
 			maxFormName,
 		)
 	}
-	stored, err := newStoredFile(p.opts.dir)
+	if err := p.form.store(file, part, func(n int) { p.body.left += int64(n) }); err != nil {
+		return formError(err)
+	}
+	p.form.Files[name] = append(p.form.Files[name], file)
+	return nil
+}
+
+// store sets the content of file to that of r. It calls read for each read with the number of bytes.
+// The error is as that of storedFile.readFrom.
+func (f *Form) store(file *File, r io.Reader, read func(n int)) error {
+	stored, err := newStoredFile(f.opts.dir)
 	if err != nil {
 		return err
 	}
-	p.form.stored = append(p.form.stored, stored)
-	if err := stored.readFrom(part, p.opts.maxFiles-p.bytes, func(n int) { p.body.left += int64(n) }); err != nil {
-		return formError(err)
+	f.stored = append(f.stored, stored)
+	if err := stored.readFrom(r, f.opts.maxFiles-f.bytes, read); err != nil {
+		return err
 	}
-	p.bytes += stored.size
+	f.bytes += stored.size
 	file.Size, file.Content = stored.size, stored
-	p.form.Files[name] = append(p.form.Files[name], file)
 	return nil
 }
 

@@ -56,9 +56,9 @@ func formBody(t testing.TB, parts ...formPart) string {
 // readTestForm reads a form, whose files are closed when the test ends.
 func readTestForm(t testing.TB, body io.Reader, o formOptions) (*Form, error) {
 	t.Helper()
-	f := new(Form)
+	f := &Form{opts: o}
 	t.Cleanup(f.close)
-	return f, f.read(body, testBoundary, o)
+	return f, f.read(body, testBoundary)
 }
 
 func testFormOptions(dir string) formOptions {
@@ -229,9 +229,11 @@ func FuzzForm(f *testing.F) {
 	f.Add([]byte("--"+testBoundary+"\nContent-Disposition: form-data; name=x\n\ny\n--"+testBoundary+"--\n"), true)
 	f.Add([]byte("preamble\r\n--"+testBoundary+"\r\nContent-Disposition: form-data; name*=utf-8''%ff\r\n\r\n\r\n--"+testBoundary+"--\r\nepilogue"), true)
 	f.Add([]byte("--"+testBoundary+"\r\nContent-Disposition: form-data; name=\"file\"; filename=\"\xff\"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=41=\r\n--"+testBoundary+"--"), false)
+	f.Add([]byte(formBody(f, formPart{"image[]", "a.png", "image/png", "\x89PNG"}, formPart{"n", "", "", "2"}, formPart{"mask", "m.png", "", "x"}, formPart{"tags[]", "", "", "\x00"})), false)
 	f.Add([]byte("--"+testBoundary+"--"), true)
 	f.Fuzz(func(t *testing.T, body []byte, small bool) {
-		o := formOptions{files: []string{"file"}, maxFiles: 1 << 12}
+		names := []string{"file", "image", "image[]", "mask"}
+		o := formOptions{files: names, maxFiles: 1 << 12}
 		read := func(r io.Reader) (*Form, error) {
 			form, err := readTestForm(t, r, o)
 			if err != nil {
@@ -251,7 +253,7 @@ func FuzzForm(f *testing.F) {
 		for _, values := range got.Values {
 			n += len(values)
 		}
-		for _, file := range got.Files["file"] {
+		for _, file := range slices.Concat(slices.Collect(maps.Values(got.Files))...) {
 			n++
 			require.LessOrEqual(t, file.Size, o.maxFiles)
 			content, err := io.ReadAll(file.Open())
@@ -263,10 +265,15 @@ func FuzzForm(f *testing.F) {
 		want, err := multipart.NewReader(bytes.NewReader(body), testBoundary).ReadForm(1 << 20)
 		require.NoError(t, err)
 		for name, values := range want.Value {
-			if name != "file" {
+			if !slices.Contains(names, name) {
 				require.Equal(t, values, got.Values[name])
 			}
 		}
-		require.Subset(t, []string{"file"}, slices.Collect(maps.Keys(got.Files)))
+		require.Subset(t, names, slices.Collect(maps.Keys(got.Files)))
+		for _, decode := range []func(f *Form) error{new(TranscriptionRequest).decode, new(ImageRequest).decodeForm} {
+			if err := decode(got); err != nil {
+				require.IsType(t, new(Error), err)
+			}
+		}
 	})
 }

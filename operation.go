@@ -40,8 +40,9 @@ var queryOperation operation
 // operations returns the descriptors of all operations with a scope of their own.
 func operations() []*operation {
 	return []*operation{
-		&chatOperation, &countOperation, &imagesOperation.operation, &embeddingsOperation.operation, &speechOperation.operation,
-		&transcriptionsOperation.operation, &rerankOperation.operation, &moderationsOperation.operation, &modelsOperation, &usageOperation,
+		&chatOperation, &countOperation, &imagesOperation.operation, &imageEditsOperation.operation, &embeddingsOperation.operation,
+		&speechOperation.operation, &transcriptionsOperation.operation, &rerankOperation.operation, &moderationsOperation.operation,
+		&modelsOperation, &usageOperation,
 	}
 }
 

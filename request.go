@@ -168,7 +168,7 @@ func (q *request) findRoute() (err error) {
 // The body is only valid during the call.
 func (q *request) withBody(decode func(ctx context.Context, r *http.Request, body []byte) error) error {
 	var body []byte
-	if q.route.binding.body == bodyJSON {
+	if q.route.binding.body != bodyNone {
 		buf, err := q.readBody()
 		if err != nil {
 			return err

@@ -369,7 +369,7 @@ func TestSettle_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 			wantUnits.CompletionAudioTokens = record.Units.CompletionAudioTokens
 			assert.Equal(t, wantUnits, tokensOf(record.Units))
 			assert.False(t, record.Estimated)
-			assert.Equal(t, op.name == llmhttp.OperationImages, record.Units.Images == 1)
+			assert.Equal(t, op.scope == llmhttp.ScopeImages, record.Units.Images == 1)
 			assert.Equal(t, op.name == llmhttp.OperationSpeech, record.Units.Characters == 19)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -208,17 +209,21 @@ func (s *testServer) open(ctx context.Context, method, path, body string, option
 // Content-Type.
 func requestBody(t testing.TB, path, body string) (_, contentType string) {
 	t.Helper()
-	if (path == transcriptionsPath || path == translationsPath) && strings.HasPrefix(body, "{") {
+	isForm := slices.Contains([]string{transcriptionsPath, translationsPath, imageEditsPath}, path)
+	if isForm && strings.HasPrefix(body, "{") {
 		return formOf(t, body), "multipart/form-data; boundary=" + formBoundary
 	}
 	return body, "application/json"
 }
 
+// formFiles are the names of files by those of their fields.
+var formFiles = map[string]string{"file": "speech.mp3", "image": "photo.png", "image[]": "photo.png", "mask": "mask.png"}
+
 // formBoundary separates the parts of a form.
 const formBoundary = "FORM-BOUNDARY"
 
-// formOf returns a form with the members of a JSON object as its fields, in their order. "file" is the
-// content of a file. An array has a field for each element.
+// formOf returns a form with the members of a JSON object as its fields, in their order. "file",
+// "image", "image[]" and "mask" are the contents of files. An array has a field for each element.
 func formOf(t testing.TB, object string) string {
 	t.Helper()
 	var form bytes.Buffer
@@ -241,8 +246,8 @@ func formOf(t testing.TB, object string) string {
 			if json.Unmarshal(v, &text) != nil {
 				text = string(v)
 			}
-			if name == "file" {
-				part, err := w.CreateFormFile("file", "speech.mp3")
+			if filename := formFiles[name.(string)]; filename != "" {
+				part, err := w.CreateFormFile(name.(string), filename)
 				require.NoError(t, err)
 				_, err = io.WriteString(part, text)
 				require.NoError(t, err)

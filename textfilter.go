@@ -133,14 +133,22 @@ func (b *textFilterBackend) Embed(ctx context.Context, req *EmbeddingRequest) (*
 
 // GenerateImages implements [ImageGenerator].
 func (b *textFilterBackend) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
-	return filterReply(ctx, b, req, b.next.GenerateImages, func(w *textRewriter, r *ImageResponse) {
-		r.Data = slices.Clone(r.Data)
-		for i := range r.Data {
-			w.rewrite(TextContent, &r.Data[i].RevisedPrompt)
-			w.extra(textWhole, cloneExtra(&r.Data[i].Extra))
-		}
-		w.extra(textWhole, cloneExtra(&r.Extra))
-	})
+	return filterReply(ctx, b, req, b.next.GenerateImages, (*textRewriter).images)
+}
+
+// EditImages implements [ImageEditor].
+func (b *textFilterBackend) EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+	return filterReply(ctx, b, req, b.next.EditImages, (*textRewriter).images)
+}
+
+// images rewrites the texts of a reply with images.
+func (w *textRewriter) images(r *ImageResponse) {
+	r.Data = slices.Clone(r.Data)
+	for i := range r.Data {
+		w.rewrite(TextContent, &r.Data[i].RevisedPrompt)
+		w.extra(textWhole, cloneExtra(&r.Data[i].Extra))
+	}
+	w.extra(textWhole, cloneExtra(&r.Extra))
 }
 
 // Rerank implements [Reranker].

@@ -93,10 +93,14 @@ func (r *EmbeddingRequest) RewriteTexts(f func(kind TextKind, text string) (stri
 	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does.
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The names of files are
+// some of them, and what is to be seen on images is not.
 func (r *ImageRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
 	w := textRewriter{f: f}
 	w.rewrite(TextContent, &r.Prompt)
+	for _, file := range r.files() {
+		w.rewrite(TextOther, &file.Name)
+	}
 	w.extra(textWhole, r.Extra)
 	return w.err
 }

@@ -110,6 +110,8 @@ var notRewritten = map[string]string{
 	"ImageRequest.Size":                                     "one of a few",
 	"ImageRequest.Quality":                                  "one of a few",
 	"ImageRequest.ResponseFormat":                           "one of a few",
+	"ImageRequest.Images[0].ContentType":                    "one of a few",
+	"ImageRequest.Mask.ContentType":                         "one of a few",
 	"SpeechRequest.Model":                                   "chooses the model",
 	"TranscriptionRequest.Model":                            "chooses the model",
 	"TranscriptionRequest.Language":                         "one of a few",

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/membername"
 )
 
 // OperationTranscriptions is the [Operation] of writing down what is spoken in a recording.
@@ -56,7 +54,7 @@ const (
 // /v1/audio/translations, with the names of its fields. A Handler checks requests before it passes
 // them to a [Transcriber], and sets ResponseFormat.
 type TranscriptionRequest struct {
-	File           *File    `json:"file"` // the recording; see Options.MaxAudio
+	File           *File    `json:"file"` // the recording; see Options.MaxFiles
 	Model          string   `json:"model"`
 	Translate      bool     `json:"-"`               // the text is to be in English, whatever is spoken
 	Language       string   `json:"language"`        // what is spoken, such as "de"; not checked, and empty if the client does not tell
@@ -139,46 +137,26 @@ var transcriptionLists = map[string]func(r *TranscriptionRequest) *[]string{
 
 const fieldFile = "file"
 
-// decode decodes a form into r, which is zero. Fields that are empty are missing.
-func (r *TranscriptionRequest) decode(form *Form) error {
-	for _, name := range slices.Sorted(maps.Keys(form.Values)) {
-		values, base := form.Values[name], strings.TrimSuffix(name, "[]")
-		set, list := transcriptionFields[base], transcriptionLists[base]
-		switch {
-		case set != nil && len(values) > 1:
-			return paramError(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: base})
-		case set != nil && name == base:
-			if values[0] == "" {
-				continue
-			}
-			if err := set(r, values[0]); err != nil {
-				return err
-			}
-		case list != nil:
-			elements, err := parseFormList(base, values)
-			if err != nil {
-				return err
-			}
-			*list(r) = append(*list(r), elements...)
-		default:
-			if known := membername.Lower(base); transcriptionFields[known] != nil || transcriptionLists[known] != nil ||
-				known == fieldFile {
-				return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
-			}
-			if r.Extra == nil {
-				r.Extra = make(map[string][]string)
-			}
-			r.Extra[name] = values
+var transcriptionForm = formFields[TranscriptionRequest]{
+	single: transcriptionFields,
+	lists:  transcriptionLists,
+	files:  []string{fieldFile},
+	addExtra: func(r *TranscriptionRequest, name string, values []string) {
+		if r.Extra == nil {
+			r.Extra = make(map[string][]string)
 		}
+		r.Extra[name] = values
+	},
+}
+
+// decode decodes a form into r, which is zero.
+func (r *TranscriptionRequest) decode(form *Form) error {
+	if err := transcriptionForm.decode(r, form.Values); err != nil {
+		return err
 	}
-	files := form.Files[fieldFile]
-	if len(files) > 1 {
-		return paramError(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: fieldFile})
-	}
-	if len(files) == 1 {
-		r.File = files[0]
-	}
-	return nil
+	file, err := form.file(fieldFile)
+	r.File = file
+	return err
 }
 
 // Validate returns an *Error for the first parameter that the format does not allow, and sets
@@ -235,8 +213,8 @@ const bytesPerAudioMilli = 16
 // transcription counts the tokens of a request for a transcription. The estimate of the recording is
 // that of one in a chat.
 func (c *tokenEstimator) transcription(r *TranscriptionRequest) int {
-	n := tokensPerMedia + int(min(r.File.Size/3*4/bytesPerMedia, math.MaxInt32/2)) + c.text(r.Prompt)
-	for _, s := range []string{r.Model, r.Language, r.ResponseFormat, r.File.Name, r.File.ContentType} {
+	n := c.file(r.File) + c.text(r.Prompt)
+	for _, s := range []string{r.Model, r.Language, r.ResponseFormat} {
 		n += c.label(s)
 	}
 	for _, s := range slices.Concat(r.TimestampGranularities, r.Include) {
@@ -249,6 +227,11 @@ func (c *tokenEstimator) transcription(r *TranscriptionRequest) int {
 		}
 	}
 	return n
+}
+
+// file counts the tokens of a file as those of one in a chat.
+func (c *tokenEstimator) file(f *File) int {
+	return tokensPerMedia + int(min(f.Size/3*4/bytesPerMedia, math.MaxInt32/2)) + c.label(f.Name) + c.label(f.ContentType)
 }
 
 var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChunk]{
@@ -306,7 +289,7 @@ func BindTranscriptions(
 			func(q *request) (req *TranscriptionRequest, encoder replyEncoder[TranscriptionChunk], err error) {
 				err = q.withForm(
 					[]string{fieldFile},
-					q.h.opts.MaxAudio,
+					q.h.opts.MaxFiles,
 					func(ctx context.Context, r *http.Request, form *Form) (err error) {
 						req, encoder, err = decode(ctx, r, form)
 						return err
@@ -347,7 +330,7 @@ func decodeAudio(ctx context.Context, form *Form, req *TranscriptionRequest) (*T
 }
 
 // checkUnknownFields is checkUnknownMembers for the fields of a form.
-func checkUnknownFields(ctx context.Context, fields map[string][]string) error {
+func checkUnknownFields[V any, F ~map[string]V](ctx context.Context, fields F) error {
 	names := make(Extra, len(fields))
 	for name := range fields {
 		names[strings.TrimSuffix(name, "[]")] = nil

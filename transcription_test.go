@@ -202,7 +202,7 @@ func TestTranscriptions_AreCheckedFirst(t *testing.T) {
 		return transcript(spoken()...)
 	})
 	dir := t.TempDir()
-	s := startServer(t, config{backend: b, keys: keysFor(key), opts: llmhttp.Options{MaxAudio: 100_000, FileDir: dir}})
+	s := startServer(t, config{backend: b, keys: keysFor(key), opts: llmhttp.Options{MaxFiles: 100_000, FileDir: dir}})
 	send := func(model string, size int, options ...requestOption) reply {
 		return s.do("POST", transcriptionsPath, `{"file":"`+strings.Repeat("x", size)+`","model":"`+model+`"}`, options...)
 	}
@@ -360,7 +360,7 @@ func TestTranscriptions_LeaveNoFile(t *testing.T) {
 					return func(yield func(*llmhttp.TranscriptionChunk, error) bool) { test.backend(ctx, yield) }
 				})
 				s := startPipeServer(t, config{backend: b, keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{
-					FileDir: dir, MaxAudio: 1 << 20, ReadTimeout: time.Minute, WriteTimeout: time.Minute, Timeout: time.Minute,
+					FileDir: dir, MaxFiles: 1 << 20, ReadTimeout: time.Minute, WriteTimeout: time.Minute, Timeout: time.Minute,
 				}})
 				test.client(t, s)
 				s.waitForSummaries(1)

@@ -150,6 +150,9 @@ func Embeddings() Matcher { return operationMatcher(llmhttp.OperationEmbeddings)
 // Images returns a Matcher for requests for images: see [Embeddings].
 func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 
+// ImageEdits returns a Matcher for requests for edits of images: see [Embeddings].
+func ImageEdits() Matcher { return operationMatcher(llmhttp.OperationImageEdits) }
+
 // Rerank returns a Matcher for requests to rerank documents: see [Embeddings].
 func Rerank() Matcher { return operationMatcher(llmhttp.OperationRerank) }
 
@@ -165,8 +168,12 @@ func Transcriptions() Matcher { return operationMatcher(llmhttp.OperationTranscr
 
 // operationMatcher returns the Matcher of an operation other than chat, whose function has its name.
 func operationMatcher(op llmhttp.Operation) Matcher {
+	var name strings.Builder
+	for word := range strings.SplitSeq(string(op), "_") {
+		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
 	return Matcher{
-		text:      strings.ToUpper(string(op[:1])) + string(op[1:]) + "()",
+		text:      name.String() + "()",
 		match:     func(r *Request) bool { return r.Operation == op },
 		got:       func(r *Request) string { return "operation " + string(r.Operation) },
 		operation: op,

@@ -120,13 +120,23 @@ func (b backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (
 
 // GenerateImages implements [llmhttp.ImageGenerator].
 func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.draw(ctx, req, "images")
+}
+
+// EditImages implements [llmhttp.ImageEditor].
+func (b backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.draw(ctx, req, "edits of images")
+}
+
+// draw replies to a request for what.
+func (b backend) draw(ctx context.Context, req *llmhttp.ImageRequest, what string) (*llmhttp.ImageResponse, error) {
 	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model = new(*req), req.Model })
 	p, err := b.s.playOther(ctx, request)
 	switch {
 	case err != nil:
 		return nil, err
 	case !p.simulated:
-		b.s.errorf("%s got %s, which is no reply to a request for images", request, request.Reply)
+		b.s.errorf("%s got %s, which is no reply to a request for %s", request, request.Reply, what)
 		return nil, errUnexpectedReply()
 	}
 	return simulator.Draw(ctx, req)

@@ -256,8 +256,12 @@ func TestFailures_WrongReply(t *testing.T) {
 	assert.Equal(t, 400, res.StatusCode)
 	srv.When(llmfake.Moderations()).Reply(llmfake.Vectors())
 	assert.Equal(t, 400, post(t, srv.Client(), "/v1/moderations", `{"input":"Hi"}`).StatusCode)
+	srv.When(llmfake.ImageEdits()).Reply(llmfake.Vectors())
+	edit := `{"model":"i","prompt":"a","images":[{"image_url":"data:image/png;base64,eA=="}]}`
+	assert.Equal(t, 400, post(t, srv.Client(), "/v1/images/edits", edit).StatusCode)
 	errors := tb.end()
-	require.Len(t, errors, 9)
+	require.Len(t, errors, 10)
+	assert.Contains(t, errors[9], `which is no reply to a request for edits of images`)
 	assert.Contains(t, errors[8], `which is no reply to a request for a moderation`)
 	assert.Contains(t, errors[7], `which is no reply to a request for speech`)
 	assert.Contains(t, errors[0], `got Text("x"), which is a reply to a chat`)

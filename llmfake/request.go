@@ -50,7 +50,7 @@ type Request struct {
 	// It is nil if the request was not for a chat or was refused.
 	Chat       *llmhttp.ChatRequest
 	Embedding  *llmhttp.EmbeddingRequest
-	Image      *llmhttp.ImageRequest
+	Image      *llmhttp.ImageRequest // also for an edit; when that has ended, the content of its files is gone, and Body has it
 	Moderation *llmhttp.ModerationRequest
 	Rerank     *llmhttp.RerankRequest
 	Speech     *llmhttp.SpeechRequest

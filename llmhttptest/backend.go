@@ -19,6 +19,7 @@ import (
 type BackendOptions struct {
 	ChatModel       string
 	ImageModel      string
+	ImageEditModel  string
 	EmbeddingModel  string
 	RerankModel     string
 	ModerationModel string
@@ -48,12 +49,12 @@ type BackendOptions struct {
 
 // models returns the models that are set.
 func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.ImageModel, o.EmbeddingModel, o.RerankModel, o.ModerationModel, o.SpeechModel, o.TranscriptionModel}
+	all := []string{o.ChatModel, o.ImageModel, o.ImageEditModel, o.EmbeddingModel, o.RerankModel, o.ModerationModel, o.SpeechModel, o.TranscriptionModel}
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
 // TestBackend tests a [llmhttp.Backend], and its optional methods for the models in opts. It makes
-// about a hundred short chats, and generates about a dozen images of the smallest size and twenty
+// about a hundred short chats, and generates and edits about a dozen images of the smallest size each and twenty
 // short recordings.
 //
 // The kit does not check what a model says. It checks that chunks are
@@ -118,6 +119,9 @@ var backendChecks = []check[backendTest]{
 	{"ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes},
 	{"ImageUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageUnknownModel},
 	{"ImageCancelled", "the context of GenerateImages is not passed on.", checkImageCancelled},
+	{"ImageEdits", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImageEdits},
+	{"ImageEditUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageEditUnknownModel},
+	{"ImageEditCancelled", "the context of EditImages is not passed on.", checkImageEditCancelled},
 	{"Embeddings", "vectors are dropped, or the Backend does not refuse what it does not support with a 4xx.", checkEmbeddings},
 	{"EmbeddingOrder", "vectors are in the order in which they were computed.", checkEmbeddingOrder},
 	{"EmbeddingUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkEmbeddingUnknownModel},

@@ -37,6 +37,7 @@ type echo struct {
 	list     func() ([]llmhttp.Model, error)
 	sizes    func(model string) ([]string, error)
 	images   func(req *imageReq) (*imageResp, error)
+	editing  func(req *imageReq) (*imageResp, error)
 	embed    func(req *vectorReq) (*vectorResp, error)
 	rerank   func(req *rerankReq) (*rerankResp, error)
 	moderate func(req *moderationReq) (*moderationResp, error)
@@ -49,6 +50,7 @@ var (
 	_ llmhttp.ModelLister    = (*echo)(nil)
 	_ llmhttp.ImageSizer     = (*echo)(nil)
 	_ llmhttp.ImageGenerator = (*echo)(nil)
+	_ llmhttp.ImageEditor    = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ llmhttp.Reranker       = (*echo)(nil)
 	_ llmhttp.Moderator      = (*echo)(nil)
@@ -65,6 +67,10 @@ func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, err
 	return e.images(req)
 }
 
+func (e *echo) EditImages(_ context.Context, req *imageReq) (*imageResp, error) {
+	return e.editing(req)
+}
+
 func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
 
 func (e *echo) Transcribe(ctx context.Context, req *hearReq) llmhttp.TranscriptionStream {
@@ -75,7 +81,7 @@ func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 	return e.speak(ctx, req)
 }
 
-var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", ModerationModel: "moderate", SpeechModel: "speak", TranscriptionModel: "hear"}
+var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", ImageEditModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", ModerationModel: "moderate", SpeechModel: "speak", TranscriptionModel: "hear"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
 var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "moderate"}, {ID: "speak"}, {ID: "hear"}}
@@ -87,6 +93,7 @@ func newEcho() *echo {
 		list:     func() ([]llmhttp.Model, error) { return echoModels, nil },
 		sizes:    imageSizes,
 		images:   drawImages,
+		editing:  editImages,
 		embed:    countBytes,
 		rerank:   compareTexts,
 		moderate: findHate,
@@ -148,7 +155,10 @@ func drawImages(req *imageReq) (*imageResp, error) {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
 	var b bytes.Buffer
-	w, h, _ := parseSize(req.Size)
+	w, h, ok := parseSize(req.Size)
+	if !ok { // it is left to the model
+		w, h = 8, 8
+	}
 	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, h))); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // optionalMethodMutants have faults in the methods of the optional interfaces.
-var optionalMethodMutants = slices.Concat(listMutants, imageMutants, embeddingMutants, rerankMutants, moderationMutants, speechMutants, transcriptionMutants)
+var optionalMethodMutants = slices.Concat(listMutants, imageMutants, imageEditMutants, embeddingMutants, rerankMutants, moderationMutants, speechMutants, transcriptionMutants)
 
 var listMutants = []mutant[backendTest]{
 	{"an ID is empty", "Models", listing(append(echoModels, llmhttp.Model{})...)},
@@ -45,6 +45,12 @@ var imageMutants = []mutant[backendTest]{
 	{"a quote in the prompt is a server error", "Images", drawing(func(req *imageReq) (*imageResp, error) {
 		if strings.Contains(req.Prompt, "\"") {
 			return nil, errors.New("syntax error")
+		}
+		return drawImages(req)
+	})},
+	{"an automatic Size is a server error", "Images", drawing(func(req *imageReq) (*imageResp, error) {
+		if req.Size == llmhttp.ImageSizeAuto {
+			return nil, errNotImplemented
 		}
 		return drawImages(req)
 	})},

@@ -131,9 +131,11 @@ func TestConventions_OtherOperations(t *testing.T) {
 			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "speech"}},
 		{"/v1/images/generations", `{"model":"m","prompt":"x","n":2}`, "generate_content m",
 			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "image", "gen_ai.request.choice.count": int64(2)}},
+		{"/v1/images/edits", `{"model":"m","prompt":"x","images":[{"image_url":"data:image/png;base64,eA=="}]}`, "generate_content m",
+			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "image"}},
 	} {
 		f := newFixture(t, config{backend: other{}})
-		f.send(t.Context(), "POST", test.path, test.body)
+		f.send(t.Context(), "POST", test.path, test.body, "Content-Type", "application/json")
 		s := <-f.ended
 		require.NoError(t, s.Err)
 		_, own := f.spansOf()
@@ -168,6 +170,10 @@ func (other) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
 
 func (other) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
+}
+
+func (other) EditImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("x")}}}, nil
 }
 
 // However many names of models, keys and paths clients make up, the number of series

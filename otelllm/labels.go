@@ -130,7 +130,7 @@ func operationName(op llmhttp.Operation) string {
 		return operationChat
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings
-	case llmhttp.OperationImages, llmhttp.OperationSpeech:
+	case llmhttp.OperationImages, llmhttp.OperationImageEdits, llmhttp.OperationSpeech:
 		return operationGenerate
 	}
 	return string(op)

@@ -100,7 +100,7 @@ func clip(text string) string {
 // ask for a type.
 func outputType(info *llmhttp.RequestInfo) string {
 	switch {
-	case info.Operation == llmhttp.OperationImages:
+	case info.Operation == llmhttp.OperationImages, info.Operation == llmhttp.OperationImageEdits:
 		return outputImage
 	case info.Operation == llmhttp.OperationSpeech:
 		return outputSpeech

@@ -272,7 +272,7 @@ func (v *version) cost(r *llmhttp.UsageRecord, f factor) (llmhttp.Cost, error) {
 	// Of a request for images, the tokens are those of the images, so that only one of both is
 	// billed.
 	completion, completionItem := u.CompletionTokens, itemOutput
-	ofImages := r.Operation == llmhttp.OperationImages
+	ofImages := r.Operation == llmhttp.OperationImages || r.Operation == llmhttp.OperationImageEdits
 	switch {
 	case ofImages && completion > 0 && b.set[itemImageOutput]:
 		completionItem = itemImageOutput

@@ -191,7 +191,7 @@ func TestAffinity_Conversation(t *testing.T) {
 		Protocols: []llmhttp.Protocol{responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
 	seen := map[string]bool{}
-	for range 10 {
+	for range 60 { // IDs are random: with 10, one of 20 runs misses a target
 		previous, first := "", ""
 		for range 4 {
 			body := `{"model":"m","input":"Hello!"}`

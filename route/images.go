@@ -14,10 +14,22 @@ var images = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
 	call:  llmhttp.Forwarder.GenerateImages,
 }
 
+var imageEdits = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
+	name:  llmhttp.OperationImageEdits,
+	model: images.model,
+	call:  llmhttp.Forwarder.EditImages,
+}
+
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return images.serve(ctx, r, req)
+}
+
+// EditImages implements [llmhttp.ImageEditor]. Each try gets a copy of req, and reads the files from
+// their start.
+func (r *Router) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return imageEdits.serve(ctx, r, req)
 }
 
 // ImageSizes implements [llmhttp.ImageSizer]. It returns the sizes that are
@@ -33,6 +45,9 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 	var common, first []string
 	known := false // a target might know the model
 	info, now := rt.newRequestInfo(ctx, Request{Operation: llmhttp.OperationImages, Model: model}), time.Now()
+	if len(info.serving) == 0 { // an edit by targets that generate no images
+		info = rt.newRequestInfo(ctx, Request{Operation: llmhttp.OperationImageEdits, Model: model})
+	}
 	for _, i := range info.serving {
 		t := rt.targets[i]
 		if !rt.pool.ready(i, info, now) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +21,7 @@ import (
 // A multimodal is a Backend for every endpoint, made of functions.
 type multimodal struct {
 	llmhttp.BackendFunc
-	generate func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+	generate func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) // and for edits
 	embed    func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
 	rerank   func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
 	moderate func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
@@ -27,6 +29,10 @@ type multimodal struct {
 }
 
 func (b *multimodal) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.generate(ctx, r)
+}
+
+func (b *multimodal) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return b.generate(ctx, r)
 }
 
@@ -310,4 +316,52 @@ func TestImageSizes(t *testing.T) {
 		_, err := newInOrderRouter(t, nil, b).ImageSizes(ctx, "m")
 		assert.Equal(t, gone, err)
 	})
+}
+
+// An editor is a Backend that edits images and generates none.
+type editor struct {
+	llmhttp.Backend
+	edit func(r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+}
+
+func (b *editor) EditImages(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.edit(r)
+}
+
+func (b *editor) ImageSizes(context.Context, string) ([]string, error) {
+	return []string{"1x1"}, nil
+}
+
+// Another target gets the request as it was, and reads the files from their start.
+func TestEditImages_Fallback(t *testing.T) {
+	read := func(f *llmhttp.File) string {
+		content, err := io.ReadAll(f.Open())
+		assert.NoError(t, err)
+		return string(content)
+	}
+	first := &editor{newFake(), func(r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		assert.Equal(t, "content", read(r.Images[0]))
+		r.Images[0].Name, r.Images, r.Mask.Name = "changed", nil, "changed"
+		r.Extra["x"][0] = '2'
+		return nil, errDial
+	}}
+	second := &editor{newFake(), func(r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		assert.Equal(t, "second", r.Model)
+		assert.Equal(t, "a.png content, m.png mask", r.Images[0].Name+" "+read(r.Images[0])+", "+r.Mask.Name+" "+read(r.Mask))
+		assert.Equal(t, "1", string(r.Extra["x"]))
+		return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "b"}}}, nil
+	}}
+	r := newRouter(t, nil, route.Route{Model: "m", Strategy: route.InOrder, Targets: []route.Target{
+		{Name: "chats", Backend: newFake(say("a"))}, {Name: "first", Backend: first, Model: "first"}, {Name: "second", Backend: second, Model: "second"},
+	}}, route.Route{Model: "other", Targets: targets(newMultimodal("c", nil))})
+	file := func(name, content string) *llmhttp.File {
+		return &llmhttp.File{Name: name, Size: int64(len(content)), Content: strings.NewReader(content)}
+	}
+	resp, err := r.EditImages(t.Context(), &llmhttp.ImageRequest{Model: "m", Images: []*llmhttp.File{file("a.png", "content")}, Mask: file("m.png", "mask"),
+		Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}})
+	require.NoError(t, err)
+	assert.Equal(t, "b", resp.Data[0].URL)
+	sizes, err := r.ImageSizes(t.Context(), "m")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"1x1"}, sizes, "of targets that only edit")
 }

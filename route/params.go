@@ -50,7 +50,7 @@ func (r *ParamRules) clone() *ParamRules {
 }
 
 // requiredParams are parameters without which a request has no meaning.
-var requiredParams = []string{"model", "messages", "prompt", "input", "file", "query", "documents", "file"}
+var requiredParams = []string{"model", "messages", "prompt", "input", "file", "image", "images", "query", "documents"}
 
 // check returns an error if a rule has no meaning. It calls the rules field.
 func (r *ParamRules) check(field string) error {

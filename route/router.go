@@ -19,6 +19,7 @@ var (
 	_ llmhttp.Backend        = (*Router)(nil)
 	_ llmhttp.ModelLister    = (*Router)(nil)
 	_ llmhttp.ImageGenerator = (*Router)(nil)
+	_ llmhttp.ImageEditor    = (*Router)(nil)
 	_ llmhttp.ImageSizer     = (*Router)(nil)
 	_ llmhttp.Embedder       = (*Router)(nil)
 	_ llmhttp.Speaker        = (*Router)(nil)

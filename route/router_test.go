@@ -38,7 +38,7 @@ func TestRouter_Conformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			llmhttptest.TestBackend(t, newRouter(t, nil, test.routes...),
-				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], RerankModel: test.models[3], SpeechModel: test.models[4], TranscriptionModel: test.models[5], ModerationModel: test.models[6]})
+				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], ImageEditModel: test.models[2], RerankModel: test.models[3], SpeechModel: test.models[4], TranscriptionModel: test.models[5], ModerationModel: test.models[6]})
 		})
 	}
 }

@@ -23,7 +23,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, embeddings, speech, transcriptions, translations, rerank, moderations, models, tokenize endpoint
+	chat, images, imageEdits, embeddings, speech, transcriptions, translations, rerank, moderations, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -33,6 +33,7 @@ var (
 	_ llmhttp.Backend        = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
+	_ llmhttp.ImageEditor    = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
@@ -77,6 +78,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.chat = newEndpoint(http.MethodPost, "chat/completions")
 	b.chat.required, b.chat.readOn = true, b.opts.ReadOn
 	b.images = newEndpoint(http.MethodPost, "images/generations")
+	b.imageEdits = newEndpoint(http.MethodPost, "images/edits")
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
 	b.speech = newEndpoint(http.MethodPost, "audio/speech")
 	b.rerank = newEndpoint(http.MethodPost, "rerank")

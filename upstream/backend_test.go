@@ -29,6 +29,7 @@ func TestBackend_Conformance(t *testing.T) {
 		ChatModel: modeltest.Chat, ImageModel: modeltest.Image, EmbeddingModel: modeltest.Embed, RerankModel: modeltest.Rerank, SpeechModel: modeltest.Speak,
 		ModerationModel:    modeltest.Judge,
 		TranscriptionModel: modeltest.Hear,
+		ImageEditModel:     modeltest.Image,
 	})
 }
 

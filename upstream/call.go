@@ -205,8 +205,14 @@ func (c *call) closeNow() {
 
 // fetchReply sends a request and returns what decode makes of the body of the reply.
 func fetchReply[T any](ctx context.Context, b *Backend, e endpoint, body []byte, model modelNames,
+	decode func(c *call, reply []byte) (T, error)) (T, error) {
+	return fetchReplyTo(ctx, b, e, jsonPayload(body), model, decode)
+}
+
+// fetchReplyTo is fetchReply for any body.
+func fetchReplyTo[T any](ctx context.Context, b *Backend, e endpoint, body payload, model modelNames,
 	decode func(c *call, reply []byte) (T, error)) (decoded T, err error) {
-	c, err := b.startCall(ctx, e, body, mediaJSON, model)
+	c, err := b.startCallWith(ctx, e, body, mediaJSON, model)
 	if err != nil {
 		return decoded, err
 	}

@@ -2,6 +2,10 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -10,17 +14,40 @@ import (
 // is fetched, if Options.Images allows it.
 func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	model := b.modelNames(req.Model)
+	body, err := b.serverImageRequest(req, model).MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return b.fetchImageReply(ctx, b.images, jsonPayload(body), model, req.ResponseFormat)
+}
+
+// EditImages implements [llmhttp.ImageEditor]. The server gets a form, also if the client has sent
+// JSON, which not every server takes. Images are passed on as by GenerateImages.
+func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	model := b.modelNames(req.Model)
+	body := encodeImageEdit(b.serverImageRequest(req, model))
+	return b.fetchImageReply(ctx, b.imageEdits, body, model, req.ResponseFormat)
+}
+
+// serverImageRequest returns the request for the server.
+func (b *Backend) serverImageRequest(req *llmhttp.ImageRequest, model modelNames) *llmhttp.ImageRequest {
 	r := *req
 	r.Model = model.server
 	if b.opts.Images.OmitFormat {
 		r.ResponseFormat = ""
 	}
-	body, err := r.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	format := req.ResponseFormat
-	return fetchReply(ctx, b, b.images, body, model, func(c *call, reply []byte) (*llmhttp.ImageResponse, error) {
+	return &r
+}
+
+// fetchImageReply sends a request and returns the images of the reply.
+func (b *Backend) fetchImageReply(
+	ctx context.Context,
+	e endpoint,
+	body payload,
+	model modelNames,
+	format string,
+) (*llmhttp.ImageResponse, error) {
+	return fetchReplyTo(ctx, b, e, body, model, func(c *call, reply []byte) (*llmhttp.ImageResponse, error) {
 		resp := new(llmhttp.ImageResponse)
 		if err := resp.UnmarshalJSON(reply); err != nil {
 			return nil, c.malformedReply(err)
@@ -37,4 +64,49 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		delete(resp.Extra, "error")
 		return resp, nil
 	})
+}
+
+// encodeImageEdit returns the form for the server. The files come last: see encodeTranscription.
+func encodeImageEdit(r *llmhttp.ImageRequest) payload {
+	f := newForm()
+	f.add("model", r.Model)
+	f.add("prompt", r.Prompt)
+	if r.N != nil {
+		f.add("n", strconv.Itoa(*r.N))
+	}
+	f.add("size", r.Size)
+	f.add("quality", r.Quality)
+	f.add("response_format", r.ResponseFormat)
+	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
+		for _, v := range formValues(r.Extra[name]) {
+			f.add(name, v)
+		}
+	}
+	image := "image" // servers that edit a single one may know no other name
+	if len(r.Images) > 1 {
+		image = "image[]"
+	}
+	for _, file := range r.Images {
+		f.addFile(image, file, "image")
+	}
+	if r.Mask != nil {
+		f.addFile("mask", r.Mask, "mask")
+	}
+	return f.payload()
+}
+
+// formValues returns the values of the field of a form for a member of a request: strings as they
+// are, other values in JSON.
+func formValues(raw json.RawMessage) []string {
+	var text string
+	var list []string
+	switch {
+	case string(raw) == "null":
+		return nil
+	case json.Unmarshal(raw, &text) == nil:
+		return []string{text}
+	case json.Unmarshal(raw, &list) == nil:
+		return list
+	}
+	return []string{string(raw)}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -243,4 +245,73 @@ func TestGenerateImages_ClientLeaves(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	<-ended
 	assert.ErrorIs(t, g.summary().Err, context.Canceled)
+}
+
+// The server gets a form, whatever the client has sent, with the files behind the other fields.
+func TestEditImages(t *testing.T) {
+	for name, test := range map[string]struct {
+		body, contentType string
+		omitFormat        bool
+		values            map[string][]string
+		files             string // the parts that are files, with their names, types and contents
+	}{
+		"form": {
+			"--b\r\nContent-Disposition: form-data; name=\"image\"; filename=\"cat.png\"\r\nContent-Type: image/png\r\n\r\n" + png +
+				"\r\n--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\na hat" +
+				"\r\n--b\r\nContent-Disposition: form-data; name=\"size\"\r\n\r\nauto\r\n--b\r\nContent-Disposition: form-data; name=\"output_compression\"\r\n\r\n80" +
+				"\r\n--b\r\nContent-Disposition: form-data; name=\"tags[]\"\r\n\r\nx\r\n--b--\r\n",
+			"multipart/form-data; boundary=b", false,
+			map[string][]string{"model": {"served"}, "prompt": {"a hat"}, "size": {"auto"}, "response_format": {"b64_json"}, "output_compression": {"80"}, "tags[]": {"x"}},
+			"image cat.png image/png " + png,
+		},
+		"JSON": {
+			fmt.Sprintf(`{"model":"m","prompt":"a hat","n":2,"quality":"high","seed":5,"moderation":null,"images":[{"image_url":"data:image/webp;base64,%s"},{"image_url":"data:image/jpeg;base64,%s"}],"mask":{"image_url":"data:image/png;base64,%s"}}`, base64Of("a"), base64Of("b"), base64Of("c")),
+			mediaJSON, true,
+			map[string][]string{"model": {"served"}, "prompt": {"a hat"}, "n": {"2"}, "quality": {"high"}, "seed": {"5"}},
+			"image[] image.webp image/webp a, image[] image.jpg image/jpeg b, mask mask.png image/png c",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, "/images/edits", r.URL.Path)
+				assert.Positive(t, r.ContentLength)
+				parts, err := r.MultipartReader()
+				if !assert.NoError(t, err) {
+					return
+				}
+				values, files := make(map[string][]string), []string(nil)
+				for {
+					part, err := parts.NextPart()
+					if err != nil {
+						assert.Equal(t, io.EOF, err)
+						break
+					}
+					content, err := io.ReadAll(part)
+					assert.NoError(t, err)
+					if part.FileName() != "" {
+						files = append(files, strings.Join([]string{part.FormName(), part.FileName(), part.Header.Get("Content-Type"), string(content)}, " "))
+						continue
+					}
+					assert.Empty(t, files, "files come last")
+					values[part.FormName()] = append(values[part.FormName()], string(content))
+				}
+				assert.Equal(t, test.values, values)
+				assert.Equal(t, test.files, strings.Join(files, ", "))
+				w.Header().Set("Content-Type", mediaJSON)
+				fmt.Fprintf(w, `{"created":5,"data":[{"b64_json":%q}],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7,"input_tokens_details":{"image_tokens":2,"text_tokens":1}}}`, base64Of(png))
+			}))
+			t.Cleanup(server.Close)
+			g := newGateway(t, server.URL, &upstream.Options{Models: map[string]string{"m": "served"}, Images: upstream.ImageOptions{OmitFormat: test.omitFormat}})
+			ask := g.request(t.Context(), "POST", "/v1/images/edits", test.body)
+			ask.Header.Set("Content-Type", test.contentType)
+			resp, err := g.Client().Do(ask)
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode, "%s", body)
+			assert.JSONEq(t, fmt.Sprintf(`{"created":5,"data":[{"b64_json":%q}],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7,"input_tokens_details":{"image_tokens":2,"text_tokens":1}}}`, base64Of(png)), string(body))
+			assert.Equal(t, llmhttp.Units{PromptTokens: 3, CompletionTokens: 4, Images: 1}, g.recordedUsage(1).Units)
+		})
+	}
 }

@@ -1,13 +1,10 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"maps"
-	"mime/multipart"
-	"net/textproto"
 	"slices"
 	"strconv"
 
@@ -33,10 +30,6 @@ func (b *Backend) forwardTranscription(
 	yield func(*llmhttp.TranscriptionChunk, error) bool,
 ) error {
 	model := b.modelNames(req.Model)
-	body, err := encodeTranscription(req, model.server)
-	if err != nil {
-		return err
-	}
 	e, accept := b.transcriptions, mediaJSON
 	if req.Translate {
 		e = b.translations
@@ -44,7 +37,7 @@ func (b *Backend) forwardTranscription(
 	if req.Stream {
 		accept = mediaEvents
 	}
-	c, err := b.startCallWith(ctx, e, body, accept, model)
+	c, err := b.startCallWith(ctx, e, encodeTranscription(req, model.server), accept, model)
 	if err != nil {
 		return err
 	}
@@ -58,50 +51,31 @@ func (b *Backend) forwardTranscription(
 
 // encodeTranscription returns the form for the server. The file comes last, so that a server that
 // reads the parts in their order knows the model before it.
-func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) (payload, error) {
-	var form bytes.Buffer
-	w := multipart.NewWriter(&form)
-	field := func(name, value string) {
-		if value != "" {
-			_ = w.WriteField(name, value) // a Buffer returns no error
-		}
-	}
-	field("model", model)
-	field("language", r.Language)
-	field("prompt", r.Prompt)
-	field("response_format", serverFormat(r))
+func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) payload {
+	f := newForm()
+	f.add("model", model)
+	f.add("language", r.Language)
+	f.add("prompt", r.Prompt)
+	f.add("response_format", serverFormat(r))
 	if r.Temperature != nil {
-		field("temperature", strconv.FormatFloat(*r.Temperature, 'g', -1, 64))
+		f.add("temperature", strconv.FormatFloat(*r.Temperature, 'g', -1, 64))
 	}
 	for _, g := range granularities(r) {
-		field("timestamp_granularities[]", g)
+		f.add("timestamp_granularities[]", g)
 	}
 	for _, s := range r.Include {
-		field("include[]", s)
+		f.add("include[]", s)
 	}
 	if r.Stream {
-		field("stream", "true")
+		f.add("stream", "true")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
 		for _, v := range r.Extra[name] {
-			field(name, v)
+			f.add(name, v)
 		}
 	}
-	header := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition("file", fileName(r.File))}}
-	if r.File.ContentType != "" {
-		header.Set("Content-Type", r.File.ContentType)
-	}
-	if _, err := w.CreatePart(header); err != nil {
-		return payload{}, err
-	}
-	head := form.Len()
-	if err := w.Close(); err != nil {
-		return payload{}, err
-	}
-	b, file := form.Bytes(), r.File
-	return payload{w.FormDataContentType(), int64(len(b)) + file.Size, func() io.Reader {
-		return io.MultiReader(bytes.NewReader(b[:head]), file.Open(), bytes.NewReader(b[head:]))
-	}}, nil
+	f.addFile("file", r.File, "audio")
+	return f.payload()
 }
 
 // serverFormat returns the response_format for the server.
@@ -121,18 +95,6 @@ func granularities(r *llmhttp.TranscriptionRequest) []string {
 		return r.TimestampGranularities
 	}
 	return nil
-}
-
-// fileName returns a name for the file with an extension, by which servers know what it is.
-func fileName(f *llmhttp.File) string {
-	name := f.Name
-	if name == "" {
-		name = "audio"
-	}
-	if ext := f.Extension(); ext != "" && !f.HasExtension() {
-		return name + "." + ext
-	}
-	return name
 }
 
 // A transcriptionReply reads the reply to a request for a transcription.

@@ -7,7 +7,7 @@ import (
 )
 
 // Of returns a deep copy of *v, or nil if v is nil. The copy shares nothing with the
-// original that can change. T must not contain interfaces or unexported fields.
+// original that can change, except what interfaces hold. T must not contain unexported fields.
 func Of[T any](v *T) *T {
 	if v == nil {
 		return nil

@@ -47,6 +47,7 @@ func CountTokens(model, text string) int { return len(strings.Fields(text)) }
 var (
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
+	_ llmhttp.ImageEditor    = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
@@ -96,7 +97,7 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		return nil, context.Cause(ctx)
 	}
 	size := req.Size
-	if size == "" {
+	if size == "" || size == llmhttp.ImageSizeAuto {
 		size = "1024x1024"
 	}
 	var width, height int
@@ -112,6 +113,20 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 		resp.Data = append(resp.Data, llmhttp.Image{Data: bytes.Clone(buf.Bytes())})
 	}
 	return resp, nil
+}
+
+// EditImages implements [llmhttp.ImageEditor]. It reads the files and generates images.
+func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	for _, file := range req.Images {
+		content, err := io.ReadAll(file.Open())
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasPrefix(http.DetectContentType(content), "image/") {
+			return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format.").WithParam("image")
+		}
+	}
+	return b.GenerateImages(ctx, req)
 }
 
 // Embed implements [llmhttp.Embedder].

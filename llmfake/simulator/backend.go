@@ -62,7 +62,8 @@ const (
 // # Images
 //
 // An image is a PNG of discs over a gradient that depend on the prompt and on the index of the
-// image. The quality hd has more discs. There is no usage.
+// image, and for an edit on the files, which must be images. The size auto, which is the default, is
+// 1024x1024. The quality hd has more discs. There is no usage.
 //
 // # Embeddings
 //
@@ -101,6 +102,7 @@ var (
 	_ llmhttp.Backend        = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
+	_ llmhttp.ImageEditor    = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)

@@ -9,6 +9,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -44,7 +45,7 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	if sizes == nil {
 		return nil, llmhttp.ModelNotFound(req.Model)
 	}
-	if size := cmp.Or(req.Size, "1024x1024"); !slices.Contains(sizes, size) {
+	if size := sizeOf(req); !slices.Contains(sizes, size) {
 		e := llmhttp.Errorf(
 			http.StatusBadRequest,
 			"invalid_value",
@@ -61,9 +62,50 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 // MaxSide is the largest width and height of an image that [Draw] draws, in pixels.
 const MaxSide = 4096
 
-// Draw is like [Backend.GenerateImages] for any model and any size of at most [MaxSide].
+// EditImages implements [llmhttp.ImageEditor].
+func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.GenerateImages(ctx, req)
+}
+
+// defaultSize is the size of images whose size is left to the model.
+const defaultSize = "1024x1024"
+
+// sizeOf returns the size of the images that req asks for.
+func sizeOf(req *llmhttp.ImageRequest) string {
+	if req.Size == llmhttp.ImageSizeAuto {
+		return defaultSize
+	}
+	return cmp.Or(req.Size, defaultSize)
+}
+
+// seedOf returns what the images depend on: the prompt and the content of the files.
+func seedOf(req *llmhttp.ImageRequest) (string, error) {
+	seed := []byte(req.Prompt)
+	for _, file := range append(slices.Clip(req.Images), req.Mask) {
+		if file == nil {
+			continue
+		}
+		content := sha256.New()
+		head := make([]byte, 512)
+		n, err := io.ReadFull(io.TeeReader(file.Open(), content), head)
+		if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+			return "", err
+		}
+		if !strings.HasPrefix(http.DetectContentType(head[:n]), "image/") {
+			return "", llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format. Expected an image.").WithParam("image")
+		}
+		if _, err := io.Copy(content, io.NewSectionReader(file.Content, int64(n), file.Size-int64(n))); err != nil {
+			return "", err
+		}
+		seed = content.Sum(seed)
+	}
+	return string(seed), nil
+}
+
+// Draw is like [Backend.GenerateImages] and [Backend.EditImages] for any model and any size of at
+// most [MaxSide].
 func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	size := cmp.Or(req.Size, "1024x1024")
+	size := sizeOf(req)
 	var width, height int
 	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || min(width, height) < 1 || max(width, height) > MaxSide {
 		e := llmhttp.Errorf(
@@ -80,12 +122,16 @@ func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageRespons
 	if req.Quality == "hd" {
 		discs = 16
 	}
+	seed, err := seedOf(req)
+	if err != nil {
+		return nil, err
+	}
 	resp := &llmhttp.ImageResponse{Data: make([]llmhttp.Image, max(req.Count(), 0))}
 	for i := range resp.Data {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		data, err := drawPNG(req.Prompt, i, width, height, discs)
+		data, err := drawPNG(seed, i, width, height, discs)
 		if err != nil {
 			return nil, err
 		}
@@ -102,8 +148,8 @@ const (
 )
 
 // drawPNG returns a PNG image. The same arguments give the same image.
-func drawPNG(prompt string, index, width, height, discs int) ([]byte, error) {
-	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", index, prompt))
+func drawPNG(text string, index, width, height, discs int) ([]byte, error) {
+	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", index, text))
 	rng := rand.New(rand.NewChaCha8(seed))
 	img := image.NewPaletted(image.Rect(0, 0, width, height), palette(rng))
 	drawGradient(img, rng)

@@ -6,6 +6,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
+	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
 func TestBackend_ImageSizes(t *testing.T) {
@@ -93,6 +95,41 @@ func TestBackend_GenerateImagesErrors(t *testing.T) {
 	cancel()
 	_, err = b.GenerateImages(ctx, &llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "x"})
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestBackend_EditsAsTheKitRequires(t *testing.T) {
+	llmhttptest.TestBackend(t, simulator.New(), llmhttptest.BackendOptions{ImageModel: simulator.ModelImageSmall, ImageEditModel: simulator.ModelImageSmall})
+}
+
+// An edit depends on the files, also behind the bytes that tell what they are.
+func TestBackend_EditImages(t *testing.T) {
+	const png = "\x89PNG\r\n\x1a\n"
+	padding := strings.Repeat("x", 1000)
+	edit := func(image, mask string) ([]llmhttp.Image, error) {
+		req := &llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox", Images: []*llmhttp.File{{Size: int64(len(image)), Content: strings.NewReader(image)}}}
+		if mask != "" {
+			req.Mask = &llmhttp.File{Size: int64(len(mask)), Content: strings.NewReader(mask)}
+		}
+		resp, err := simulator.New().EditImages(t.Context(), req)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Data, nil
+	}
+	seen := map[string]bool{}
+	for _, files := range [][2]string{{png + padding + "a", ""}, {png + padding + "b", ""}, {png, ""}, {png, png}} {
+		images, err := edit(files[0], files[1])
+		require.NoError(t, err)
+		seen[string(images[0].Data)] = true
+		again, err := edit(files[0], files[1])
+		require.NoError(t, err)
+		assert.Equal(t, images, again)
+	}
+	assert.Len(t, seen, 4)
+	_, err := edit("Hello", "")
+	var e *llmhttp.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, "image", e.Param)
 }
 
 func BenchmarkBackend_GenerateImages(b *testing.B) {

@@ -1,0 +1,241 @@
+package llmhttp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+)
+
+// OperationImageEdits is the [Operation] of editing images.
+const OperationImageEdits Operation = "image_edits"
+
+// An ImageEditor is a [Backend] that edits images, and combines several to one.
+type ImageEditor interface {
+	// EditImages returns req.Count() images, which are what the prompt makes of req.Images. For a
+	// file that it cannot read it returns an [*Error] with the status 400, the code "invalid_value"
+	// and the param "image". The ImageEditor owns req, but not the content of the files, which
+	// others may read too.
+	EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error)
+}
+
+// maxEditImages is the maximum number of ImageRequest.Images.
+const maxEditImages = 16
+
+// The names of the fields of an edit that are files. That of images may have "[]" behind it.
+const (
+	fieldImage = "image"
+	fieldMask  = "mask"
+)
+
+// imageEditForm has the fields of POST /v1/images/edits.
+var imageEditForm = formFields[ImageRequest]{
+	single: map[string]func(r *ImageRequest, value string) error{
+		"model":           func(r *ImageRequest, v string) error { r.Model = v; return nil },
+		"prompt":          func(r *ImageRequest, v string) error { r.Prompt = v; return nil },
+		"n":               func(r *ImageRequest, v string) (err error) { r.N, err = parseFormInt("n", v); return err },
+		"size":            func(r *ImageRequest, v string) error { r.Size = v; return nil },
+		"quality":         func(r *ImageRequest, v string) error { r.Quality = v; return nil },
+		"response_format": func(r *ImageRequest, v string) error { r.ResponseFormat = v; return nil },
+	},
+	files: []string{fieldImage, fieldMask},
+	addExtra: func(r *ImageRequest, name string, values []string) {
+		if r.Extra == nil {
+			r.Extra = make(Extra)
+		}
+		if len(values) > 1 || strings.HasSuffix(name, "[]") {
+			r.Extra[name], _ = json.Marshal(values)
+			return
+		}
+		r.Extra[name] = appendString(nil, values[0])
+	},
+}
+
+// decodeForm decodes the form of an edit into r, which is zero.
+func (r *ImageRequest) decodeForm(form *Form) (err error) {
+	if err := imageEditForm.decode(r, form.Values); err != nil {
+		return err
+	}
+	r.Images = slices.Concat(form.Files[fieldImage], form.Files[fieldImage+"[]"])
+	r.Mask, err = form.file(fieldMask)
+	return err
+}
+
+// An imageRef is an image in the JSON of an edit.
+type imageRef struct {
+	ImageURL string `json:"image_url"`
+	FileID   string `json:"file_id"`
+}
+
+// imageEditRefs are the members of the JSON of an edit that are files in a form.
+type imageEditRefs struct {
+	Images []imageRef `json:"images"`
+	Mask   *imageRef  `json:"mask"`
+}
+
+// decodeEditJSON decodes the JSON of an edit into r, which is zero, and stores its images in form.
+func (r *ImageRequest) decodeEditJSON(form *Form) (err error) {
+	if err := decodeRequest(form.JSON, imageRequestJSON, r); err != nil {
+		return err
+	}
+	var refs imageEditRefs
+	if err := jsonwire.UnmarshalTags(form.JSON, &refs, func(string) bool { return true }); err != nil {
+		return paramError(err)
+	}
+	delete(r.Extra, "images")
+	delete(r.Extra, fieldMask)
+	if n := len(refs.Images); n > maxEditImages {
+		return errLongArray("images", maxEditImages, n)
+	}
+	for i := range refs.Images {
+		file, err := form.addImage(&refs.Images[i], elementPath("images", i, ""))
+		if err != nil {
+			return err
+		}
+		r.Images = append(r.Images, file)
+	}
+	if refs.Mask != nil {
+		r.Mask, err = form.addImage(refs.Mask, fieldMask)
+	}
+	return err
+}
+
+// addImage stores the image of ref, which is the member param.
+func (f *Form) addImage(ref *imageRef, param string) (*File, error) {
+	if ref.FileID != "" {
+		return nil, errBadRequest("invalid_value", param+".file_id",
+			"Invalid '%s.file_id': this server stores no files. Use 'image_url' with a data: URL.", param)
+	}
+	param += ".image_url"
+	if ref.ImageURL == "" {
+		return nil, errMissing(param)
+	}
+	rest, isData := strings.CutPrefix(ref.ImageURL, "data:")
+	header, text, _ := strings.Cut(rest, ",")
+	media, isBase64 := strings.CutSuffix(header, ";base64")
+	if !isData || !isBase64 {
+		return nil, errBadRequest("invalid_value", param, "Invalid '%s': expected a data: URL with base64. This server fetches no images.", param)
+	}
+	file := &File{ContentType: media}
+	err := f.store(file, base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)), func(int) {})
+	switch {
+	case errors.Is(err, bounded.ErrTooLarge):
+		return nil, errTooLarge(f.opts.maxFiles)
+	case errors.Is(err, errFileNotStored):
+		return nil, err
+	case err != nil:
+		return nil, errBadRequest("invalid_value", param, "Invalid '%s': the data: URL is not valid base64.", param)
+	case file.Size == 0:
+		return nil, errBadRequest("invalid_value", param, "Invalid '%s': the image is empty.", param)
+	}
+	return file, nil
+}
+
+// validateFiles returns an *Error for the first of the files that the format does not allow.
+func (r *ImageRequest) validateFiles() error {
+	if n := len(r.Images); n > maxEditImages {
+		return errLongArray(fieldImage, maxEditImages, n)
+	}
+	for i, f := range r.Images {
+		if f.Size == 0 {
+			param := fieldImage
+			if len(r.Images) > 1 {
+				param = elementPath(fieldImage, i, "")
+			}
+			return errBadRequest("invalid_value", param, "Invalid '%s': the file is empty.", param)
+		}
+	}
+	if r.Mask != nil && r.Mask.Size == 0 {
+		return errBadRequest("invalid_value", fieldMask, "Invalid '%s': the file is empty.", fieldMask)
+	}
+	return nil
+}
+
+// files returns the Images and the Mask.
+func (r *ImageRequest) files() []*File {
+	if r.Mask == nil {
+		return r.Images
+	}
+	return append(slices.Clip(r.Images), r.Mask)
+}
+
+var imageEditsOperation = newImagesOperation(OperationImageEdits, implements[ImageEditor], Forwarder.EditImages)
+
+// decodeImageEdit decodes POST /v1/images/edits.
+func decodeImageEdit(
+	ctx context.Context,
+	_ *http.Request,
+	form *Form,
+) (*ImageRequest, func(b []byte, r *ImageResponse) ([]byte, error), error) {
+	req, decode, field := new(ImageRequest), (*ImageRequest).decodeForm, fieldImage
+	if form.JSON != nil {
+		decode, field = (*ImageRequest).decodeEditJSON, "images"
+	}
+	if err := decode(req, form); err != nil {
+		return nil, nil, err
+	}
+	if err := checkUnknownFields(ctx, req.Extra); err != nil {
+		return nil, nil, err
+	}
+	if err := req.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if len(req.Images) == 0 {
+		return nil, nil, errMissing(field)
+	}
+	return req, imageResponseJSON.Append, nil
+}
+
+// BindImageEdits binds a route to edits of images, with [ScopeImages]. The body of its requests is a
+// form, or JSON if their Content-Type tells so: see Form.JSON. The form is only valid during the call
+// of decode, except for the files. decode sets the Images of the request and checks it by
+// [ImageRequest.Validate]. The images that encode gets are as those of [BindImages]. If the Backend
+// is no [ImageEditor], the client gets a 404. See "Protocols" in the package documentation.
+func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form) (
+	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error)) Binding {
+	mustBeSet(decode != nil)
+	b := imageEditsOperation.bind(func(q *request) error {
+		var req *ImageRequest
+		var encode func(b []byte, reply *ImageResponse) ([]byte, error)
+		err := q.withFormOrJSON(
+			[]string{fieldImage, fieldImage + "[]", fieldMask},
+			q.h.opts.MaxFiles,
+			func(ctx context.Context, r *http.Request, form *Form) (err error) {
+				if req, encode, err = decode(ctx, r, form); err == nil && (req == nil || encode == nil) {
+					err = errNothingDecoded
+				}
+				return err
+			},
+		)
+		if err != nil {
+			return err
+		}
+		return imageEditsOperation.serve(q, req, encode)
+	})
+	b.body = bodyForm
+	return b
+}
+
+var (
+	_ ImageEditor = Forwarder{}
+	_ ImageEditor = (*Swap)(nil)
+)
+
+// EditImages calls the method of the Backend if it is an [ImageEditor].
+func (s *Swap) EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+	return s.backend(ctx).EditImages(ctx, req)
+}
+
+// EditImages calls the method of the wrapped [ImageEditor].
+func (f Forwarder) EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+	if b, ok := f.Backend.(ImageEditor); ok {
+		return b.EditImages(ctx, req)
+	}
+	return nil, unsupported("edit images")
+}

@@ -1,0 +1,89 @@
+package llmhttptest
+
+import (
+	"bytes"
+	"encoding/json"
+	"image"
+	"image/color"
+	"image/png"
+	"strings"
+	"testing"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// imageEditRequest returns a plain request for one edit of one image.
+func (b *backendTest) imageEditRequest(t testing.TB) *llmhttp.ImageRequest {
+	t.Helper()
+	req := b.imageRequest(t, b.opts.ImageEditModel)
+	req.Images = []*llmhttp.File{imageFile(t, "square.png", color.NRGBA{R: 0xff, A: 0xff})}
+	return req
+}
+
+// imageFile returns a PNG of one color, which has 256 pixels on each side.
+func imageFile(t testing.TB, name string, c color.Color) *llmhttp.File {
+	t.Helper()
+	img := image.NewNRGBA(image.Rect(0, 0, 256, 256))
+	for i := range 256 * 256 {
+		img.Set(i%256, i/256, c)
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, img); err != nil {
+		t.Fatal(err)
+	}
+	return &llmhttp.File{Name: name, ContentType: "image/png", Size: int64(b.Len()), Content: bytes.NewReader(b.Bytes())}
+}
+
+// edit edits images and reports faults of the response.
+func (b *backendTest) edit(t testing.TB, req *llmhttp.ImageRequest) error {
+	t.Helper()
+	return b.draw(t, "EditImages", b.EditImages, req)
+}
+
+func checkImageEdits(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.ImageEditModel)
+	if err := b.edit(t, b.imageEditRequest(t)); err != nil {
+		t.Fatalf("EditImages returned the error %v for a plain request, want nil", err)
+	}
+	for _, change := range []func(*llmhttp.ImageRequest){
+		func(r *llmhttp.ImageRequest) { r.N = new(2) },
+		func(r *llmhttp.ImageRequest) { r.Size = "" },
+		func(r *llmhttp.ImageRequest) { r.Size = llmhttp.ImageSizeAuto },
+		func(r *llmhttp.ImageRequest) { r.Images[0].Name, r.Images[0].ContentType = "", "" },
+		func(r *llmhttp.ImageRequest) {
+			r.Images = append(r.Images, imageFile(t, "", color.White))
+			r.Mask = imageFile(t, "mask.png", color.Transparent)
+		},
+		func(r *llmhttp.ImageRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+	} {
+		req := b.imageEditRequest(t)
+		change(req)
+		if err := b.edit(t, req); err != nil {
+			wantClientError(t, err)
+		}
+	}
+	req := b.imageEditRequest(t)
+	req.Images[0] = &llmhttp.File{Name: "notes.txt", ContentType: "text/plain", Size: 5, Content: strings.NewReader("Hello")}
+	if err := b.edit(t, req); err != nil {
+		wantClientError(t, err)
+	}
+	const calls = 4
+	runConcurrently(t, calls, func(int) {
+		if resp, err := b.EditImages(t.Context(), b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
+			t.Errorf("one of %d concurrent calls of EditImages returned %+v and the error %v, want one image", calls, resp, err)
+		}
+	})
+}
+
+func checkImageEditUnknownModel(t testing.TB, b backendTest) {
+	b.wantUnknownModels(t, b.opts.ImageEditModel, func(model string) error {
+		req := b.imageEditRequest(t)
+		req.Model = model
+		return b.edit(t, req)
+	})
+}
+
+func checkImageEditCancelled(t testing.TB, b backendTest) {
+	skipWithoutModel(t, b.opts.ImageEditModel)
+	wantCancelled(&b, t, "EditImages", b.EditImages, b.imageEditRequest(t))
+}

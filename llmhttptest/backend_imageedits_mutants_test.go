@@ -1,0 +1,62 @@
+package llmhttptest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// editImages draws images of the size that is asked for, or of that of a file.
+func editImages(req *imageReq) (*imageResp, error) {
+	if strings.HasSuffix(req.Images[0].Name, ".txt") {
+		return nil, llmhttp.Errorf(400, "invalid_value", "No image.").WithParam("image")
+	}
+	if _, _, ok := parseSize(req.Size); !ok {
+		req.Size = "256x256"
+	}
+	return drawImages(req)
+}
+
+// editingWith returns a constructor of a Backend with another EditImages.
+func editingWith(f func(req *imageReq) (*imageResp, error)) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.editing = f })
+}
+
+// editUnless returns an EditImages that fails with err if fails returns true.
+func editUnless(err error, fails func(req *imageReq) bool) func(testing.TB) backendTest {
+	return editingWith(func(req *imageReq) (*imageResp, error) {
+		if fails(req) {
+			return nil, err
+		}
+		return editImages(req)
+	})
+}
+
+var imageEditMutants = []mutant[backendTest]{
+	{"EditImages is not implemented", "ImageEdits", chatOnly},
+	{"N is ignored", "ImageEdits", editingWith(func(req *imageReq) (*imageResp, error) { req.N = nil; return editImages(req) })},
+	{"Size is ignored", "ImageEdits", editingWith(func(req *imageReq) (*imageResp, error) { req.Size = ""; return editImages(req) })},
+	{"an empty Size is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Size == "" })},
+	{"an automatic Size is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Size == llmhttp.ImageSizeAuto })},
+	{"a file without a name is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Images[0].Name == "" })},
+	{"several images are a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return len(req.Images) > 1 })},
+	{"a mask is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Mask != nil })},
+	{"a file that is not an image is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Images[0].Name == "notes.txt" })},
+	{"Extra is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Extra != nil })},
+	{"every call fails", "ImageEdits", editUnless(llmhttp.Errorf(429, "busy", "Busy."), func(*imageReq) bool { return true })},
+	{"the response and the error are nil", "ImageEdits", editingWith(func(*imageReq) (*imageResp, error) { return nil, nil })},
+	{"an image has no data", "ImageEdits", editingWith(func(req *imageReq) (*imageResp, error) {
+		resp, err := editImages(req)
+		if resp != nil {
+			resp.Data[0].Data = nil
+		}
+		return resp, err
+	})},
+	{"concurrent calls are refused", "ImageEdits", editingWith(exclusive(editImages))},
+
+	{"any model is accepted", "ImageEditUnknownModel", editingWith(func(req *imageReq) (*imageResp, error) { req.Model = "draw"; return editImages(req) })},
+	{"an unknown model is a server error", "ImageEditUnknownModel", editUnless(errors.New("no such model"), func(req *imageReq) bool { return req.Model != "draw" })},
+	{"the context is ignored", "ImageEditCancelled", editingWith(delayed(editImages))},
+}
