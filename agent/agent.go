@@ -12,7 +12,7 @@
 // repeats them when it has the client's results.
 //
 // The client gets the usage of all calls of the model. If it leaves, the tools stop, and it has paid
-// for what was used.
+// for what was used. Parameters such as max_tokens are those of each call.
 package agent
 
 import (

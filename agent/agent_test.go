@@ -216,7 +216,11 @@ func TestBackend_Bounds(t *testing.T) {
 		})
 	}
 
-	m := model(callLook, callLook, []memory.Step{memory.Call("c2", "read", "{}"), memory.Finish(llmhttp.FinishToolCalls)})
+	m := model(answer)
+	ask(t, agent.New(m, tools(), &agent.Options{MaxTurns: 1}), question())
+	assert.Nil(t, m.requests[0].ToolChoice, "there are no tools")
+
+	m = model(callLook, callLook, []memory.Step{memory.Call("c2", "read", "{}"), memory.Finish(llmhttp.FinishToolCalls)})
 	choice := ask(t, agent.New(m, tools(look), &agent.Options{MaxTurns: 3}), question("read")).Choices[0]
 	assert.Equal(t, []string{"read"}, names(m.requests[2].Tools), "the client's tools stay")
 	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
@@ -239,6 +243,7 @@ func TestBackend_Price(t *testing.T) {
 	require.Len(t, priced, 3, "one before the calls")
 	for i, r := range priced {
 		assert.Equal(t, "ada k m", r.Account+" "+r.KeyID+" "+r.Model)
+		assert.False(t, r.Time.IsZero())
 		assert.Equal(t, []int64{2, 15, 15}[i], r.Units.Tokens())
 	}
 	req := question()
@@ -283,6 +288,59 @@ func TestNew_Panics(t *testing.T) {
 	assert.PanicsWithValue(t, "agent: Options.MaxCost is set without Options.Price", func() {
 		agent.New(model(), tools(), &agent.Options{MaxCost: 1})
 	})
+}
+
+// The record of a request has the model that served it, also if the first chunk shows progress.
+func TestBackend_ServedModel(t *testing.T) {
+	served := memory.Chunk(&llmhttp.ChatChunk{Model: "large-2"})
+	for name, opts := range map[string]*agent.Options{
+		"text first":     nil,
+		"progress first": {Progress: func(llmhttp.ToolCall) string { return "Looking. " }},
+	} {
+		usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
+		m := model(append([]memory.Step{served}, callLook...), append([]memory.Step{served}, answer...))
+		h := llmhttp.NewHandler(agent.New(m, tools(look), opts), llmhttp.AllowAll(""), &llmhttp.Options{Usage: usage})
+		require.Equal(t, "Done.", post(h, "", ""))
+		record := <-usage.records
+		assert.Equal(t, "m large-2", record.Model+" "+record.ServedModel, name)
+	}
+}
+
+// A model may change the request that it gets.
+func TestBackend_ModelChangesRequest(t *testing.T) {
+	m := model(callLook, answer)
+	changing := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		stream := m.Chat(ctx, req)
+		req.Messages[0].Content = llmhttp.Text("changed")
+		return stream
+	})
+	ask(t, agent.New(changing, tools(look), nil), question())
+	assert.Equal(t, "Hi", m.requests[1].Messages[0].Content.Text())
+}
+
+// What is recorded if a call of the model fails that has used something, and if none reports usage.
+func TestBackend_Usage(t *testing.T) {
+	usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
+	record := func(m llmhttp.Backend) llmhttp.UsageRecord {
+		post(llmhttp.NewHandler(agent.New(m, tools(look), nil), llmhttp.AllowAll(""), &llmhttp.Options{Usage: usage}), "", "")
+		return <-usage.records
+	}
+	m := model(callLook)
+	r := record(llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		if len(m.requests) == 0 {
+			return m.Chat(ctx, req)
+		}
+		llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: 20, CompletionTokens: 1})
+		return llmhttp.Fail(io.ErrUnexpectedEOF)
+	}))
+	assert.Equal(t, int64(15+21), r.Units.Tokens())
+	assert.False(t, r.Estimated)
+
+	silent := model(callLook, answer)
+	silent.silent = true
+	r = record(silent)
+	assert.Positive(t, r.Units.Tokens())
+	assert.True(t, r.Estimated)
 }
 
 // A usageLog is a UsageStore that passes on its records.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -19,7 +20,8 @@ type run struct {
 	choice  *llmhttp.ToolChoice
 	used    llmhttp.Usage // of all calls of the model so far
 	spent   llmhttp.Money
-	unknown bool // the usage of a call is not known
+	unknown bool   // the usage of a call is not known
+	served  string // the name of the model in its replies; empty if it is not known
 }
 
 func newRun(b *Backend, req *llmhttp.ChatRequest, tools []Tool) (*run, error) {
@@ -45,7 +47,11 @@ func newRun(b *Backend, req *llmhttp.ChatRequest, tools []Tool) (*run, error) {
 }
 
 // run calls the model and the tools in turns.
-func (r *run) run(ctx context.Context, send func(*llmhttp.ChatChunk) error) error {
+func (r *run) run(ctx context.Context, sendChunk func(*llmhttp.ChatChunk) error) error {
+	send := func(c *llmhttp.ChatChunk) error {
+		c.Model = r.served // the request is billed by it
+		return sendChunk(c)
+	}
 	if _, err := r.price(ctx, "", llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}); err != nil {
 		return err
 	}
@@ -82,7 +88,12 @@ func (r *run) isLast(turn int) bool {
 func (r *run) callModel(ctx context.Context, isLast bool, send func(*llmhttp.ChatChunk) error) (*llmhttp.ChatResponse, error) {
 	req := r.req.Clone()
 	req.Tools, req.ToolChoice = r.offer(isLast)
-	reply, err := llmhttp.Relay(r.model.Chat(llmhttp.WithUsage(ctx, r.used), req), send)
+	stream := llmhttp.Tee(r.model.Chat(llmhttp.WithUsage(ctx, r.used), req), func(c *llmhttp.ChatChunk, _ error) {
+		if c != nil {
+			r.served = cmp.Or(c.Model, r.served)
+		}
+	})
+	reply, err := llmhttp.Relay(stream, send)
 	if reply.Usage == nil { // the Handler estimates it
 		r.unknown = true
 		return reply, err
@@ -140,11 +151,8 @@ func (r *run) showProgress(calls []llmhttp.ToolCall, send func(*llmhttp.ChatChun
 		return nil
 	}
 	for _, call := range calls {
-		text := r.opts.Progress(call)
-		if text == "" {
-			continue
-		}
-		if err := send(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Reasoning: text}}}}); err != nil {
+		shown := llmhttp.Delta{Reasoning: r.opts.Progress(call)}
+		if err := send(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: shown}}}); err != nil {
 			return err
 		}
 	}
