@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/tier"
+	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // TestMain runs a server process if the command has started this binary as one.
@@ -159,5 +162,35 @@ func TestCannedBackend_YieldsTheSameStreamAgain(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, chatRequest(512, true).http(""))
 		assert.Equal(t, 3, strings.Count(w.Body.String(), `"content":"`+word(0)+`"`), w.Body)
+	}
+}
+
+// A cannedTransport replies without a network.
+type cannedTransport struct{ reply []byte }
+
+func (t cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, r.Body)
+	r.Body.Close()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Request: r, Body: io.NopCloser(bytes.NewReader(t.reply))}, nil
+}
+
+// BenchmarkGateway has the large requests of runGateways without a network, so that profiles show
+// what they cost in llmhttp. On a busy machine the CPU time varies less than the time.
+func BenchmarkGateway(b *testing.B) {
+	for name, r := range map[string]request{"agent": agentRequest(), "image": imageRequest(1 << 20)} {
+		b.Run(name, func(b *testing.B) {
+			backend, err := upstream.New("http://bench.invalid/v1", &upstream.Options{Transport: cannedTransport{ourReply(modeWhole).Body.Bytes()}})
+			require.NoError(b, err)
+			serve := inProcess(newOurs(backend, llmhttp.Options{}), r)
+			b.ReportAllocs()
+			before, err := readUsage()
+			require.NoError(b, err)
+			for b.Loop() {
+				serve()
+			}
+			after, err := readUsage()
+			require.NoError(b, err)
+			b.ReportMetric((after.CPU-before.CPU).Seconds()/float64(b.N), unitCPU)
+		})
 	}
 }
