@@ -306,12 +306,12 @@ func FuzzRaw(f *testing.F) {
 	})
 }
 
-// Text is scanned several bytes at a time, so each ASCII character is tried at each
-// place of a long string.
+// Text is scanned 8 bytes at a time, and after 64 bytes 32 at a time, so each ASCII character is
+// tried at each place of a long string.
 func TestString_EachCharacterAtEachPlace(t *testing.T) {
 	for c := range byte(0x80) {
-		for place := range 50 {
-			text := []byte(strings.Repeat("x", 50))
+		for place := range 110 {
+			text := []byte(strings.Repeat("x", 110))
 			text[place] = c
 			encoded := jsonwire.AppendString(nil, string(text))
 
@@ -326,5 +326,51 @@ func TestString_EachCharacterAtEachPlace(t *testing.T) {
 			}
 			require.Equal(t, string(text), decoded.Label)
 		}
+	}
+}
+
+// The first 16 KB of a string are unescaped while they are read, so what needs more than one byte
+// is tried at each place around their end.
+func TestString_Long(t *testing.T) {
+	for _, test := range []struct {
+		special string
+		strict  bool
+	}{
+		{`\n`, true}, {`\"`, true}, {`\u00e9`, true}, {`\ud83d\ude00`, true}, {"é東\U0001f600", true}, {"", true},
+		{"\xff", false}, {"東\xff", false}, {`\ud83d`, false}, {`\ud83d\ud83d`, false},
+	} {
+		for place := range 30 {
+			for _, tail := range []string{"", "x", `\t` + strings.Repeat("tail ", 10_000)} {
+				doc := []byte(`{"name":"\r` + strings.Repeat("x", 16<<10-20+place) + test.special + tail + `"}`)
+				var strict, lenient, want named
+				require.NoError(t, json.Unmarshal(doc, &want))
+				require.Equal(t, test.strict, jsonwire.Unmarshal(doc, nameJSON, &strict) == nil, "%q", test.special)
+				if test.strict {
+					require.Equal(t, want, strict)
+				}
+				require.Nil(t, jsonwire.UnmarshalLenient(doc, nameJSON, &lenient))
+				require.Equal(t, want, lenient, "%q at %d", test.special, place)
+			}
+		}
+	}
+}
+
+func TestAppendRaw(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"a":[1,"b c"]}`:         `{"a":[1,"b c"]}`,
+		" 1":                      `1`,
+		"1\n":                     `1`,
+		`{"a": 1}`:                `{"a":1}`,
+		"[\t{\r\n} , \" \\\" \"]": `[{}," \" "]`,
+		"\"é\u2028\"":             `"é\u2028"`,
+		"{\"\u2028\":\"\"}":       `{"\u2028":""}`,
+	} {
+		got, err := jsonwire.AppendRaw([]byte("x"), []byte(raw))
+		require.NoError(t, err, "%q", raw)
+		assert.Equal(t, "x"+want, string(got))
+	}
+	for _, raw := range []string{"", " ", "{", "1 2", `{"a":1,"a":2}`, "\"\xff\"", strings.Repeat("[", 600) + strings.Repeat("]", 600)} {
+		_, err := jsonwire.AppendRaw(nil, []byte(raw))
+		assert.Error(t, err, "%q", raw)
 	}
 }
