@@ -25,10 +25,16 @@ func AppendFloat(b []byte, f float64, bits int) ([]byte, error) {
 // value of strict JSON.
 func AppendRaw(b, raw []byte) ([]byte, error) {
 	doc := string(raw)
-	p := parser{lexer: lexer{doc: doc}}
-	p.Skip()
-	if err := p.end(); err != nil {
+	d := decoders.Get().(*Decoder)
+	d.doc = doc
+	d.Skip()
+	d.peek() // space at the end
+	compact := !d.spaced && !d.wide
+	if err := d.finish(); err != nil {
 		return b, fmt.Errorf("a raw value is not valid: %w", err)
+	}
+	if compact {
+		return append(b, doc...), nil
 	}
 	start, inString := 0, false // doc[start:i] is to be appended as it is
 	for i := 0; i < len(doc); {

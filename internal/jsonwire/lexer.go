@@ -13,6 +13,9 @@ type lexer struct {
 	// notStrict is set when a lexer or parser has read something that a strict one
 	// refuses: text that is not Unicode, or duplicate names.
 	notStrict bool
+
+	spaced bool // there was space between tokens
+	wide   bool // there was a string that is not ASCII
 }
 
 // Failed reports whether there was an error.
@@ -36,6 +39,7 @@ func (l *lexer) peek() byte {
 	for ; l.pos < len(l.doc); l.pos++ {
 		switch c := l.doc[l.pos]; c {
 		case ' ', '\t', '\r', '\n':
+			l.spaced = true
 		default:
 			return c
 		}

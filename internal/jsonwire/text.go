@@ -83,7 +83,7 @@ func (l *lexer) scanString() (raw string, escaped bool) {
 			}
 			return raw, escaped
 		case c >= utf8.RuneSelf:
-			wide = true
+			wide, l.wide = true, true
 			for i < len(l.doc) && l.doc[i] >= utf8.RuneSelf {
 				i++
 			}
