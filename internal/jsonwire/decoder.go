@@ -31,8 +31,9 @@ const (
 // after it, all methods return zero values.
 type Decoder struct {
 	parser
-	values int                    // how many of MaxValues are left
-	allows func(name string) bool // see UnmarshalTags
+	values  int                    // how many of MaxValues are left
+	allows  func(name string) bool // see UnmarshalTags
+	scratch []byte
 }
 
 var decoders = sync.Pool{New: func() any { return new(Decoder) }}
@@ -70,7 +71,7 @@ func (d *Decoder) finish() *Error {
 	if cap(d.path) <= 64 && cap(d.names) <= 1024 {
 		clear(d.path[:cap(d.path)])
 		clear(d.names[:cap(d.names)])
-		*d = Decoder{parser: parser{path: d.path[:0], names: d.names[:0]}}
+		*d = Decoder{parser: parser{path: d.path[:0], names: d.names[:0]}, scratch: d.scratch}
 		decoders.Put(d)
 	}
 	return err

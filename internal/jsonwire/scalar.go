@@ -26,11 +26,7 @@ func (d *Decoder) Bool() bool {
 func (d *Decoder) String() string {
 	switch {
 	case d.peek() == '"':
-		raw, escaped := d.scanString()
-		if escaped {
-			return unescape(raw)
-		}
-		return detach(d.doc, raw)
+		return d.detachedText()
 	case !d.lenient:
 		d.Mismatch("a string")
 	case !d.Null():

@@ -121,16 +121,75 @@ func (l *lexer) foundInvalidText() {
 func (l *lexer) text() string {
 	raw, escaped := l.scanString()
 	if escaped {
-		return unescape(raw)
+		return unescape(nil, raw)
 	}
 	return raw
 }
 
-// unescape returns the text of a string that scanString has checked. What is not
-// Unicode becomes U+FFFD.
-func unescape(raw string) string {
+// maxScratch is the number of bytes of a string that detachedText reads in one pass.
+const maxScratch = 16 << 10
+
+// detachedText reads the string that begins at d.pos, for use after decoding. Most strings are
+// read once, and copied twice if they have escape sequences (budget: gateway, an agent's request).
+func (d *Decoder) detachedText() string {
+	s := d.doc[d.pos+1:]
+	if n := plainLength(s); n < len(s) && s[n] == '"' {
+		d.pos += n + len(`""`)
+		return detach(d.doc, s[:n])
+	}
+	text, n := appendText(d.scratch[:0], s[:min(len(s), maxScratch)])
+	d.scratch = text
+	if n < len(s) && s[n] == '"' {
+		d.pos += n + len(`""`)
+		return string(text)
+	}
+	d.pos += n // the rest is read like another string
+	rest, _ := d.scanString()
+	return unescape(text, rest)
+}
+
+// appendText appends the text of a prefix of s, which is what follows the quote of a string, and
+// returns the length of the prefix. It stops before the next quote and before what is not valid.
+func appendText(b []byte, s string) (_ []byte, n int) {
+	for {
+		var size int
+		b, size = appendPlain(b, s[n:])
+		if n += size; len(s)-n < 2 {
+			return b, n
+		}
+		switch c := s[n]; {
+		case c == '\\' && escapes[s[n+1]] != 0:
+			b = append(b, escapes[s[n+1]])
+			n += 2
+		case c == '\\':
+			r, size := unescapeCodeUnits(s[n:])
+			if size == 0 || utf16.IsSurrogate(r) {
+				return b, n
+			}
+			b = utf8.AppendRune(b, r)
+			n += size
+		case c >= utf8.RuneSelf:
+			end := n
+			for end < len(s) && s[end] >= utf8.RuneSelf {
+				end++
+			}
+			if !utf8.ValidString(s[n:end]) {
+				return b, n
+			}
+			b = append(b, s[n:end]...)
+			n = end
+		default:
+			return b, n
+		}
+	}
+}
+
+// unescape returns the text of the end of a string, which scanString has checked, after what
+// was unescaped before. What is not Unicode becomes U+FFFD.
+func unescape(before []byte, raw string) string {
 	var b strings.Builder
-	b.Grow(len(raw))
+	b.Grow(len(before) + len(raw))
+	b.Write(before)
 	valid := utf8.ValidString(raw)
 	for raw != "" {
 		n := strings.IndexByte(raw, '\\')
