@@ -165,6 +165,22 @@ func TestBackend_ClientTools(t *testing.T) {
 	assert.Nil(t, m.requests[1].ToolChoice)
 }
 
+// A model that calls a tool that does not exist is told. It may be one of the client's, if the client
+// has sent tools whose names are not known here.
+func TestBackend_UnknownTool(t *testing.T) {
+	call := []memory.Step{memory.Call("c1", "bash", "{}")}
+	m := model(call, answer)
+	ask(t, agent.New(m, tools(look), nil), question("read"))
+	require.Len(t, m.requests, 2)
+	result := m.requests[1].Messages[2]
+	assert.True(t, result.IsError)
+	assert.Equal(t, "There is no tool with this name.", result.Content.Text())
+
+	req := question("read")
+	req.Tools = append(req.Tools, llmhttp.Tool{Type: "bash_20250124"})
+	assert.Len(t, ask(t, agent.New(model(call), tools(look), nil), req).Choices[0].Message.ToolCalls, 1)
+}
+
 func TestBackend_Refuses(t *testing.T) {
 	b := agent.New(model(answer), tools(look), nil)
 	several := question()

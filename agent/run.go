@@ -70,7 +70,10 @@ func (r *run) run(ctx context.Context, sendChunk func(*llmhttp.ChatChunk) error)
 			return err
 		}
 		results, err := llmhttp.CallTools(ctx, own, func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
-			return r.tools[call.Function.Name].Run(ctx, call.Function.Arguments)
+			if t := r.tools[call.Function.Name]; t != nil {
+				return t.Run(ctx, call.Function.Arguments)
+			}
+			return Failure("There is no tool with this name."), nil
 		})
 		if err != nil {
 			return err
@@ -133,13 +136,16 @@ func (r *run) price(ctx context.Context, served string, units llmhttp.Units) (ll
 	return cost.Total(), err
 }
 
-// split divides the calls of the model into those of the agent's tools and those of the client's.
+// split divides the calls of the model into those for the client and the others, among which may be
+// calls of tools that do not exist.
 func (r *run) split(calls []llmhttp.ToolCall) (own, client []llmhttp.ToolCall) {
 	for _, call := range calls {
-		if r.tools[call.Function.Name] != nil {
-			own = append(own, call)
-		} else {
+		if r.tools[call.Function.Name] == nil && slices.ContainsFunc(r.client, func(t llmhttp.Tool) bool {
+			return t.Function == nil || t.Function.Name == call.Function.Name // tools of other types have their names elsewhere
+		}) {
 			client = append(client, call)
+		} else {
+			own = append(own, call)
 		}
 	}
 	return own, client
