@@ -1,14 +1,13 @@
 package llmhttptest
 
 import (
-	"errors"
-	"math"
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ascii"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -23,212 +22,224 @@ type AccountStore interface {
 // [TestKeyManager] too.
 func TestAccountManager(t *testing.T, newStore func(t testing.TB) AccountStore) {
 	t.Helper()
+	t.Run(randomCalls, func(t *testing.T) { accountSequences.run(t, newStore) })
 	runChecks(t, accountChecks, newStore)
 }
 
 var accountChecks = []check[AccountStore]{
-	{
-		"RandomChanges",
-		"a setting is dropped, Lookup uses an outdated cache, a page is not in order, or an entry counts twice.",
-		checkAccountRandom,
-	},
-	{
-		"Mistakes",
-		"the ID, AccountParams.Validate or CreditEntry.Validate is not checked, or what was refused is stored.",
-		checkAccountMistakes,
-	},
-	{"SumOfCredit", "the sum of the entries overflows.", checkAccountSum},
-	{"Texts", "texts are compared without regard to case or spaces, or have a meaning in a query.", checkAccountTexts},
-	{"UnknownAccount", "the error of a query without a result is passed on, or not checked.", checkAccountUnknown},
 	{"ConcurrentChanges", "a change reads an account, or the sum of its entries, without a lock.", checkAccountConcurrent},
 }
 
-// mustCreateAccount creates an account with a unique ID.
-func mustCreateAccount(t testing.TB, s AccountStore, p manage.AccountParams) manage.AccountInfo {
-	t.Helper()
-	info, err := s.CreateAccount(t.Context(), unique("account"), p)
-	if err != nil {
-		t.Fatalf("CreateAccount returned the error %v, want nil", err)
+// account returns the account with an ID, or nil.
+func (m *managerTest) account(id string) *manage.AccountInfo {
+	i := slices.IndexFunc(m.accounts, func(a *manage.AccountInfo) bool { return a.ID == id })
+	if i < 0 {
+		return nil
 	}
-	return info
+	return m.accounts[i]
 }
 
-// mustAddCredit adds an entry with a unique ID.
-func mustAddCredit(t testing.TB, s AccountStore, account string, amount llmhttp.Money) manage.CreditEntry {
-	t.Helper()
-	e, err := s.AddCredit(t.Context(), manage.CreditEntry{ID: unique("entry"), Account: account, Amount: amount})
-	if err != nil {
-		t.Fatalf("AddCredit of %v returned the error %v, want nil", amount, err)
+// unknownAccount returns ErrAccountNotFound if a is nil.
+func unknownAccount(a *manage.AccountInfo) error {
+	if a == nil {
+		return manage.ErrAccountNotFound
 	}
-	return e
+	return nil
 }
 
-// wantCredit reports an error unless the account has entries with the given amounts and their sum.
-func wantCredit(t testing.TB, s AccountStore, account string, amounts ...llmhttp.Money) {
-	t.Helper()
-	entries, err := s.ListCredit(t.Context(), manage.CreditQuery{Account: account})
-	var got []llmhttp.Money
-	var sum llmhttp.Money
-	for i := range entries {
-		got = append(got, entries[i].Amount)
-		sum = sum.Add(entries[i].Amount)
-	}
-	if err != nil || !slices.Equal(got, amounts) {
-		t.Errorf("ListCredit returned the amounts %v and the error %v, want %v", got, err, amounts)
-	}
-	if info, err := s.Account(t.Context(), account); err != nil || info.Credit != sum {
-		t.Errorf("Account returned the credit %v and the error %v, want %v", info.Credit, err, sum)
-	}
+// accountParams returns settings that the caller may keep.
+func (m *managerTest) accountParams(p manage.AccountParams) manage.AccountParams {
+	p.Name, p.Labels = m.text(p.Name), slices.Clone(p.Labels)
+	return p
 }
 
-func checkAccountMistakes(t testing.TB, s AccountStore) {
-	info := mustCreateAccount(t, s, manage.AccountParams{Name: "before"})
-	quota := llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1}}
-	invalid := llmhttp.Limits{Requests: llmhttp.Rate{Burst: 1}}
-	for _, p := range []manage.AccountParams{
-		{Name: "\xff"}, {Limits: invalid}, {PerUser: invalid}, {Labels: []llmhttp.Label{{}}}, {Prepaid: true, Limits: quota},
-	} {
-		id := unique("account")
-		if _, err := s.CreateAccount(t.Context(), id, p); err == nil {
-			t.Errorf("CreateAccount with the settings %+v returned no error", p)
-		}
-		if _, err := s.Account(t.Context(), id); !errors.Is(err, manage.ErrAccountNotFound) {
-			t.Errorf("Account returned the error %v for an account that was refused, want ErrAccountNotFound", err)
-		}
-		if _, err := s.UpdateAccount(t.Context(), info.ID, func(stored *manage.AccountParams) error { *stored = p; return nil }); err == nil {
-			t.Errorf("UpdateAccount with the settings %+v returned no error", p)
-		}
-	}
-	if after, err := s.Account(t.Context(), info.ID); err != nil || after.Name != "before" {
-		t.Errorf("Account returned the name %q and the error %v after changes that were refused, want %q", after.Name, err, "before")
-	}
-	for _, id := range []string{"", "a\nb", "\xff", strings.Repeat("x", 513)} {
-		if _, err := s.CreateAccount(t.Context(), id, manage.AccountParams{}); err == nil {
-			t.Errorf("CreateAccount with the ID %q returned no error", id)
-		}
-	}
-	for _, e := range []manage.CreditEntry{
-		{ID: "", Amount: 1}, {ID: "\x00", Amount: 1}, {ID: unique("entry"), Amount: 1, Note: "\xff"}, {ID: unique("entry")},
-	} {
-		e.Account = info.ID
-		if _, err := s.AddCredit(t.Context(), e); err == nil {
-			t.Errorf("AddCredit of %+v returned no error", e)
-		}
-	}
-	wantCredit(t, s, info.ID)
+// wantAccount reports an error unless got is what the store should have of an account. It then
+// overwrites the Labels of got, which belong to the caller.
+func (m *managerTest) wantAccount(method string, got manage.AccountInfo, want *manage.AccountInfo) {
+	m.Helper()
+	m.wantAccountParams(method, got.AccountParams, want.AccountParams)
+	clear(got.Labels)
+	got.AccountParams = want.AccountParams
+	m.wantSame(method, diffFields(got, *want))
 }
 
-func checkAccountSum(t testing.TB, s AccountStore) {
-	for _, bound := range []llmhttp.Money{math.MaxInt64, math.MinInt64 + 1} {
-		account := mustCreateAccount(t, s, manage.AccountParams{Prepaid: true}).ID
-		unit := max(min(bound, 1), -1)
-		if e := mustAddCredit(t, s, account, bound); e.Total != bound {
-			t.Errorf("AddCredit returned the total %v, want %v", e.Total, bound)
-		}
-		mustAddCredit(t, s, account, -unit)
-		mustAddCredit(t, s, account, unit)
-		for _, amount := range []llmhttp.Money{2 * unit, bound} { // MinInt64 + 1 - 1 fits
-			if e, err := s.AddCredit(t.Context(), manage.CreditEntry{ID: unique("entry"), Account: account, Amount: amount}); err == nil {
-				t.Errorf("AddCredit of %v to the credit %v returned the total %v, want an error", amount, bound, e.Total)
-			}
-		}
-		wantCredit(t, s, account, bound, -unit, unit)
-	}
+func (m *managerTest) wantAccountParams(method string, got, want manage.AccountParams) {
+	m.Helper()
+	got.Labels, want.Labels = normalLabels(got.Labels), normalLabels(want.Labels)
+	m.wantSame(method, diffFields(got, want))
 }
 
-func checkAccountTexts(t testing.TB, s AccountStore) {
-	prefix := unique("account")
-	var accounts []manage.AccountInfo
-	for _, text := range trickyNames() {
-		if strings.ContainsFunc(text, unicode.IsControl) {
-			continue
-		}
-		p := manage.AccountParams{Name: text, Labels: []llmhttp.Label{{Name: "text", Value: text[:min(len(text), 256)]}}}
-		info, err := s.CreateAccount(t.Context(), prefix+text, p)
-		if err != nil {
-			t.Fatalf("CreateAccount with the text %q returned the error %v, want nil", text, err)
-		}
-		e := manage.CreditEntry{ID: prefix + text, Account: info.ID, Amount: 1, Note: text}
-		if added, err := s.AddCredit(t.Context(), e); err != nil || added.ID != e.ID || added.Account != e.Account || added.Note != text {
-			t.Errorf("AddCredit of %+v returned %+v and the error %v", e, added, err)
-		}
-		accounts = append(accounts, info)
+// normalLabels returns a sorted copy of labels, which is nil if there are none.
+func normalLabels(labels []llmhttp.Label) []llmhttp.Label {
+	if len(labels) == 0 {
+		return nil
 	}
-	for _, want := range accounts {
-		wantCredit(t, s, want.ID, 1)
-		got, err := s.Account(t.Context(), want.ID)
-		if diff := diffAccounts(&got, &want); err != nil || diff != "credit" {
-			t.Errorf("Account %q has another %s, or the error %v; want only another credit", want.ID, diff, err)
-		}
-		_, secret := mustCreate(t, s, manage.KeyParams{Account: want.ID})
-		if k, err := s.Lookup(t.Context(), secret); err != nil || k.Account != want.ID || !slices.Equal(k.Labels, want.Labels) {
-			t.Errorf("Lookup of a key of the account %q returned %+v and the error %v, want the labels %v", want.ID, k, err, want.Labels)
-		}
+	return slices.SortedFunc(slices.Values(labels), func(a, b llmhttp.Label) int { return strings.Compare(a.Name, b.Name) })
+}
+
+type createAccount struct {
+	Account string
+	manage.AccountParams
+}
+
+func (c createAccount) call(m *managerTest) {
+	id := m.text(c.Account)
+	time.Sleep(time.Microsecond) // so that no two have the same time
+	got, err := m.CreateAccount(m.Context(), id, m.accountParams(c.AccountParams))
+	info, want := manage.AccountInfo{ID: id, AccountParams: m.accountParams(c.AccountParams), Created: got.Created}, error(nil)
+	switch subject := info.Subject(); {
+	case subject.ID.Validate() != nil, info.Validate() != nil:
+		want = errAny
+	case m.account(id) != nil:
+		want = manage.ErrAccountExists
 	}
-	for _, search := range []string{prefix + "%", prefix + "_", prefix + "*", prefix + "'", prefix + `back\S`, prefix + "PLAIN "} {
-		page, err := s.ListAccounts(t.Context(), manage.AccountQuery{Search: search})
-		var got, want []string
-		for i := range page {
-			got = append(got, page[i].ID)
+	if m.failed("CreateAccount", err, want) {
+		return
+	}
+	if got.Created.IsZero() {
+		m.Error("CreateAccount returned an account without the time at which it was created")
+	}
+	m.accounts = append(m.accounts, &info)
+	m.wantAccount("CreateAccount", got, &info)
+}
+
+type updateAccount struct {
+	Account string
+	Refused bool // change returns an error
+	manage.AccountParams
+}
+
+func (c updateAccount) call(m *managerTest) {
+	a, params := m.account(m.text(c.Account)), m.accountParams(c.AccountParams)
+	got, err := m.UpdateAccount(m.Context(), m.text(c.Account), func(stored *manage.AccountParams) error {
+		if a != nil {
+			m.wantAccountParams("UpdateAccount called change with other settings", *stored, a.AccountParams)
 		}
-		for i := range accounts {
-			if strings.Contains(strings.ToLower(accounts[i].ID), strings.ToLower(search)) {
-				want = append(want, accounts[i].ID)
-			}
+		*stored = m.accountParams(c.AccountParams)
+		if c.Refused {
+			return errRefused
 		}
-		slices.Sort(got)
-		slices.Sort(want)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("ListAccounts with the search %q returned the accounts %q and the error %v, want %q", search, got, err, want)
-		}
+		return nil
+	})
+	want := unknownAccount(a)
+	if want == nil && c.Refused {
+		want = errRefused
+	} else if want == nil && params.Validate() != nil {
+		want = errAny
+	}
+	if !m.failed("UpdateAccount", err, want) {
+		a.AccountParams = params
+		m.wantAccount("UpdateAccount", got, a)
 	}
 }
 
-func checkAccountUnknown(t testing.TB, s AccountStore) {
-	known := mustCreateAccount(t, s, manage.AccountParams{})
-	other := mustAddCredit(t, s, mustCreateAccount(t, s, manage.AccountParams{}).ID, 1)
-	for _, id := range append(trickyNames(), unique("account"), "\xff", "") {
-		_, err := s.Account(t.Context(), id)
-		_, updateErr := s.UpdateAccount(t.Context(), id, func(*manage.AccountParams) error { return nil })
-		_, creditErr := s.ListCredit(t.Context(), manage.CreditQuery{Account: id})
-		_, addErr := s.AddCredit(t.Context(), manage.CreditEntry{ID: unique("entry"), Account: id, Amount: 1})
-		errs := []error{err, updateErr, creditErr, addErr}
-		if id != "" {
-			_, err = s.ListAccounts(t.Context(), manage.AccountQuery{After: id})
-			errs = append(errs, err)
-		}
-		for i, err := range errs {
-			if !errors.Is(err, manage.ErrAccountNotFound) {
-				t.Errorf("call %d with the unknown ID %q returned the error %v, want ErrAccountNotFound", i, id, err)
-			}
-		}
+type readAccount struct{ Account string }
+
+func (c readAccount) call(m *managerTest) {
+	a := m.account(m.text(c.Account))
+	got, err := m.Account(m.Context(), m.text(c.Account))
+	if !m.failed("Account", err, unknownAccount(a)) {
+		m.wantAccount("Account", got, a)
 	}
-	for _, id := range []string{unique("entry"), other.ID, "\xff"} {
-		if _, err := s.ListCredit(t.Context(), manage.CreditQuery{Account: known.ID, After: id}); !errors.Is(
-			err,
-			manage.ErrCreditNotFound,
-		) {
-			t.Errorf("ListCredit after %q, which the account does not have, returned the error %v, want ErrCreditNotFound", id, err)
+}
+
+type addCredit struct{ manage.CreditEntry }
+
+func (c addCredit) call(m *managerTest) {
+	e := c.CreditEntry
+	e.ID, e.Account, e.Note = m.text(e.ID), m.text(e.Account), m.text(e.Note)
+	got, err := m.AddCredit(m.Context(), e)
+	e.Time, e.Total = got.Time, got.Total
+	a := m.account(e.Account)
+	same := slices.IndexFunc(m.entries, func(added manage.CreditEntry) bool { return added.ID == e.ID })
+	want := unknownAccount(a)
+	switch {
+	case e.Validate() != nil, a == nil && same >= 0:
+		want = errAny
+	case a == nil:
+	case same >= 0:
+		added := m.entries[same]
+		if e.Account != added.Account || e.Amount != added.Amount || e.Note != added.Note {
+			want = manage.ErrCreditConflict
 		}
+		e = added
+	case a.Credit.Add(e.Amount).Sub(e.Amount) != a.Credit:
+		want = errAny
+	default:
+		e.Total = a.Credit + e.Amount
 	}
+	if m.failed("AddCredit", err, want) {
+		return
+	}
+	if same < 0 {
+		m.entries = append(m.entries, e)
+		a.Credit = e.Total
+	}
+	m.wantSame("AddCredit", diffFields(got, e))
+	if got.Time.IsZero() {
+		m.Error("AddCredit returned an entry without a time")
+	}
+}
+
+// listAccounts lists accounts. After is a text.
+type listAccounts struct{ manage.AccountQuery }
+
+func (c listAccounts) call(m *managerTest) {
+	q, want := c.AccountQuery, error(nil)
+	q.Search, q.After = m.search(q.Search), m.text(q.After)
+	last := m.account(q.After)
+	if q.After != "" {
+		want = unknownAccount(last)
+	}
+	page, err := m.ListAccounts(m.Context(), q)
+	if m.failed("ListAccounts", err, want) {
+		return
+	}
+	isLast := func(a *manage.AccountInfo) bool { return a == last }
+	wantPage(m, "ListAccounts", page, m.accounts, q.Newest, q.Limit, isLast, func(a *manage.AccountInfo) bool {
+		return (q.Status == "" || q.Status == a.Status()) && strings.Contains(ascii.ToLower(a.ID+"\n"+a.Name), ascii.ToLower(q.Search))
+	}, m.wantAccount)
+}
+
+// listCredit lists the credit entries of an account.
+type listCredit struct{ manage.CreditQuery }
+
+func (c listCredit) call(m *managerTest) {
+	q := c.CreditQuery
+	q.Account, q.After = m.text(q.Account), m.text(q.After)
+	isLast := func(e manage.CreditEntry) bool { return e.ID == q.After && e.Account == q.Account }
+	want := unknownAccount(m.account(q.Account))
+	if want == nil && q.After != "" && !slices.ContainsFunc(m.entries, isLast) {
+		want = manage.ErrCreditNotFound
+	}
+	page, err := m.ListCredit(m.Context(), q)
+	if m.failed("ListCredit", err, want) {
+		return
+	}
+	isOf := func(e manage.CreditEntry) bool { return e.Account == q.Account }
+	wantPage(m, "ListCredit", page, m.entries, q.Newest, q.Limit, isLast, isOf, func(method string, got, want manage.CreditEntry) {
+		m.wantSame(method, diffFields(got, want))
+	})
 }
 
 func checkAccountConcurrent(t testing.TB, s AccountStore) {
 	const workers, times = 4, 8
-	account := mustCreateAccount(t, s, manage.AccountParams{}).ID
-	prefix := unique("entry")
-	runConcurrently(t, workers, func(worker int) {
+	account, prefix := unique("account"), unique("entry")
+	_, err := s.CreateAccount(t.Context(), account, manage.AccountParams{})
+	if err != nil {
+		t.Fatalf("CreateAccount returned the error %v, want nil", err)
+	}
+	runConcurrently(t, workers, func(int) {
 		for i := range times {
-			if _, err := s.UpdateAccount(t.Context(), account, func(p *manage.AccountParams) error { p.Limits.Concurrent++; return nil }); err != nil {
+			_, err := s.UpdateAccount(t.Context(), account, func(p *manage.AccountParams) error { p.Limits.Concurrent++; return nil })
+			if err != nil {
 				t.Errorf("UpdateAccount returned the error %v, want nil", err)
 			}
-			e := manage.CreditEntry{ID: prefix + string(rune('a'+i)), Account: account, Amount: 1} // of all workers
-			if got, err := s.AddCredit(t.Context(), e); err != nil || got.ID != e.ID || got.Amount != 1 {
-				t.Errorf("AddCredit returned %+v and the error %v, want the entry", got, err)
-			}
-			e.ID = unique("entry")
-			if _, err := s.AddCredit(t.Context(), e); err != nil {
-				t.Errorf("AddCredit returned the error %v, want nil", err)
+			for _, id := range []string{prefix + string(rune('a'+i)), unique("entry")} { // the first is that of all workers
+				got, err := s.AddCredit(t.Context(), manage.CreditEntry{ID: id, Account: account, Amount: 1})
+				if err != nil || got.ID != id || got.Amount != 1 {
+					t.Errorf("AddCredit returned %+v and the error %v, want the entry", got, err)
+				}
 			}
 		}
 	})

@@ -11,75 +11,15 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
-	"github.com/llmhttp/llmhttp/memory"
 )
 
 func TestAccountManagerMutants(t *testing.T) {
-	testMutants(t, nil, accountChecks, accountFixture(func(*accountHooks) {}), slices.Concat(accountMutants, creditMutants))
-}
-
-type (
-	accountInfo   = manage.AccountInfo
-	accountParams = manage.AccountParams
-	creditEntry   = manage.CreditEntry
-)
-
-// accountHooks is a correct AccountStore. Mutants replace its functions.
-type accountHooks struct {
-	*memory.KeyStore
-
-	lookup func(ctx context.Context, secret string) (*llmhttp.Key, error)
-	info   func(ctx context.Context, id string) (accountInfo, error)
-	list   func(ctx context.Context, q manage.AccountQuery) ([]accountInfo, error)
-	create func(ctx context.Context, id string, p accountParams) (accountInfo, error)
-	update func(ctx context.Context, id string, change func(*accountParams) error) (accountInfo, error)
-	add    func(ctx context.Context, e creditEntry) (creditEntry, error)
-	credit func(ctx context.Context, q manage.CreditQuery) ([]creditEntry, error)
-}
-
-func (m *accountHooks) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	return m.lookup(ctx, secret)
-}
-
-func (m *accountHooks) Account(ctx context.Context, id string) (accountInfo, error) {
-	return m.info(ctx, id)
-}
-
-func (m *accountHooks) ListAccounts(ctx context.Context, q manage.AccountQuery) ([]accountInfo, error) {
-	return m.list(ctx, q)
-}
-
-func (m *accountHooks) CreateAccount(ctx context.Context, id string, p accountParams) (accountInfo, error) {
-	return m.create(ctx, id, p)
-}
-
-func (m *accountHooks) UpdateAccount(ctx context.Context, id string, change func(*accountParams) error) (accountInfo, error) {
-	return m.update(ctx, id, change)
-}
-
-func (m *accountHooks) AddCredit(ctx context.Context, e creditEntry) (creditEntry, error) {
-	return m.add(ctx, e)
-}
-
-func (m *accountHooks) ListCredit(ctx context.Context, q manage.CreditQuery) ([]creditEntry, error) {
-	return m.credit(ctx, q)
-}
-
-// accountFixture returns a constructor of an AccountStore with a fault.
-func accountFixture(fault func(*accountHooks)) func(testing.TB) AccountStore {
-	return func(testing.TB) AccountStore {
-		s := memory.NewKeyStore()
-		m := &accountHooks{
-			KeyStore: s, lookup: s.Lookup, info: s.Account, list: s.ListAccounts, create: s.CreateAccount, update: s.UpdateAccount, add: s.AddCredit, credit: s.ListCredit,
-		}
-		fault(m)
-		return m
-	}
+	testMutants(t, accountSequences.run, accountChecks, managerFixture(func(*managerHooks) {}), slices.Concat(accountMutants, creditMutants))
 }
 
 // foundKey returns a constructor of a store that changes what Lookup returns.
 func foundKey(change func(k *llmhttp.Key)) func(testing.TB) AccountStore {
-	return accountFixture(func(m *accountHooks) {
+	return managerFixture(func(m *managerHooks) {
 		m.lookup = func(ctx context.Context, secret string) (*llmhttp.Key, error) {
 			key, err := m.KeyStore.Lookup(ctx, secret)
 			if err != nil {
@@ -94,12 +34,12 @@ func foundKey(change func(k *llmhttp.Key)) func(testing.TB) AccountStore {
 
 // storingAccounts returns a constructor of a store that changes settings before it stores them.
 func storingAccounts(change func(p *accountParams)) func(testing.TB) AccountStore {
-	return accountFixture(func(m *accountHooks) {
-		m.create = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
+	return managerFixture(func(m *managerHooks) {
+		m.createAccount = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
 			change(&p)
 			return m.KeyStore.CreateAccount(ctx, id, p)
 		}
-		m.update = func(ctx context.Context, id string, f func(*accountParams) error) (accountInfo, error) {
+		m.updateAccount = func(ctx context.Context, id string, f func(*accountParams) error) (accountInfo, error) {
 			return m.KeyStore.UpdateAccount(ctx, id, func(p *accountParams) error {
 				err := f(p)
 				change(p)
@@ -110,9 +50,9 @@ func storingAccounts(change func(p *accountParams)) func(testing.TB) AccountStor
 }
 
 // listingAccounts returns a constructor of a store that changes queries.
-func listingAccounts(change func(q *manage.AccountQuery)) func(testing.TB) AccountStore {
-	return accountFixture(func(m *accountHooks) {
-		m.list = func(ctx context.Context, q manage.AccountQuery) ([]accountInfo, error) {
+func listingAccounts(change func(q *accountQuery)) func(testing.TB) AccountStore {
+	return managerFixture(func(m *managerHooks) {
+		m.accounts = func(ctx context.Context, q accountQuery) ([]accountInfo, error) {
 			change(&q)
 			return m.KeyStore.ListAccounts(ctx, q)
 		}
@@ -120,16 +60,16 @@ func listingAccounts(change func(q *manage.AccountQuery)) func(testing.TB) Accou
 }
 
 // addingCredit returns a constructor of a store with another AddCredit.
-func addingCredit(add func(m *accountHooks, e creditEntry) (creditEntry, error)) func(testing.TB) AccountStore {
-	return accountFixture(func(m *accountHooks) {
-		m.add = func(_ context.Context, e creditEntry) (creditEntry, error) { return add(m, e) }
+func addingCredit(add func(m *managerHooks, e creditEntry) (creditEntry, error)) func(testing.TB) AccountStore {
+	return managerFixture(func(m *managerHooks) {
+		m.addCredit = func(_ context.Context, e creditEntry) (creditEntry, error) { return add(m, e) }
 	})
 }
 
 // listingCredit returns a constructor of a store that changes queries of credit.
-func listingCredit(change func(q *manage.CreditQuery)) func(testing.TB) AccountStore {
-	return accountFixture(func(m *accountHooks) {
-		m.credit = func(ctx context.Context, q manage.CreditQuery) ([]creditEntry, error) {
+func listingCredit(change func(q *creditQuery)) func(testing.TB) AccountStore {
+	return managerFixture(func(m *managerHooks) {
+		m.credit = func(ctx context.Context, q creditQuery) ([]creditEntry, error) {
 			change(&q)
 			return m.KeyStore.ListCredit(ctx, q)
 		}
@@ -138,13 +78,13 @@ func listingCredit(change func(q *manage.CreditQuery)) func(testing.TB) AccountS
 
 // accountMutants have faults in settings of accounts, or in Lookup.
 var accountMutants = []mutant[AccountStore]{
-	{"limits are dropped", "RandomChanges", storingAccounts(func(p *accountParams) { p.Limits.Tokens = llmhttp.Rate{} })},
-	{"limits of end users are dropped", "RandomChanges", storingAccounts(func(p *accountParams) { p.PerUser.Concurrent = 0 })},
-	{"labels are dropped", "RandomChanges", storingAccounts(func(p *accountParams) { p.Labels = nil })},
-	{"no account is prepaid", "RandomChanges", storingAccounts(func(p *accountParams) { p.Prepaid = false })},
-	{"no account is suspended", "RandomChanges", storingAccounts(func(p *accountParams) { p.Suspended = false })},
-	{"an account that exists is replaced", "RandomChanges", accountFixture(func(m *accountHooks) {
-		m.create = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
+	{"limits are dropped", randomCalls, storingAccounts(func(p *accountParams) { p.Limits.Tokens = llmhttp.Rate{} })},
+	{"limits of end users are dropped", randomCalls, storingAccounts(func(p *accountParams) { p.PerUser.Concurrent = 0 })},
+	{"labels are dropped", randomCalls, storingAccounts(func(p *accountParams) { p.Labels = nil })},
+	{"no account is prepaid", randomCalls, storingAccounts(func(p *accountParams) { p.Prepaid = false })},
+	{"no account is suspended", randomCalls, storingAccounts(func(p *accountParams) { p.Suspended = false })},
+	{"an account that exists is replaced", randomCalls, managerFixture(func(m *managerHooks) {
+		m.createAccount = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
 			info, err := m.KeyStore.CreateAccount(ctx, id, p)
 			if errors.Is(err, manage.ErrAccountExists) {
 				return m.KeyStore.UpdateAccount(ctx, id, func(stored *accountParams) error { *stored = p; return nil })
@@ -152,15 +92,15 @@ var accountMutants = []mutant[AccountStore]{
 			return info, err
 		}
 	})},
-	{"Lookup returns no subject", "RandomChanges", foundKey(func(k *llmhttp.Key) { k.Subjects = nil })},
-	{"Lookup returns no limits of end users", "RandomChanges", foundKey(func(k *llmhttp.Key) { k.PerUser = llmhttp.Limits{} })},
-	{"Lookup returns no labels", "RandomChanges", foundKey(func(k *llmhttp.Key) { k.Labels = nil })},
-	{"Lookup adds the limits of the account to those of the key", "RandomChanges", foundKey(func(k *llmhttp.Key) {
+	{"Lookup returns no subject", randomCalls, foundKey(func(k *llmhttp.Key) { k.Subjects = nil })},
+	{"Lookup returns no limits of end users", randomCalls, foundKey(func(k *llmhttp.Key) { k.PerUser = llmhttp.Limits{} })},
+	{"Lookup returns no labels", randomCalls, foundKey(func(k *llmhttp.Key) { k.Labels = nil })},
+	{"Lookup adds the limits of the account to those of the key", randomCalls, foundKey(func(k *llmhttp.Key) {
 		if len(k.Subjects) > 0 {
 			k.Limits = k.Subjects[0].Limits
 		}
 	})},
-	{"Lookup keeps what it has found", "RandomChanges", accountFixture(func(m *accountHooks) {
+	{"Lookup keeps what it has found", randomCalls, managerFixture(func(m *managerHooks) {
 		var cache sync.Map
 		m.lookup = func(ctx context.Context, secret string) (*llmhttp.Key, error) {
 			if found, ok := cache.Load(secret); ok {
@@ -173,45 +113,45 @@ var accountMutants = []mutant[AccountStore]{
 			return key, err
 		}
 	})},
-	{"the status is ignored", "RandomChanges", listingAccounts(func(q *manage.AccountQuery) { q.Status = "" })},
-	{"the order is ignored", "RandomChanges", listingAccounts(func(q *manage.AccountQuery) { q.Newest = false })},
-	{"there is one page", "RandomChanges", listingAccounts(func(q *manage.AccountQuery) { q.After = "" })},
-	{"the limit is ignored", "RandomChanges", listingAccounts(func(q *manage.AccountQuery) { q.Limit = 0 })},
-	{"the search is case-sensitive", "RandomChanges", accountFixture(func(m *accountHooks) {
-		m.list = func(ctx context.Context, q manage.AccountQuery) ([]accountInfo, error) {
+	{"the status is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Status = "" })},
+	{"the order is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Newest = false })},
+	{"there is one page", randomCalls, listingAccounts(func(q *accountQuery) { q.After = "" })},
+	{"the limit is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Limit = 0 })},
+	{"the search is case-sensitive", randomCalls, managerFixture(func(m *managerHooks) {
+		m.accounts = func(ctx context.Context, q accountQuery) ([]accountInfo, error) {
 			page, err := m.KeyStore.ListAccounts(ctx, q)
 			return slices.DeleteFunc(page, func(a accountInfo) bool { return !strings.Contains(a.ID+"\n"+a.Name, q.Search) }), err
 		}
 	})},
 
-	{"new settings are not validated", "Mistakes", accountFixture(func(m *accountHooks) {
-		m.create = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
+	{"new settings are not validated", randomCalls, managerFixture(func(m *managerHooks) {
+		m.createAccount = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
 			if p.Validate() != nil {
 				p = accountParams{}
 			}
 			return m.KeyStore.CreateAccount(ctx, id, p)
 		}
 	})},
-	{"changed settings are not validated", "Mistakes", storingAccounts(func(p *accountParams) {
+	{"changed settings are not validated", randomCalls, storingAccounts(func(p *accountParams) {
 		if p.Validate() != nil {
 			*p = accountParams{}
 		}
 	})},
-	{"an account may have any ID", "Mistakes", accountFixture(func(m *accountHooks) {
-		m.create = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
+	{"an account may have any ID", randomCalls, managerFixture(func(m *managerHooks) {
+		m.createAccount = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
 			if id == "" {
 				id = unique("account")
 			}
 			return m.KeyStore.CreateAccount(ctx, id, p)
 		}
 	})},
-	{"IDs are case-insensitive", "Texts", accountFixture(func(m *accountHooks) {
-		m.create = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
+	{"IDs are case-insensitive", randomCalls, managerFixture(func(m *managerHooks) {
+		m.createAccount = func(ctx context.Context, id string, p accountParams) (accountInfo, error) {
 			return m.KeyStore.CreateAccount(ctx, strings.ToLower(id), p)
 		}
 	})},
-	{"an unknown account is empty", "UnknownAccount", accountFixture(func(m *accountHooks) {
-		m.info = func(ctx context.Context, id string) (accountInfo, error) {
+	{"an unknown account is empty", randomCalls, managerFixture(func(m *managerHooks) {
+		m.account = func(ctx context.Context, id string) (accountInfo, error) {
 			info, err := m.KeyStore.Account(ctx, id)
 			if err != nil {
 				return accountInfo{ID: id}, nil
@@ -219,8 +159,8 @@ var accountMutants = []mutant[AccountStore]{
 			return info, nil
 		}
 	})},
-	{"changes are lost", "ConcurrentChanges", accountFixture(func(m *accountHooks) {
-		m.update = func(ctx context.Context, id string, change func(*accountParams) error) (accountInfo, error) {
+	{"changes are lost", "ConcurrentChanges", managerFixture(func(m *managerHooks) {
+		m.updateAccount = func(ctx context.Context, id string, change func(*accountParams) error) (accountInfo, error) {
 			info, err := m.KeyStore.Account(ctx, id)
 			if err != nil {
 				return accountInfo{}, err
@@ -236,40 +176,40 @@ var accountMutants = []mutant[AccountStore]{
 
 // creditMutants have faults in the credit of accounts.
 var creditMutants = []mutant[AccountStore]{
-	{"an entry counts each time", "RandomChanges", accountFixture(func(m *accountHooks) {
+	{"an entry counts each time", randomCalls, managerFixture(func(m *managerHooks) {
 		var seen sync.Map
-		m.add = func(ctx context.Context, e creditEntry) (creditEntry, error) {
+		m.addCredit = func(ctx context.Context, e creditEntry) (creditEntry, error) {
 			if _, again := seen.LoadOrStore(e, true); again {
 				e.ID = unique(e.ID)
 			}
 			return m.KeyStore.AddCredit(ctx, e)
 		}
 	})},
-	{"another entry with a known ID is ignored", "RandomChanges", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
+	{"another entry with a known ID is ignored", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		added, err := m.KeyStore.AddCredit(context.Background(), e)
 		if errors.Is(err, manage.ErrCreditConflict) {
 			return e, nil
 		}
 		return added, err
 	})},
-	{"the note is dropped", "RandomChanges", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
+	{"the note is dropped", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		e.Note = ""
 		return m.KeyStore.AddCredit(context.Background(), e)
 	})},
-	{"corrections do not count", "RandomChanges", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
+	{"corrections do not count", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		e.Amount = max(e.Amount, 1)
 		return m.KeyStore.AddCredit(context.Background(), e)
 	})},
-	{"the order of entries is ignored", "RandomChanges", listingCredit(func(q *manage.CreditQuery) { q.Newest = false })},
-	{"entries have one page", "RandomChanges", listingCredit(func(q *manage.CreditQuery) { q.After = "" })},
-	{"entries have no limit", "RandomChanges", listingCredit(func(q *manage.CreditQuery) { q.Limit = 0 })},
-	{"an amount of zero is a correction", "Mistakes", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
+	{"the order of entries is ignored", randomCalls, listingCredit(func(q *creditQuery) { q.Newest = false })},
+	{"entries have one page", randomCalls, listingCredit(func(q *creditQuery) { q.After = "" })},
+	{"entries have no limit", randomCalls, listingCredit(func(q *creditQuery) { q.Limit = 0 })},
+	{"an amount of zero is a correction", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		if e.Amount == 0 {
 			return e, nil
 		}
 		return m.KeyStore.AddCredit(context.Background(), e)
 	})},
-	{"the sum is the nearest that fits", "SumOfCredit", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
+	{"the sum is the nearest that fits", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		info, _ := m.KeyStore.Account(context.Background(), e.Account)
 		e.Amount = info.Credit.Add(e.Amount).Sub(info.Credit)
 		if e.Amount == 0 {
@@ -277,8 +217,8 @@ var creditMutants = []mutant[AccountStore]{
 		}
 		return m.KeyStore.AddCredit(context.Background(), e)
 	})},
-	{"an entry of another account is a page's last", "UnknownAccount", accountFixture(func(m *accountHooks) {
-		m.credit = func(ctx context.Context, q manage.CreditQuery) ([]creditEntry, error) {
+	{"an entry of another account is a page's last", randomCalls, managerFixture(func(m *managerHooks) {
+		m.credit = func(ctx context.Context, q creditQuery) ([]creditEntry, error) {
 			page, err := m.KeyStore.ListCredit(ctx, q)
 			if errors.Is(err, manage.ErrCreditNotFound) {
 				return nil, nil
@@ -286,12 +226,12 @@ var creditMutants = []mutant[AccountStore]{
 			return page, err
 		}
 	})},
-	{"credit of an unknown account creates it", "UnknownAccount", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
+	{"credit of an unknown account creates it", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		_, _ = m.KeyStore.CreateAccount(context.Background(), e.Account, accountParams{})
 		return m.KeyStore.AddCredit(context.Background(), e)
 	})},
-	{"the same entry twice at a time counts twice", "ConcurrentChanges", addingCredit(func(m *accountHooks, e creditEntry) (creditEntry, error) {
-		entries, _ := m.KeyStore.ListCredit(context.Background(), manage.CreditQuery{Account: e.Account})
+	{"the same entry twice at a time counts twice", "ConcurrentChanges", addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
+		entries, _ := m.KeyStore.ListCredit(context.Background(), creditQuery{Account: e.Account})
 		time.Sleep(time.Millisecond)
 		if !slices.ContainsFunc(entries, func(added creditEntry) bool { return added.ID == e.ID }) {
 			id := e.ID

@@ -115,6 +115,13 @@ func appendFields(list []string, name string, v reflect.Value) []string {
 	return list
 }
 
+func describeTime(t time.Time) string {
+	if t.IsZero() {
+		return "zero"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
 // describeFields formats a call that is a struct by its type and the fields that are not zero.
 func describeFields[Call any](c Call) string {
 	v := reflect.ValueOf(c)

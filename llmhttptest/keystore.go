@@ -45,7 +45,7 @@ type KeyStoreFixture struct {
 // key as not found, and may round times and durations to microseconds.
 func TestKeyStore(t *testing.T, newStore func(t testing.TB) KeyStoreFixture) {
 	t.Helper()
-	t.Run(randomCalls, func(t *testing.T) { keySequences.run(t, newStore) })
+	t.Run(randomCalls, func(t *testing.T) { keyStoreSequences.run(t, newStore) })
 	runChecks(t, keyChecks, newStore)
 }
 

@@ -31,7 +31,7 @@ func joinModels(k *llmhttp.Key) {
 }
 
 func TestKeyStoreMutants(t *testing.T) {
-	testMutants(t, keySequences.run, keyChecks, correctKeys, keyMutants)
+	testMutants(t, keyStoreSequences.run, keyChecks, correctKeys, keyMutants)
 }
 
 var keyMutants = []mutant[KeyStoreFixture]{
