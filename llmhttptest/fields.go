@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The functions in this file use the exported fields of structs, also of those in pointers and lists.
@@ -122,6 +123,8 @@ func describeTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
+func describe(v any) string { return describeValue(reflect.ValueOf(v)) }
+
 // describeFields formats a call that is a struct by its type and the fields that are not zero.
 func describeFields[Call any](c Call) string {
 	v := reflect.ValueOf(c)
@@ -129,7 +132,8 @@ func describeFields[Call any](c Call) string {
 	return strings.ToUpper(name[:1]) + name[1:] + describeValue(v)
 }
 
-// simplerFields yields calls with one field of c set to zero, or an element of a list removed. It is
+// simplerFields yields calls with one field of c set to zero, an element of a list removed, or a long
+// text cut in half. It is
 // for calls that are structs with exported fields, and for an interface that such structs implement.
 func simplerFields[Call any](c Call) iter.Seq[Call] {
 	return func(yield func(Call) bool) {
@@ -164,6 +168,12 @@ func simplerValues(v reflect.Value) iter.Seq[reflect.Value] {
 		case !yield(reflect.Zero(v.Type())):
 		case v.Kind() == reflect.Pointer:
 			simplify(reflect.Value.Elem)
+		case v.Kind() == reflect.String && v.Len() > 16:
+			half := v.Len() / 2
+			for half > 0 && !utf8.RuneStart(v.String()[half]) {
+				half--
+			}
+			_ = yield(v.Slice(0, half)) && yield(v.Slice(half, v.Len()))
 		case isList(v):
 			for i := range v.Len() {
 				if !yield(reflect.AppendSlice(v.Slice3(0, i, i), v.Slice(i+1, v.Len()))) {

@@ -84,3 +84,11 @@ func TestFields_InPointersAndLists(t *testing.T) {
 		break
 	}
 }
+
+func TestSimplerFields_HalvesLongTexts(t *testing.T) {
+	var got []addNumbers
+	for c := range simplerFields(addNumbers{To: "01234567\u00e96789abcde"}) {
+		got = append(got, c)
+	}
+	assert.Equal(t, []addNumbers{{}, {To: "01234567"}, {To: "\u00e96789abcde"}}, got)
+}

@@ -84,7 +84,9 @@ type Event struct {
 // events or have another Framing: see ProtocolOptions.Split.
 func TestProtocol(t *testing.T, p llmhttp.Protocol, opts ProtocolOptions) {
 	t.Helper()
-	runChecks(t, protocolChecks, func(testing.TB) *protocolTest { return newProtocolTest(p, opts) })
+	newTest := func(testing.TB) *protocolTest { return newProtocolTest(p, opts) }
+	t.Run(randomCalls, func(t *testing.T) { protocolSequences.run(t, newTest) })
+	runChecks(t, protocolChecks, newTest)
 }
 
 func newProtocolTest(p llmhttp.Protocol, opts ProtocolOptions) *protocolTest {
@@ -209,47 +211,45 @@ func (p *protocolTest) wantError(t testing.TB, r protocolReply, status int) stri
 }
 
 // wantSameReplies requests chunks as a whole reply and as a stream, and compares both
-// with what [llmhttp.Collect] returns for chunks.
-func (p *protocolTest) wantSameReplies(t testing.TB, name string, chunks []*llmhttp.ChatChunk, choices int) {
+// with yielded, the reply that chunks make.
+func (p *protocolTest) wantSameReplies(t testing.TB, chunks []*llmhttp.ChatChunk, choices int, yielded *llmhttp.ChatResponse) {
 	t.Helper()
 	post := func(stream bool) protocolReply {
 		return p.post(t, streamOf(chunks), p.opts.Request(stream, choices), p.authorize)
 	}
 	whole, streamed := post(false), post(true)
-	if !whole.wantComplete(t, name, "the whole reply", p.opts.WholeType) ||
-		!streamed.wantComplete(t, name, "the stream", p.opts.StreamType) {
+	if !whole.wantComplete(t, "the whole reply", p.opts.WholeType) ||
+		!streamed.wantComplete(t, "the stream", p.opts.StreamType) {
 		return
 	}
 	fromWhole, err := p.opts.ReadWhole(whole.body)
 	if err != nil {
-		t.Errorf("%s: ReadWhole returned the error %v, want nil; the body is %s", name, err, whole.body)
+		t.Errorf("ReadWhole returned the error %v, want nil; the body is %.500s", err, whole.body)
 		return
 	}
-	fromStream, err := p.opts.ReadStream(p.split(t, name, streamed))
+	fromStream, err := p.opts.ReadStream(p.split(t, streamed))
 	if err != nil {
-		t.Errorf("%s: ReadStream returned the error %v, want nil; the stream is %s", name, err, streamed.body)
+		t.Errorf("ReadStream returned the error %v, want nil; the stream is %.500q", err, streamed.body)
 		return
 	}
 	if a, b := p.describeReply(fromWhole, fromWhole), p.describeReply(fromStream, fromWhole); a != b {
-		t.Errorf("%s: the whole reply is %s, and the stream %s; want them to be equal", name, a, b)
+		t.Errorf("the whole reply is %.500s, and the stream %.500s; want them to be equal", a, b)
 	}
-	yielded, _ := llmhttp.Collect(streamOf(chunks))
 	if got, want := p.describeReply(fromWhole, yielded), p.describeReply(yielded, yielded); got != want {
-		t.Errorf("%s: the whole reply is %s, want %s as yielded", name, got, want)
+		t.Errorf("the whole reply is %.500s, want %.500s as yielded", got, want)
 	}
 }
 
 // wantComplete reports an error, and returns false, unless r has the status 200 and was not
-// cut. It also reports an error unless the Content-Type begins with contentType. name and
-// what describe r.
-func (r protocolReply) wantComplete(t testing.TB, name, what, contentType string) (ok bool) {
+// cut. It also reports an error unless the Content-Type begins with contentType. what describes r.
+func (r protocolReply) wantComplete(t testing.TB, what, contentType string) (ok bool) {
 	t.Helper()
 	if r.status != http.StatusOK || r.cut {
-		t.Errorf("%s: the status of %s is %d and cut is %t, want 200 and false", name, what, r.status, r.cut)
+		t.Errorf("the status of %s is %d and cut is %t, want 200 and false", what, r.status, r.cut)
 		return false
 	}
 	if ct := r.header.Get("Content-Type"); !strings.HasPrefix(ct, contentType) {
-		t.Errorf("%s: the Content-Type of %s is %q, want %s", name, what, ct, contentType)
+		t.Errorf("the Content-Type of %s is %q, want %s", what, ct, contentType)
 	}
 	return true
 }
@@ -304,11 +304,11 @@ func compactArguments(s string) string {
 }
 
 // split divides a stream into events and reports faults in it.
-func (p *protocolTest) split(t testing.TB, name string, r protocolReply) []Event {
+func (p *protocolTest) split(t testing.TB, r protocolReply) []Event {
 	t.Helper()
 	events, err := p.opts.Split(r.body, r.cut)
 	if err != nil {
-		t.Errorf("%s: the stream is not well-formed: %v; it is %s", name, err, r.body)
+		t.Errorf("the stream is not well-formed: %v; it is %.500q", err, r.body)
 	}
 	return events
 }

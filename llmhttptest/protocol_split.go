@@ -3,7 +3,6 @@ package llmhttptest
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -12,20 +11,23 @@ import (
 // must have at most one name, then exactly one line of data, which is JSON or [DONE], and end
 // with an empty line. Comments are allowed between lines.
 func SplitEvents(stream []byte, _ bool) ([]Event, error) {
-	return splitEvents(stream, func(string) error { return nil })
+	return splitEvents(stream, true)
 }
 
 // SplitEventsWithoutComments is like SplitEvents, and refuses comments: some clients, such as
 // those of Gemini's API, fail on them.
 func SplitEventsWithoutComments(stream []byte, _ bool) ([]Event, error) {
-	return splitEvents(stream, func(comment string) error { return fmt.Errorf("there is a comment: %q", comment) })
+	return splitEvents(stream, false)
 }
 
-// splitEvents calls onComment for each comment.
-func splitEvents(stream []byte, onComment func(text string) error) (events []Event, err error) {
+func splitEvents(stream []byte, comments bool) (events []Event, err error) {
 	var e Event
 	hasData := false
-	fault := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		if err == nil {
+			err = fmt.Errorf(format, args...)
+		}
+	}
 	for len(stream) > 0 {
 		line, rest, ok := bytes.Cut(stream, []byte("\n"))
 		if !ok {
@@ -42,7 +44,9 @@ func splitEvents(stream []byte, onComment func(text string) error) (events []Eve
 			events = append(events, e)
 			e, hasData = Event{}, false
 		case name == "":
-			err = errors.Join(err, onComment(value))
+			if !comments {
+				fault("there is a comment: %q", value)
+			}
 		case name == "event" && e.Name == "" && !hasData:
 			e.Name = value
 		case name == "data" && !hasData:
@@ -82,7 +86,7 @@ func SplitJSONLines(stream []byte, _ bool) (events []Event, err error) {
 func SplitJSONArray(stream []byte, cut bool) (events []Event, err error) {
 	dec := json.NewDecoder(bytes.NewReader(stream))
 	if start, err := dec.Token(); err != nil || start != json.Delim('[') {
-		return nil, fmt.Errorf("the stream does not begin with a bracket: %w", err)
+		return nil, fmt.Errorf("the stream begins with %v and the error %v, want a bracket", start, err)
 	}
 	for dec.More() {
 		var element json.RawMessage

@@ -2,7 +2,6 @@ package llmhttptest
 
 import (
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ type responseCall struct {
 
 var responseSequences = sequences[responseTest, responseCall]{
 	count: 60, generate: randomResponseCalls, begin: beginResponseCalls, simpler: simplerEach(simplerFields[responseCall]),
-	describe: func(c responseCall) string { return c.method + describeValue(reflect.ValueOf(c)) },
+	describe: func(c responseCall) string { return c.method + describe(c) },
 	causes: []cause[responseCall]{
 		{
 			"the Body of a response or other items count toward maxBytes, some items do not, or what exceeds it is returned.",

@@ -1,0 +1,172 @@
+package llmhttptest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// A chatCall is a request for a chat to which the Backend replies with Chunks, which may be nil.
+// No Choices means that the client does not ask for several.
+type chatCall struct {
+	Choices int
+	Chunks  []*llmhttp.ChatChunk
+}
+
+// protocolSequences are of one call each.
+var protocolSequences = sequences[*protocolTest, chatCall]{
+	count: 200, generate: randomChatCalls,
+	begin: func(t testing.TB, p *protocolTest) func(chatCall) {
+		return func(c chatCall) {
+			chunks, choices := append(slices.Clone(c.Chunks), new(llmhttp.ChatChunk)), max(c.Choices, 1) // a Backend must yield one
+			if yielded, err := llmhttp.Collect(streamOf(chunks)); err == nil && isValidReply(yielded, choices) {
+				p.wantSameReplies(t, chunks, choices, yielded)
+			}
+		}
+	},
+	simpler: simplerEach(simplerFields[chatCall]), describe: chatCall.String,
+	causes: []cause[chatCall]{
+		{
+			"calls whose arguments arrive in turns, or with text in between, become one, or lose arguments.",
+			countDeltas(2, func(d *llmhttp.Delta) bool { return len(d.ToolCalls) > 0 }),
+		},
+		{
+			"a call without arguments or a name, or one that is cut, is left out or completed; or its arguments are encoded twice.",
+			countDeltas(1, func(d *llmhttp.Delta) bool { return len(d.ToolCalls) > 0 }),
+		},
+		{
+			"reasoning is lost, becomes text, or does not end before the text or the call that follows it.",
+			countDeltas(1, func(d *llmhttp.Delta) bool { return d.Reasoning != "" }),
+		},
+		{"several choices are mixed up.", func(calls []chatCall) bool { return calls[0].Choices > 1 }},
+		{"the encoder gets the FinishReason of a choice alone, after its content; it maps one to another, or expects one.", anyChoice(func(c *llmhttp.ChunkChoice) bool {
+			return c.FinishReason != ""
+		})},
+		{
+			"text is cut at its bytes, escaped wrongly or not at all, or left out.",
+			countDeltas(1, func(d *llmhttp.Delta) bool { return d.Content != "" }),
+		},
+		{
+			"the usage is expected in a certain chunk, although AppendEnd has it.",
+			anyCall(func(c chatCall) bool {
+				return slices.ContainsFunc(c.Chunks, func(c *llmhttp.ChatChunk) bool { return c != nil && c.Usage != nil })
+			}),
+		},
+		{"a reply without content has no choice, an event too few, or no end.", func([]chatCall) bool { return true }},
+	},
+}
+
+// isValidReply reports whether a Backend may yield r if it is asked for a number of choices. A choice
+// that is complete tells by its FinishReason whether it has calls.
+func isValidReply(r *llmhttp.ChatResponse, choices int) bool {
+	return (r.Usage == nil || r.Usage.CompletionTokens > 0) && !slices.ContainsFunc(r.Choices, func(c llmhttp.Choice) bool {
+		calls := c.Message.ToolCalls
+		return c.Index >= choices || c.FinishReason == llmhttp.FinishToolCalls && calls == nil || c.FinishReason == llmhttp.FinishStop && calls != nil ||
+			slices.ContainsFunc(calls, func(call llmhttp.ToolCall) bool { return !isValidCall(call.Function) })
+	})
+}
+
+// isValidCall reports whether f has a name, and no arguments after a brace that may end them.
+func isValidCall(f llmhttp.FunctionCall) bool {
+	return f.Name != "" && (json.Valid([]byte(f.Arguments)) || !strings.Contains(strings.TrimSuffix(f.Arguments, "}"), "}"))
+}
+
+func anyChoice(has func(c *llmhttp.ChunkChoice) bool) func([]chatCall) bool {
+	return anyCall(func(c chatCall) bool {
+		return slices.ContainsFunc(c.Chunks, func(c *llmhttp.ChatChunk) bool {
+			return c != nil && slices.ContainsFunc(c.Choices, func(c llmhttp.ChunkChoice) bool { return has(&c) })
+		})
+	})
+}
+
+// countDeltas returns a function that reports whether at least n deltas have something.
+func countDeltas(n int, has func(d *llmhttp.Delta) bool) func([]chatCall) bool {
+	return func(calls []chatCall) bool {
+		left := n
+		return anyChoice(func(c *llmhttp.ChunkChoice) bool {
+			if has(&c.Delta) {
+				left--
+			}
+			return left == 0
+		})(calls)
+	}
+}
+
+// String has a line for each chunk.
+func (c chatCall) String() string {
+	s := fmt.Sprintf("Chat(%d choices) with the chunks", max(c.Choices, 1))
+	for _, chunk := range c.Chunks {
+		s += "\n       " + describe(chunk)
+	}
+	return s
+}
+
+// randomChatCalls returns a chat whose chunks a Backend may yield, including those that the Handler
+// must correct. Most streams are short.
+func randomChatCalls(rng *rand.Rand, p *protocolTest, _ int) []chatCall {
+	choices := 1 + rng.IntN(min(p.opts.Choices, 3)) // with more, few choices have several chunks
+	c := chatCall{Choices: choices}
+	chance := func(n int) bool { return rng.IntN(n) == 0 }
+	text := func(d *llmhttp.Delta) { d.Content = randomText(rng) }
+	reasoning := func(d *llmhttp.Delta) { d.Reasoning = randomText(rng) }
+	call := func(d *llmhttp.Delta) { d.ToolCalls = []llmhttp.ToolCallDelta{randomToolCall(rng)} }
+	type deltas []func(d *llmhttp.Delta)
+	kinds := pick(rng, deltas{text}, deltas{text, reasoning}, deltas{text, call}, deltas{call}, deltas{text, reasoning, call})
+	for range rng.IntN(10) {
+		chunk := new(llmhttp.ChatChunk)
+		if chance(8) {
+			chunk.Usage = &llmhttp.Usage{PromptTokens: rng.IntN(100), CompletionTokens: 1 + rng.IntN(100)}
+		}
+		for range pick(rng, 0, 1, 1, 1, 1, 2) {
+			choice := llmhttp.ChunkChoice{Index: rng.IntN(choices)}
+			for range pick(rng, 1, 1, 1, 2) {
+				pick(rng, kinds...)(&choice.Delta)
+			}
+			if chance(8) {
+				choice.FinishReason = pick(rng, llmhttp.FinishStop, llmhttp.FinishLength, llmhttp.FinishContentFilter, llmhttp.FinishToolCalls)
+			}
+			if chance(50) {
+				choice.Index = 200 // not asked for
+			}
+			chunk.Choices = append(chunk.Choices, choice)
+		}
+		if chance(20) {
+			chunk = nil
+		}
+		c.Chunks = append(c.Chunks, chunk)
+	}
+	return []chatCall{c}
+}
+
+// randomText returns a piece of text, which may begin or end within a character.
+func randomText(rng *rand.Rand) string {
+	if rng.IntN(100) == 0 {
+		return strings.Repeat("0123456789\u00e9", 5000)
+	}
+	return pick(rng, "a", "Hello ", "\u00e9", "\u6771", "\xf0\x9f\x99", "\x82", "\n", "\r\n\u2028\u2029\u0085", `"`, "\\", "{", "}")
+}
+
+// randomToolCall returns a piece of a call, which may be any of it.
+func randomToolCall(rng *rand.Rand) llmhttp.ToolCallDelta {
+	d := llmhttp.ToolCallDelta{Index: pick(rng, 0, 0, 0, 1, 1, 7), ID: pick(rng, "", "", "", "call_1", "call_2")}
+	d.Function.Name = pick(rng, "", "f", "g")
+	d.Function.Arguments = pick(rng, "", "{}", `{"a":`, `1}`, `{"a" `, `"b`, "\\ud83d\xf0\x9f", "\u6771")
+	return d
+}
+
+// streamOf returns a stream of copies of chunks, because a Handler may change the
+// chunks that it receives.
+func streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		for _, c := range chunks {
+			if !yield(c.Clone(), nil) {
+				return
+			}
+		}
+	}
+}
