@@ -4,12 +4,15 @@
 //	tools := func(context.Context) ([]agent.Tool, error) { return []agent.Tool{forecast}, nil }
 //	h := llmhttp.NewHandler(agent.New(model, tools, nil), keys, nil)
 //
-// A request runs in turns. In each, the model gets the messages so far, and its tools: those of the
-// agent and those that the client has sent. What it says is sent on while it comes. Calls of the
-// agent's tools run in parallel, and the next turn has their results. The request ends when the
-// model calls none of them, or calls a tool of the client, who then gets that call and sends
-// the result in the next request. Calls of the agent's tools beside it are not carried out: the model
-// repeats them when it has the client's results.
+// A request runs in turns. In each, the model gets the messages so far and the tools: those of the
+// agent and those that the client has sent. What the model says is sent on while it comes.
+//
+//   - Without calls of tools, the request ends: the model has answered.
+//   - Calls of the agent's tools run in parallel, and the next turn has their results.
+//   - A call of a tool of the client ends the request: the client gets it, and sends the result in the
+//     next request. Calls of the agent's tools beside it are not carried out: the model repeats them
+//     when it has the client's results.
+//   - A call of a tool that does not exist gets a [Failure].
 //
 // The client gets the usage of all calls of the model. If it leaves, the tools stop, and it has paid
 // for what was used. Parameters such as max_tokens are those of each call.
