@@ -100,19 +100,7 @@ var accountMutants = []mutant[AccountStore]{
 			k.Limits = k.Subjects[0].Limits
 		}
 	})},
-	{"Lookup keeps what it has found", randomCalls, managerFixture(func(m *managerHooks) {
-		var cache sync.Map
-		m.lookup = func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-			if found, ok := cache.Load(secret); ok {
-				return found.(*llmhttp.Key), nil
-			}
-			key, err := m.KeyStore.Lookup(ctx, secret)
-			if err == nil {
-				cache.Store(secret, key)
-			}
-			return key, err
-		}
-	})},
+	{"Lookup keeps what it has found", randomCalls, managerFixture(cacheLookups)},
 	{"the status is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Status = "" })},
 	{"the order is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Newest = false })},
 	{"there is one page", randomCalls, listingAccounts(func(q *accountQuery) { q.After = "" })},

@@ -81,7 +81,7 @@ func appendDiffs(diffs []string, name string, got, want reflect.Value) []string 
 func describeValue(v reflect.Value) string {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
-		return v.Interface().(time.Time).UTC().Format(time.RFC3339Nano)
+		return describeTime(v.Interface().(time.Time))
 	case v.Kind() == reflect.String, v.Kind() == reflect.Slice && !isList(v):
 		if v.Len() > 60 {
 			return fmt.Sprintf("%.60q... of %d bytes", v, v.Len())

@@ -131,9 +131,10 @@ func (m *managerTest) search(s string) string {
 	return m.text(s)
 }
 
-// errAny stands for every error, and errRefused is one of a change.
+// errAny stands for every error, errNil for none, and errRefused is one of a change.
 var (
 	errAny     = errors.New("an error")
+	errNil     = errors.New("nil")
 	errRefused = errors.New("refused")
 )
 
@@ -141,7 +142,7 @@ var (
 func (m *managerTest) failed(method string, err, want error) bool {
 	m.Helper()
 	if !errors.Is(err, want) && (err == nil || want != errAny) {
-		m.Errorf("%s returned the error %v, want %v", method, err, want)
+		m.Errorf("%s returned the error %v, want %v", method, err, cmp.Or(want, errNil))
 	}
 	return err != nil || want != nil
 }
@@ -158,6 +159,10 @@ func (m *managerTest) wantSame(method, diff string) {
 func (m *managerTest) wantInfo(method string, got manage.KeyInfo, k *modelKey) {
 	m.Helper()
 	want := k.info
+	if got.ID != want.ID {
+		m.Errorf("%s returned the key %q, want %q, which is the key %q of these calls", method, got.ID, want.ID, k.name)
+		return
+	}
 	if k.used {
 		got.LastUsed = want.LastUsed
 	}

@@ -86,12 +86,31 @@ func listingKeys(change func(q *keyQuery)) func(testing.TB) AccountStore {
 func searchingKeys(match func(k *keyInfo, search string) bool) func(testing.TB) AccountStore {
 	return managerFixture(func(m *managerHooks) {
 		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
-			search := q.Search
-			q.Search = ""
+			search, limit := q.Search, q.Limit
+			q.Search, q.Limit = "", -1
 			keys, err := m.KeyStore.ListKeys(ctx, q)
-			return slices.DeleteFunc(keys, func(k keyInfo) bool { return search != "" && !match(&k, search) }), err
+			keys = slices.DeleteFunc(keys, func(k keyInfo) bool { return search != "" && !match(&k, search) })
+			if limit > 0 {
+				keys = keys[:min(limit, len(keys))]
+			}
+			return keys, err
 		}
 	})
+}
+
+// cacheLookups makes Lookup keep what it has found.
+func cacheLookups(m *managerHooks) {
+	var cache sync.Map
+	m.lookup = func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+		if found, ok := cache.Load(secret); ok {
+			return found.(*llmhttp.Key), nil
+		}
+		key, err := m.KeyStore.Lookup(ctx, secret)
+		if err == nil {
+			cache.Store(secret, key)
+		}
+		return key, err
+	}
 }
 
 // keyTexts returns the texts of a key that a search compares, in lower case.
@@ -170,19 +189,7 @@ var keyChangeMutants = []mutant[AccountStore]{
 			return info, err
 		}
 	})},
-	{"Lookup keeps what it has found", randomCalls, managerFixture(func(m *managerHooks) {
-		var cache sync.Map
-		m.lookup = func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-			if found, ok := cache.Load(secret); ok {
-				return found.(*llmhttp.Key), nil
-			}
-			key, err := m.KeyStore.Lookup(ctx, secret)
-			if err == nil {
-				cache.Store(secret, key)
-			}
-			return key, err
-		}
-	})},
+	{"Lookup keeps what it has found", randomCalls, managerFixture(cacheLookups)},
 
 	{"there is no overlap", randomCalls, rotating(func(d time.Duration) time.Duration { return min(d, 0) })},
 	{"the overlap is at least an hour", randomCalls, rotating(func(d time.Duration) time.Duration {
@@ -349,8 +356,7 @@ var keyListMutants = []mutant[AccountStore]{
 	{"the search is ignored", randomCalls, listingKeys(func(q *keyQuery) { q.Search = "" })},
 }
 
-// blank replaces the characters that the searches of the check distinguish only if _ is
-// not a wildcard.
+// blank replaces the characters that the searches distinguish only if _ is not a wildcard.
 func blank(r rune) rune {
 	if strings.ContainsRune("_% ", r) {
 		return '_'

@@ -16,35 +16,41 @@ var (
 	keyManagerSequences = managerSequences(16, randomKeyManagerCalls)
 )
 
+// managerCauses tell the cause by the last call, which has failed, and by those that it needs.
 var managerCauses = []cause[managerCall]{
-	{"the sum of the entries overflows.", has(func(c addCredit) bool { return max(c.Amount, -c.Amount) > 1000 })},
-	{"an entry is not validated, counts twice, or loses a part; or another entry with its ID is not a conflict.", has(is[addCredit])},
-	{"pages overlap, leave out results, are not in order, or have some of another account.", has(is[listCredit])},
-	{"pages overlap, leave out results or are not in order; or the search compares case, or takes characters for a pattern.", has(is[listAccounts])},
-	{"as for accounts; or a text of a key is not compared, or ListKeys has its own idea of the state of a key.", has(is[listKeys])},
-	{
-		"the ID or AccountParams.Validate is not checked, a setting is dropped, or what was refused is stored; Lookup uses an outdated cache, or does not do what AccountInfo.ApplyTo does.",
-		has(is[createAccount]),
-	},
-	{"Lookup writes to a Key that it has returned, which requests in progress read.", has(func(c lookupKey) bool { return c.Marked })},
+	{"the sum of the entries overflows.", last(func(c addCredit) bool { return max(c.Amount, -c.Amount) > 1000 })},
+	{"CreditEntry.Validate is not called, an entry counts twice or loses a part, or another entry with its ID is not a conflict.", last(is[addCredit])},
+	{"pages overlap, leave out entries or are not in order, or After may be an entry of another account.", last(is[listCredit])},
+	{"pages overlap, leave out keys or are not in order.", last(func(c listKeys) bool { return c.Newest || c.After != "" || c.Limit != 0 })},
+	{"pages overlap, leave out accounts or are not in order.", last(func(c listAccounts) bool { return c.Newest || c.After != "" || c.Limit != 0 })},
+	{"ListKeys has its own idea of the state of a key. A key that is in several has the last: see KeyInfo.Status.", last(func(c listKeys) bool { return c.Status != "" })},
+	{"keys of other accounts are listed.", last(func(c listKeys) bool { return c.Account != "" })},
+	{"a search ignores the text, the case of letters or one of ID, account, name and prefix, or takes characters for a pattern.", last(is[listKeys])},
+	{"a search or the status is ignored, or a search compares the case of letters, leaves out ID or name, or takes characters for a pattern.", last(is[listAccounts])},
+	{"the error of a query without a result is passed on, or not checked.", func(calls []managerCall) bool {
+		return !has(is[createKey])(calls) && !has(is[createAccount])(calls)
+	}},
+	{"an ID or AccountParams.Validate is not checked, or a setting is dropped or normalised.", last(is[createAccount])},
+	{"AccountParams.Validate is not called, a change that was refused is stored, or a setting is dropped.", last(is[updateAccount])},
+	{"Lookup uses an outdated cache, ignores Suspended, or does not do what AccountInfo.ApplyTo does.", has(is[createAccount])},
+	{"Lookup writes to a Key that it has returned, which requests in progress read.", last(func(c lookupKey) bool { return c.Marked })},
 	{
 		"secrets are normalised, cut or matched by a pattern, become part of the text of a query, or overflow a column or buffer; or something other than a secret is accepted. Look up HashSecret of the whole secret.",
-		has(func(c lookupKey) bool { return c.Form != "" || c.Byte != 0 }),
+		last(func(c lookupKey) bool { return c.Form != "" || c.Byte != 0 }),
 	},
-	{"the error of a query without a result is passed on, or not checked.", func(calls []managerCall) bool { return !has(is[createKey])(calls) }},
-	{"a key that was revoked or removed still works, can be changed, or is unknown; or others are, too; or Lookup uses an outdated cache.", has(is[revokeKey])},
-	{"the previous secrets work too long or too short, or a rotation makes another key.", has(is[rotateKey])},
+	{"secrets are normalised or cut. Look up HashSecret of the whole secret.", has(func(c createKey) bool { return c.Secret != "" })},
+	{"a key that was revoked or removed still works, can be changed or is unknown, or others no longer work; or Lookup uses an outdated cache.", has(is[revokeKey])},
+	{"previous secrets work too long or too short, or a rotation makes another key.", has(is[rotateKey])},
+	{"Limits.Validate is not called, a change that was refused is stored, or a change drops a setting or makes nil lists empty.", last(is[updateKey])},
+	{"Lookup ignores Suspended or uses an outdated cache, or a change that was refused is stored.", has(is[updateKey])},
+	{"the hash is not that of HashSecret, or KeyBySecret counts as a use, or an end or an expiry is not that of the secret or key.", last(is[keyBySecret])},
 	{
-		"Lookup ignores Suspended or uses an outdated cache, Limits.Validate is not called, a change that was refused is stored, or nil lists are not told from empty ones.",
-		has(is[updateKey]),
+		"the store does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.",
+		has(func(c createKey) bool { return isEmpty(c.Scopes) || isEmpty(c.Models) }),
 	},
-	{"the hash is not that of HashSecret, or KeyBySecret counts as a use, or returns an end that is not that of the secret.", has(is[keyBySecret])},
+	{"the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.", has(func(c createKey) bool { return hasExpired(c.Expires) })},
 	{
-		"the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.",
-		has(func(c createKey) bool { return hasExpired(c.Expires) }),
-	},
-	{
-		"a setting is dropped, rounded, joined, normalised or not checked; nil Scopes or Models, which allow everything, are not told from empty ones; or the store keeps or changes a Key that was passed or returned.",
+		"a setting is dropped, rounded, joined, normalised or not validated, or a nil list becomes empty; or the store keeps a Key that it was passed, or changes one that it has returned.",
 		func([]managerCall) bool { return true },
 	},
 }
@@ -57,7 +63,14 @@ func has[C any](property func(c C) bool) func([]managerCall) bool {
 	})
 }
 
+// last is has for the last call.
+func last[C any](property func(c C) bool) func([]managerCall) bool {
+	return func(calls []managerCall) bool { return len(calls) > 0 && has(property)(calls[len(calls)-1:]) }
+}
+
 func is[C any](C) bool { return true }
+
+func isEmpty[T any](list []T) bool { return list != nil && len(list) == 0 }
 
 func hasExpired(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
 

@@ -52,6 +52,8 @@ func TestKeyStore(t *testing.T, newStore func(t testing.TB) KeyStoreFixture) {
 // add stores key, which the store may keep, and returns its secret.
 func (f *KeyStoreFixture) add(key *llmhttp.Key) (secret string, err error) {
 	switch {
+	case f.Store == nil:
+		return "", errors.New("KeyStoreFixture.Store is nil, want a KeyStore")
 	case f.Add != nil:
 		secret, err = f.Add(key)
 	case f.AddSecret != nil:
