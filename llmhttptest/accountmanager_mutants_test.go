@@ -19,15 +19,11 @@ func TestAccountManagerMutants(t *testing.T) {
 
 // foundKey returns a constructor of a store that changes what Lookup returns.
 func foundKey(change func(k *llmhttp.Key)) func(testing.TB) AccountStore {
-	return managerFixture(func(m *managerHooks) {
-		m.lookup = func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-			key, err := m.KeyStore.Lookup(ctx, secret)
-			if err != nil {
-				return nil, err
-			}
-			changed := *key
+	return after(lookupOf, func(_ string, key **llmhttp.Key, err *error) {
+		if *err == nil {
+			changed := **key
 			change(&changed)
-			return &changed, nil
+			*key = &changed
 		}
 	})
 }
@@ -49,30 +45,10 @@ func storingAccounts(change func(p *accountParams)) func(testing.TB) AccountStor
 	})
 }
 
-// listingAccounts returns a constructor of a store that changes queries.
-func listingAccounts(change func(q *accountQuery)) func(testing.TB) AccountStore {
-	return managerFixture(func(m *managerHooks) {
-		m.accounts = func(ctx context.Context, q accountQuery) ([]accountInfo, error) {
-			change(&q)
-			return m.KeyStore.ListAccounts(ctx, q)
-		}
-	})
-}
-
 // addingCredit returns a constructor of a store with another AddCredit.
 func addingCredit(add func(m *managerHooks, e creditEntry) (creditEntry, error)) func(testing.TB) AccountStore {
 	return managerFixture(func(m *managerHooks) {
 		m.addCredit = func(_ context.Context, e creditEntry) (creditEntry, error) { return add(m, e) }
-	})
-}
-
-// listingCredit returns a constructor of a store that changes queries of credit.
-func listingCredit(change func(q *creditQuery)) func(testing.TB) AccountStore {
-	return managerFixture(func(m *managerHooks) {
-		m.credit = func(ctx context.Context, q creditQuery) ([]creditEntry, error) {
-			change(&q)
-			return m.KeyStore.ListCredit(ctx, q)
-		}
 	})
 }
 
@@ -101,15 +77,12 @@ var accountMutants = []mutant[AccountStore]{
 		}
 	})},
 	{"Lookup keeps what it has found", randomCalls, managerFixture(cacheLookups)},
-	{"the status is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Status = "" })},
-	{"the order is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Newest = false })},
-	{"there is one page", randomCalls, listingAccounts(func(q *accountQuery) { q.After = "" })},
-	{"the limit is ignored", randomCalls, listingAccounts(func(q *accountQuery) { q.Limit = 0 })},
-	{"the search is case-sensitive", randomCalls, managerFixture(func(m *managerHooks) {
-		m.accounts = func(ctx context.Context, q accountQuery) ([]accountInfo, error) {
-			page, err := m.KeyStore.ListAccounts(ctx, q)
-			return slices.DeleteFunc(page, func(a accountInfo) bool { return !strings.Contains(a.ID+"\n"+a.Name, q.Search) }), err
-		}
+	{"the status is ignored", randomCalls, before(accountsOf, func(q *accountQuery) { q.Status = "" })},
+	{"the order is ignored", randomCalls, before(accountsOf, func(q *accountQuery) { q.Newest = false })},
+	{"there is one page", randomCalls, before(accountsOf, func(q *accountQuery) { q.After = "" })},
+	{"the limit is ignored", randomCalls, before(accountsOf, func(q *accountQuery) { q.Limit = 0 })},
+	{"the search is case-sensitive", randomCalls, after(accountsOf, func(q accountQuery, page *[]accountInfo, _ *error) {
+		*page = slices.DeleteFunc(*page, func(a accountInfo) bool { return !strings.Contains(a.ID+"\n"+a.Name, q.Search) })
 	})},
 
 	{"new settings are not validated", randomCalls, managerFixture(func(m *managerHooks) {
@@ -138,13 +111,9 @@ var accountMutants = []mutant[AccountStore]{
 			return m.KeyStore.CreateAccount(ctx, strings.ToLower(id), p)
 		}
 	})},
-	{"an unknown account is empty", randomCalls, managerFixture(func(m *managerHooks) {
-		m.account = func(ctx context.Context, id string) (accountInfo, error) {
-			info, err := m.KeyStore.Account(ctx, id)
-			if err != nil {
-				return accountInfo{ID: id}, nil
-			}
-			return info, nil
+	{"an unknown account is empty", randomCalls, after(accountOf, func(id string, info *accountInfo, err *error) {
+		if *err != nil {
+			*info, *err = accountInfo{ID: id}, nil
 		}
 	})},
 	{"changes are lost", "ConcurrentChanges", managerFixture(func(m *managerHooks) {
@@ -173,24 +142,16 @@ var creditMutants = []mutant[AccountStore]{
 			return m.KeyStore.AddCredit(ctx, e)
 		}
 	})},
-	{"another entry with a known ID is ignored", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
-		added, err := m.KeyStore.AddCredit(context.Background(), e)
-		if errors.Is(err, manage.ErrCreditConflict) {
-			return e, nil
+	{"another entry with a known ID is ignored", randomCalls, after(addCreditOf, func(e creditEntry, added *creditEntry, err *error) {
+		if errors.Is(*err, manage.ErrCreditConflict) {
+			*added, *err = e, nil
 		}
-		return added, err
 	})},
-	{"the note is dropped", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
-		e.Note = ""
-		return m.KeyStore.AddCredit(context.Background(), e)
-	})},
-	{"corrections do not count", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
-		e.Amount = max(e.Amount, 1)
-		return m.KeyStore.AddCredit(context.Background(), e)
-	})},
-	{"the order of entries is ignored", randomCalls, listingCredit(func(q *creditQuery) { q.Newest = false })},
-	{"entries have one page", randomCalls, listingCredit(func(q *creditQuery) { q.After = "" })},
-	{"entries have no limit", randomCalls, listingCredit(func(q *creditQuery) { q.Limit = 0 })},
+	{"the note is dropped", randomCalls, before(addCreditOf, func(e *creditEntry) { e.Note = "" })},
+	{"corrections do not count", randomCalls, before(addCreditOf, func(e *creditEntry) { e.Amount = max(e.Amount, 1) })},
+	{"the order of entries is ignored", randomCalls, before(creditOf, func(q *creditQuery) { q.Newest = false })},
+	{"entries have one page", randomCalls, before(creditOf, func(q *creditQuery) { q.After = "" })},
+	{"entries have no limit", randomCalls, before(creditOf, func(q *creditQuery) { q.Limit = 0 })},
 	{"an amount of zero is a correction", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {
 		if e.Amount == 0 {
 			return e, nil
@@ -205,13 +166,9 @@ var creditMutants = []mutant[AccountStore]{
 		}
 		return m.KeyStore.AddCredit(context.Background(), e)
 	})},
-	{"an entry of another account is a page's last", randomCalls, managerFixture(func(m *managerHooks) {
-		m.credit = func(ctx context.Context, q creditQuery) ([]creditEntry, error) {
-			page, err := m.KeyStore.ListCredit(ctx, q)
-			if errors.Is(err, manage.ErrCreditNotFound) {
-				return nil, nil
-			}
-			return page, err
+	{"an entry of another account is a page's last", randomCalls, after(creditOf, func(_ creditQuery, _ *[]creditEntry, err *error) {
+		if errors.Is(*err, manage.ErrCreditNotFound) {
+			*err = nil
 		}
 	})},
 	{"credit of an unknown account creates it", randomCalls, addingCredit(func(m *managerHooks, e creditEntry) (creditEntry, error) {

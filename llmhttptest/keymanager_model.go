@@ -195,7 +195,10 @@ func (m *managerTest) wantHeld() {
 
 // wantPage reports an error unless got are the first of the selected elements of list that follow
 // the last one of the previous page. A limit that is not positive is none.
-func wantPage[G, W any](m *managerTest, method string, got []G, list []W, newest bool, limit int, isLast, selected func(W) bool, want func(method string, got G, want W)) {
+func wantPage[G, W any](
+	m *managerTest, method string, got []G, list []W, newest bool, limit int,
+	isLast, selected func(W) bool, want func(method string, got G, want W),
+) {
 	m.Helper()
 	list = slices.Clone(list)
 	if newest {

@@ -93,3 +93,41 @@ func managerFixture(fault func(*managerHooks)) func(testing.TB) AccountStore {
 		return m
 	}
 }
+
+func lookupOf(m *managerHooks) *func(context.Context, string) (*llmhttp.Key, error) { return &m.lookup }
+func keyOf(m *managerHooks) *func(context.Context, string) (keyInfo, error)         { return &m.key }
+func listOf(m *managerHooks) *func(context.Context, keyQuery) ([]keyInfo, error)    { return &m.list }
+func accountOf(m *managerHooks) *func(context.Context, string) (accountInfo, error) {
+	return &m.account
+}
+func accountsOf(m *managerHooks) *func(context.Context, accountQuery) ([]accountInfo, error) {
+	return &m.accounts
+}
+func addCreditOf(m *managerHooks) *func(context.Context, creditEntry) (creditEntry, error) {
+	return &m.addCredit
+}
+func creditOf(m *managerHooks) *func(context.Context, creditQuery) ([]creditEntry, error) {
+	return &m.credit
+}
+
+// before returns a constructor of a store that changes the argument of a method.
+func before[A, R any](method func(*managerHooks) *func(context.Context, A) (R, error), change func(a *A)) func(testing.TB) AccountStore {
+	return managerFixture(func(m *managerHooks) {
+		f := method(m)
+		correct := *f
+		*f = func(ctx context.Context, a A) (R, error) { change(&a); return correct(ctx, a) }
+	})
+}
+
+// after returns a constructor of a store that changes the results of a method.
+func after[A, R any](method func(*managerHooks) *func(context.Context, A) (R, error), change func(a A, r *R, err *error)) func(testing.TB) AccountStore {
+	return managerFixture(func(m *managerHooks) {
+		f := method(m)
+		correct := *f
+		*f = func(ctx context.Context, a A) (R, error) {
+			r, err := correct(ctx, a)
+			change(a, &r, &err)
+			return r, err
+		}
+	})
+}

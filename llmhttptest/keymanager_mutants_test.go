@@ -71,16 +71,6 @@ func rotating(overlap func(time.Duration) time.Duration) func(testing.TB) Accoun
 	})
 }
 
-// listingKeys returns a constructor of a store that changes queries.
-func listingKeys(change func(q *keyQuery)) func(testing.TB) AccountStore {
-	return managerFixture(func(m *managerHooks) {
-		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
-			change(&q)
-			return m.KeyStore.ListKeys(ctx, q)
-		}
-	})
-}
-
 // searchingKeys returns a constructor of a store that compares keys with the text of a
 // search in another way.
 func searchingKeys(match func(k *keyInfo, search string) bool) func(testing.TB) AccountStore {
@@ -263,23 +253,15 @@ var keyChangeMutants = []mutant[AccountStore]{
 			return info, err
 		}
 	})},
-	{"a revoked key is deleted", randomCalls, managerFixture(func(m *managerHooks) {
-		m.key = func(ctx context.Context, id string) (keyInfo, error) {
-			info, err := m.KeyStore.Key(ctx, id)
-			if !info.Revoked.IsZero() {
-				return keyInfo{}, llmhttp.ErrKeyNotFound
-			}
-			return info, err
+	{"a revoked key is deleted", randomCalls, after(keyOf, func(_ string, info *keyInfo, err *error) {
+		if !info.Revoked.IsZero() {
+			*err = llmhttp.ErrKeyNotFound
 		}
 	})},
 
-	{"a missing key has another error", randomCalls, managerFixture(func(m *managerHooks) {
-		m.key = func(ctx context.Context, id string) (keyInfo, error) {
-			info, err := m.KeyStore.Key(ctx, id)
-			if err != nil {
-				err = errNoRows
-			}
-			return info, err
+	{"a missing key has another error", randomCalls, after(keyOf, func(_ string, _ *keyInfo, err *error) {
+		if *err != nil {
+			*err = errNoRows
 		}
 	})},
 	{"revoking a missing key succeeds", randomCalls, managerFixture(func(m *managerHooks) {
@@ -300,7 +282,7 @@ var keyChangeMutants = []mutant[AccountStore]{
 
 // keyListMutants have faults in ListKeys.
 var keyListMutants = []mutant[AccountStore]{
-	{"Newest is ignored", randomCalls, listingKeys(func(q *keyQuery) { q.Newest = false })},
+	{"Newest is ignored", randomCalls, before(listOf, func(q *keyQuery) { q.Newest = false })},
 	{"After is ignored", randomCalls, managerFixture(func(m *managerHooks) {
 		calls := 0
 		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
@@ -310,24 +292,17 @@ var keyListMutants = []mutant[AccountStore]{
 			return m.KeyStore.ListKeys(ctx, q)
 		}
 	})},
-	{"a negative Limit lists nothing", randomCalls, managerFixture(func(m *managerHooks) {
-		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
-			if q.Limit < 0 {
-				return nil, nil
-			}
-			return m.KeyStore.ListKeys(ctx, q)
+	{"a negative Limit lists nothing", randomCalls, after(listOf, func(q keyQuery, keys *[]keyInfo, _ *error) {
+		if q.Limit < 0 {
+			*keys = nil
 		}
 	})},
-	{"Limit is ignored", randomCalls, listingKeys(func(q *keyQuery) { q.Limit = 0 })},
-	{"pages have one key less", randomCalls, listingKeys(func(q *keyQuery) { q.Limit = max(q.Limit-1, 0) })},
-	{"keys are sorted by ID", randomCalls, managerFixture(func(m *managerHooks) {
-		m.list = func(ctx context.Context, q keyQuery) ([]keyInfo, error) {
-			keys, err := m.KeyStore.ListKeys(ctx, q)
-			slices.SortFunc(keys, func(a, b keyInfo) int { return strings.Compare(a.ID, b.ID) })
-			return keys, err
-		}
+	{"Limit is ignored", randomCalls, before(listOf, func(q *keyQuery) { q.Limit = 0 })},
+	{"pages have one key less", randomCalls, before(listOf, func(q *keyQuery) { q.Limit = max(q.Limit-1, 0) })},
+	{"keys are sorted by ID", randomCalls, after(listOf, func(_ keyQuery, keys *[]keyInfo, _ *error) {
+		slices.SortFunc(*keys, func(a, b keyInfo) int { return strings.Compare(a.ID, b.ID) })
 	})},
-	{"the account is ignored", randomCalls, listingKeys(func(q *keyQuery) { q.Account = "" })},
+	{"the account is ignored", randomCalls, before(listOf, func(q *keyQuery) { q.Account = "" })},
 
 	{"case is not ignored", randomCalls, searchingKeys(func(k *keyInfo, search string) bool {
 		return strings.Contains(strings.Join([]string{k.ID, k.Account, k.Name, k.Prefix}, "\n"), search)
@@ -347,13 +322,13 @@ var keyListMutants = []mutant[AccountStore]{
 	{"_ matches any character", randomCalls, searchingKeys(func(k *keyInfo, search string) bool {
 		return strings.Contains(strings.Map(blank, keyTexts(k)), strings.Map(blank, strings.ToLower(search)))
 	})},
-	{"the status is ignored", randomCalls, listingKeys(func(q *keyQuery) { q.Status = "" })},
-	{"expired keys are active", randomCalls, listingKeys(func(q *keyQuery) {
+	{"the status is ignored", randomCalls, before(listOf, func(q *keyQuery) { q.Status = "" })},
+	{"expired keys are active", randomCalls, before(listOf, func(q *keyQuery) {
 		if q.Status == manage.KeyExpired {
 			q.Status = manage.KeyActive
 		}
 	})},
-	{"the search is ignored", randomCalls, listingKeys(func(q *keyQuery) { q.Search = "" })},
+	{"the search is ignored", randomCalls, before(listOf, func(q *keyQuery) { q.Search = "" })},
 }
 
 // blank replaces the characters that the searches distinguish only if _ is not a wildcard.

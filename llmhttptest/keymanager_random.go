@@ -23,7 +23,7 @@ var managerCauses = []cause[managerCall]{
 	{"pages overlap, leave out entries or are not in order, or After may be an entry of another account.", last(is[listCredit])},
 	{"pages overlap, leave out keys or are not in order.", last(func(c listKeys) bool { return c.Newest || c.After != "" || c.Limit != 0 })},
 	{"pages overlap, leave out accounts or are not in order.", last(func(c listAccounts) bool { return c.Newest || c.After != "" || c.Limit != 0 })},
-	{"ListKeys has its own idea of the state of a key. A key that is in several has the last: see KeyInfo.Status.", last(func(c listKeys) bool { return c.Status != "" })},
+	{"the state of a key is not that of KeyInfo.Status.", last(func(c listKeys) bool { return c.Status != "" })},
 	{"keys of other accounts are listed.", last(func(c listKeys) bool { return c.Account != "" })},
 	{"a search ignores the text, the case of letters or one of ID, account, name and prefix, or takes characters for a pattern.", last(is[listKeys])},
 	{"a search or the status is ignored, or a search compares the case of letters, leaves out ID or name, or takes characters for a pattern.", last(is[listAccounts])},
@@ -48,7 +48,10 @@ var managerCauses = []cause[managerCall]{
 		"the store does not tell nil Scopes or Models, which allow everything, from empty ones, which allow nothing.",
 		has(func(c createKey) bool { return isEmpty(c.Scopes) || isEmpty(c.Models) }),
 	},
-	{"the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.", has(func(c createKey) bool { return hasExpired(c.Expires) })},
+	{
+		"the store changes the expiry of an expired key, or reports the key with another error than ErrKeyNotFound.",
+		has(func(c createKey) bool { return hasExpired(c.Expires) }),
+	},
 	{
 		"a setting is dropped, rounded, joined, normalised or not validated, or a nil list becomes empty; or the store keeps a Key that it was passed, or changes one that it has returned.",
 		func([]managerCall) bool { return true },
@@ -199,7 +202,9 @@ func (r *callRand) listKeys(n int, names []string) {
 	newest := r.IntN(2) == 0
 	r.add(
 		listKeys{manage.KeyQuery{Search: search, Newest: newest}},
-		listKeys{manage.KeyQuery{Account: pick(r.Rand, "", "a#"), After: pick(r.Rand, "", pick(r.Rand, names...)), Newest: newest, Limit: nth(r, []int{-1, 1, 2, 3}, n, 5)}},
+		listKeys{manage.KeyQuery{
+			Account: pick(r.Rand, "", "a#"), After: pick(r.Rand, "", pick(r.Rand, names...)), Newest: newest, Limit: nth(r, []int{-1, 1, 2, 3}, n, 5),
+		}},
 		listKeys{manage.KeyQuery{Account: pick(r.Rand, "", "a#"), Status: status, Newest: newest}},
 	)
 }
