@@ -20,23 +20,77 @@ const ScopeChat Scope = "chat"
 
 var chatOperation = operation{name: OperationChat, scope: ScopeChat}
 
-// serveChat serves a chat of any protocol, whose request decode decodes.
-func (q *request) serveChat(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) error {
-	req, err := q.beginChat(decode)
-	if err != nil {
-		return err
+// A generation is a request whose reply is a [ChatStream]: a chat, or the completion of prompts.
+type generation interface {
+	describer
+	EndUser() string
+	Choices() int
+	TokenLimit() (n int, ok bool)
+
+	modelName() string
+	extra() Extra
+	attempts() int                                    // how many choices the model makes, of which the reply has Choices
+	limitTokens(n int)                                // lowers the limit on the tokens of a choice to n
+	echoBytes() int                                   // of the prompt at the beginning of a choice, at most
+	countPrompt(c *tokenEstimator) int                // in tokens
+	asChat() *ChatRequest                             // for a Transcript
+	send(ctx context.Context, b Forwarder) ChatStream // calls the Backend
+}
+
+func (r *ChatRequest) modelName() string { return r.Model }
+
+func (r *ChatRequest) extra() Extra { return r.Extra }
+
+func (r *ChatRequest) attempts() int { return r.Choices() }
+
+func (r *ChatRequest) limitTokens(n int) {
+	for _, limit := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
+		if limit != nil {
+			*limit = min(*limit, n)
+		}
 	}
-	if req == nil {
-		return q.endReply(nil)
+	if _, ok := r.TokenLimit(); !ok {
+		r.MaxCompletionTokens = &n
 	}
-	return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
+}
+
+func (*ChatRequest) echoBytes() int { return 0 }
+
+func (r *ChatRequest) countPrompt(c *tokenEstimator) int { return c.prompt(r) }
+
+func (r *ChatRequest) asChat() *ChatRequest { return r }
+
+func (r *ChatRequest) send(ctx context.Context, b Forwarder) ChatStream { return b.Chat(ctx, r) }
+
+// serveGeneration returns a function that serves a request, which decode decodes for any protocol.
+func serveGeneration[Req any, P interface {
+	*Req
+	generation
+}](decode func(context.Context, *http.Request, []byte) (P, ChatEncoder, error)) func(q *request) error {
+	decodeAny := func(ctx context.Context, r *http.Request, body []byte) (generation, ChatEncoder, error) {
+		req, encoder, err := decode(ctx, r, body)
+		if req == nil {
+			return nil, encoder, err
+		}
+		return req, encoder, err
+	}
+	return func(q *request) error {
+		req, err := q.beginChat(decodeAny)
+		if err != nil {
+			return err
+		}
+		if req == nil {
+			return q.endReply(nil)
+		}
+		return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
+	}
 }
 
 // beginChat decodes the request, reserves what it is expected to use, and prepares its reply.
-// The request is nil if decode has returned none. It is not a part of serveChat, for the
+// The request is nil if decode has returned none. It is not a part of serveGeneration, for the
 // reason of begin.
-func (q *request) beginChat(decode func(context.Context, *http.Request, []byte) (*ChatRequest, ChatEncoder, error)) (*ChatRequest, error) {
-	var req *ChatRequest
+func (q *request) beginChat(decode func(context.Context, *http.Request, []byte) (generation, ChatEncoder, error)) (generation, error) {
+	var req generation
 	var encoder ChatEncoder
 	err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
 		req, encoder, err = decode(ctx, r, body)
@@ -69,8 +123,8 @@ var (
 // reserveChat checks the model, and reserves the estimated tokens of the prompt and of the
 // reply. If the client sets no limit, a quota that has only the tokens of the prompt left is
 // enough.
-func (q *request) reserveChat(req *ChatRequest) error {
-	if err := q.authorizeModel(req.Model); err != nil {
+func (q *request) reserveChat(req generation) error {
+	if err := q.authorizeModel(req.modelName()); err != nil {
 		return err
 	}
 	if err := q.admitUser(req.EndUser()); err != nil {
@@ -79,7 +133,7 @@ func (q *request) reserveChat(req *ChatRequest) error {
 	if n := q.ledger.maxCompletionTokens(); n < 0 {
 		return errNoCompletions()
 	} else if n > 0 {
-		limitCompletion(req, n)
+		req.limitTokens(n)
 	}
 	prompt := q.countPrompt(req)
 	e := estimate{prompt: prompt, tokens: q.ledger.chatCost(prompt, q.h.opts.ReserveCompletion, req)}
@@ -87,15 +141,15 @@ func (q *request) reserveChat(req *ChatRequest) error {
 	if _, ok := req.TokenLimit(); !ok {
 		e.minTokens = prompt
 	}
-	if tier := req.Extra["service_tier"]; tier != nil {
+	if tier := req.extra()["service_tier"]; tier != nil {
 		e.serviceTier = decodeName(tier)
 	}
 	return q.reserve(e)
 }
 
-// countPrompt estimates the tokens of the prompt of a chat.
-func (q *request) countPrompt(req *ChatRequest) int {
-	return q.tokenEstimator().prompt(req) + estimateTokens(int(q.unsent))
+// countPrompt estimates the tokens of the prompt of a request.
+func (q *request) countPrompt(req generation) int {
+	return req.countPrompt(q.tokenEstimator()) + estimateTokens(int(q.unsent))
 }
 
 // tokenEstimator returns the tokenEstimator for the request's model.
@@ -104,7 +158,7 @@ func (q *request) tokenEstimator() *tokenEstimator {
 }
 
 // beginReply prepares the reply to req. A nil req gets an empty reply.
-func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
+func (q *request) beginReply(req generation, encoder ChatEncoder, f Framing) {
 	p, record := &q.chat, q.record
 	p.encoder, p.whole, p.order.sink = encoder, f.Whole, p
 	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
@@ -112,24 +166,24 @@ func (q *request) beginReply(req *ChatRequest, encoder ChatEncoder, f Framing) {
 	p.defaults = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
 	if req != nil {
 		p.order.choiceLimit = req.Choices()
-	}
-	if n := q.ledger.maxCompletionTokens(); n > 0 {
-		p.order.maxBytes = maxCompletionBytes(n)
+		if n := q.ledger.maxCompletionTokens(); n > 0 {
+			p.order.maxBytes = req.echoBytes() + maxCompletionBytes(n)
+		}
 	}
 	q.beginFraming(f, p)
 }
 
-// chatCost returns the number of tokens to reserve for a chat: its prompt, and
+// chatCost returns the number of tokens to reserve for a request: its prompt, and
 // the limit of each choice. A choice without a limit gets reserve, as far as the
 // limits of the subjects can ever allow it: what it uses beyond that is taken when the
 // request is settled.
-func (l *ledger) chatCost(prompt, reserve int, r *ChatRequest) int {
+func (l *ledger) chatCost(prompt, reserve int, r generation) int {
 	limit, ok := r.TokenLimit()
 	if !ok {
 		limit = reserve
 	}
 	cost := math.MaxInt32
-	if n := r.Choices(); limit <= (math.MaxInt32-prompt)/n {
+	if n := r.attempts(); limit <= (math.MaxInt32-prompt)/n {
 		cost = prompt + limit*n
 	}
 	if ok {
@@ -143,19 +197,6 @@ func errNoCompletions() *Error {
 	return Errorf(http.StatusForbidden, "completions_not_permitted", "Your API key does not permit completions.")
 }
 
-// limitCompletion sets the limits on the tokens of a choice to at most limit, which is
-// that of ledger.maxCompletionTokens.
-func limitCompletion(r *ChatRequest, limit int) {
-	for _, n := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
-		if n != nil {
-			*n = min(*n, limit)
-		}
-	}
-	if _, ok := r.TokenLimit(); !ok {
-		r.MaxCompletionTokens = &limit
-	}
-}
-
 // maxCompletionBytes returns the maximum length of the texts of a choice that may have that
 // many tokens. Only a Backend that ignores the limit on tokens exceeds it.
 func maxCompletionBytes(tokens int) int {
@@ -165,7 +206,7 @@ func maxCompletionBytes(tokens int) int {
 
 // replyChat answers with the reply of the Backend. Its usage is recorded before its end is
 // sent, so that a client that has all of it finds its usage reported.
-func (q *request) replyChat(req *ChatRequest) error {
+func (q *request) replyChat(req generation) error {
 	p := &q.chat
 	if err := q.callChat(req); err != nil {
 		return err
@@ -189,13 +230,13 @@ func (q *request) endReply(extra Extra) error {
 }
 
 // callChat calls the Backend, which yields the chunks of the reply.
-func (q *request) callChat(req *ChatRequest) error {
+func (q *request) callChat(req generation) error {
 	if err := q.beginChunks(req); err != nil {
 		return err
 	}
 	defer q.endChunks() // also if the Backend panics
 	q.observer.startTranscript(q.backendCtx, req, &q.chat.order)
-	stream := q.h.backend.Chat(q.backendCtx, req)
+	stream := req.send(q.backendCtx, q.h.backend)
 	if stream == nil {
 		stream = Fail(errNilStream)
 	}

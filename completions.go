@@ -27,6 +27,7 @@ func (chatCompletions) Routes() []Route {
 	usage, subscription := usageOperation.bind(serveUsage), usageOperation.bind(serveSubscription)
 	return []Route{
 		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
+		{Pattern: "POST /v1/completions", Bind: BindCompletions(decodeTextCompletion)},
 		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages)},
 		{Pattern: "POST /v1/images/edits", Bind: BindImageEdits(decodeImageEdit)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
@@ -132,10 +133,11 @@ func appendNullable(b []byte, s string) []byte {
 	return appendString(b, s)
 }
 
-// completionID returns the ID of a reply. id is that which the Backend has set, or "".
-func completionID(id string) string {
+// completionID returns the ID of a reply. id is that which the Backend has set, or "": then the ID
+// begins with prefix.
+func completionID(id, prefix string) string {
 	if id == "" {
-		return newID(idPrefix)
+		return newID(prefix)
 	}
 	return id
 }
@@ -162,7 +164,7 @@ func (e *wholeCompletion) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
 
 func (e *wholeCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
 	r := e.joined.Response()
-	r.ID, r.Created, r.Model = completionID(e.start.ID), e.start.Created, e.start.Model
+	r.ID, r.Created, r.Model = completionID(e.start.ID, idPrefix), e.start.Created, e.start.Model
 	r.Usage, r.Extra = u, mergeExtra(r.Extra, extra)
 	return appendCompletion(b, r)
 }

@@ -56,7 +56,7 @@
 // is silent for longer than Options.Timeout, and when [Serve] or [Handler.Shutdown]
 // stops waiting. Yield must not be called concurrently.
 //
-// A Backend that does more than chat also implements [ModelLister],
+// A Backend that does more than chat also implements [Completer], [ModelLister],
 // [ImageGenerator], [ImageEditor], [ImageSizer], [Embedder], [Reranker], [Moderator], [Speaker],
 // [Transcriber] or [TokenCounter]. To wrap a Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
 // lets the others pass: wrap [ChatOnly], or use [FilterTexts] for redaction and guardrails, which sees

@@ -146,6 +146,10 @@ func FuzzDecodeRequest(f *testing.F) {
 			keepsMembers(t, data, encoded)
 			sameValue(t, r, encoded)
 		}
+		if r, encoded, ok := roundTrip[llmhttp.CompletionRequest](t, data); ok {
+			keepsMembers(t, data, encoded)
+			sameValue(t, r, encoded)
+		}
 		if r, encoded, ok := roundTrip[llmhttp.ModerationRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
 			sameValue(t, r, encoded)

@@ -44,6 +44,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	speech      what Speak does, in the steps of chat: a chunk has its audio as text, and a usage
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
 //	            "error 400 code text", "fail text" or "panic text"
+//	completion  what Complete does, in the steps of chat
 //	request     a request without its Content-Length
 //	response    the reply to the request before it
 //
@@ -178,10 +179,10 @@ type goldenBackend struct {
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	var err error
 	switch f.name {
-	case "chat", "speech", "transcription":
+	case "chat", "completion", "speech", "transcription":
 		b.steps = strings.Split(strings.TrimSpace(f.data), "\n")
 		for _, s := range b.steps {
-			if f.name == "chat" && strings.HasPrefix(s, "{") {
+			if (f.name == "chat" || f.name == "completion") && strings.HasPrefix(s, "{") {
 				parseChunks(t, s)
 			}
 		}
@@ -212,6 +213,10 @@ func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhtt
 
 func (b *goldenBackend) EditImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return b.images, nil
+}
+
+func (b *goldenBackend) Complete(ctx context.Context, _ *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	return goldenStream[llmhttp.ChatChunk](ctx, b.steps)
 }
 
 func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {

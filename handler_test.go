@@ -229,7 +229,7 @@ func TestHandler_SetsThePatternOfTheRequest(t *testing.T) {
 // Protocol in Options are served.
 func TestHandler_UnservedPaths(t *testing.T) {
 	s := startServer(t, config{backend: textBackend("x")})
-	for _, path := range []string{"responses", "messages", "completions", "audio/voices", "files", "images/variations", "responses/resp_1/cancel"} {
+	for _, path := range []string{"responses", "messages", "audio/voices", "files", "images/variations", "responses/resp_1/cancel"} {
 		e := s.do("POST", "/v1/"+path, "{}").checkError(t, 404)
 		assert.Equal(t, "Invalid URL (POST /v1/"+path+"). This server does not serve it. It serves GET /dashboard/billing/subscription, GET /dashboard/billing/usage, "+
 			"GET /v1/dashboard/billing/subscription, GET /v1/dashboard/billing/usage, POST /v1/chat/completions.", e.Message)

@@ -39,6 +39,7 @@ const (
 	rerankPath     = "/v1/rerank"
 
 	moderationsPath = "/v1/moderations"
+	completionsPath = "/v1/completions"
 
 	transcriptionsPath = "/v1/audio/transcriptions"
 	translationsPath   = "/v1/audio/translations"
@@ -56,6 +57,8 @@ const (
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`
 	rerankBody    = `{"model":"demo-rerank","query":"Hello, how are you?","documents":["I am well."]}`
+
+	completionBody = `{"model":"demo-complete","prompt":"Hello, how are you?"}`
 
 	moderationBody = `{"model":"demo-moderation","input":"Hello, how are you?"}`
 
@@ -77,6 +80,8 @@ type testOperation struct {
 // none is missing. What a stubBackend replies by itself is a valid reply to each request.
 var testOperations = []testOperation{
 	{llmhttp.OperationChat, llmhttp.ScopeChat, chatPath, chatBody, "Hello, how are you?", maximalChat},
+	{llmhttp.OperationCompletions, llmhttp.ScopeCompletions, completionsPath, completionBody, "Hello, how are you?",
+		`{"model":"m","prompt":["a"],"suffix":"b","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,"max_tokens":1,"n":1,"best_of":1,"logprobs":1,"echo":true,"stop":["x"]}`},
 	{llmhttp.OperationImages, llmhttp.ScopeImages, imagesPath, imageBody, "a cat",
 		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
 	{llmhttp.OperationImageEdits, llmhttp.ScopeImages, imageEditsPath, imageEditBody, "a cat",
@@ -163,6 +168,7 @@ type stubBackend struct {
 	usage *llmhttp.Usage
 
 	chat       func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
+	complete   func(context.Context, *llmhttp.CompletionRequest) llmhttp.ChatStream
 	models     func(context.Context) ([]llmhttp.Model, error)
 	images     func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
 	edit       func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
@@ -178,6 +184,18 @@ func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.
 	if b.chat != nil {
 		return b.chat(ctx, r)
 	}
+	return b.reply(ctx)
+}
+
+func (b *stubBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	if b.complete != nil {
+		return b.complete(ctx, r)
+	}
+	return b.reply(ctx)
+}
+
+// reply returns the stream of a method that has no func.
+func (b *stubBackend) reply(ctx context.Context) llmhttp.ChatStream {
 	return func(yield yieldFunc) {
 		if err := b.called(ctx); err != nil {
 			yield(nil, err)

@@ -547,6 +547,8 @@ func TestLimits_Draws(t *testing.T) {
 		{"Backend fails", failingBackend(errCause), "POST", chatPath, chatWith(`"max_tokens":100`), reserve(104), settle(-104)},
 		{"embeddings", nil, "POST", embeddingsPath, `{"model":"m","input":["one two three","four"]}`, reserve(4), settle(4)},
 		{"rerank", &stubBackend{usage: &llmhttp.Usage{PromptTokens: 9}}, "POST", rerankPath, `{"model":"m","query":"one two","documents":["three","four"]}`, reserve(6), settle(3)},
+		{"completions", nil, "POST", completionsPath, `{"model":"m","prompt":["one two","three"],"max_tokens":5,"n":2}`, reserve(23), settle(-19)},
+		{"best of", nil, "POST", completionsPath, `{"model":"m","prompt":["one two","three"],"max_tokens":5,"best_of":3}`, reserve(33), settle(-29)},
 		{"moderations", &stubBackend{usage: &llmhttp.Usage{PromptTokens: 9}}, "POST", moderationsPath, `{"model":"m","input":["one two","three"]}`, reserve(3), settle(6)},
 		{"images", nil, "POST", imagesPath, `{"model":"m","prompt":"one two three"}`, reserve(3), settle(-3)},
 		{"speech", nil, "POST", speechPath, `{"model":"m","input":"one two three","instructions":"slow","voice":"alloy"}`, reserve(4), settle(-4)},

@@ -19,7 +19,7 @@ var refusedMembers = []string{
 	"lora",        // llama.cpp (tools/server): the adapters to apply, and their scales
 
 	// What a request costs.
-	"best_of",   // vLLM, OpenAI (completions): how many completions are made to choose from
+	"best_of",   // vLLM (chats): how many choices are made to choose from; completions have a field for it
 	"n_cmpl",    // llama.cpp (tools/server): n by another name, which comes before it
 	"n_predict", // llama.cpp (tools/server): max_tokens by another name, which comes before it
 	"provider",  // OpenRouter: who serves the model, and for which price

@@ -200,7 +200,7 @@ type RequestInfo struct {
 type RequestParams struct {
 	MaxTokens          int // of each choice
 	Choices            int // the number of choices or images that the client gets, at least 1
-	Messages           int // the number of messages, of inputs of an embedding, of documents to rerank, or of results of a moderation
+	Messages           int // the number of messages, of prompts, of inputs of an embedding, of documents to rerank, or of results of a moderation
 	Tools              int // the number of tools
 	Temperature        *float64
 	TopP               *float64

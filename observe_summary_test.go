@@ -127,6 +127,11 @@ func TestObservation_Started(t *testing.T) {
 		{"speech", speechPath, `{"model":"m","input":"p","voice":"alloy","response_format":"wav"}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationSpeech, Model: "m", Stream: true,
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 1, ResponseFormatType: "wav"}}},
+		{"completions", completionsPath, `{"model":"m","prompt":["a","b"],"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"presence_penalty":1,"frequency_penalty":-1,"seed":9,"stop":"x","top_k":40}`,
+			llmhttp.RequestInfo{Operation: llmhttp.OperationCompletions, Model: "m", Params: llmhttp.RequestParams{
+				MaxTokens: 7, Choices: 4, Messages: 2, Temperature: new(0.5), TopP: new(0.25), TopK: new(40.0),
+				PresencePenalty: new(1.0), FrequencyPenalty: new(-1.0), Seed: new(9), Stop: []string{"x"},
+			}}},
 		{"moderations", moderationsPath, `{"model":"m","input":["a","b"]}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationModerations, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 2}}},
 		{"moderation of parts", moderationsPath, `{"model":"m","input":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`,

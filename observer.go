@@ -91,11 +91,11 @@ func (ro *requestObserver) notifyStarted(ctx context.Context) context.Context {
 
 // startTranscript collects the texts of req, and makes order pass the reply through the
 // transcript, if the Observer wants one. ctx is what notifyStarted has returned.
-func (ro *requestObserver) startTranscript(ctx context.Context, req *ChatRequest, order *orderer) {
+func (ro *requestObserver) startTranscript(ctx context.Context, req generation, order *orderer) {
 	if ro.data == nil || !ro.data.observation.wantsTranscript(ctx, &ro.data.info.info) {
 		return
 	}
-	ro.data.transcript = newTranscript(req, int(min(ro.data.observation.transcriptLimit(), math.MaxInt)), order.sink)
+	ro.data.transcript = newTranscript(req.asChat(), int(min(ro.data.observation.transcriptLimit(), math.MaxInt)), order.sink)
 	order.sink = ro.data.transcript
 }
 

@@ -40,7 +40,7 @@ var queryOperation operation
 // operations returns the descriptors of all operations with a scope of their own.
 func operations() []*operation {
 	return []*operation{
-		&chatOperation, &countOperation, &imagesOperation.operation, &imageEditsOperation.operation, &embeddingsOperation.operation,
+		&chatOperation, &completionsOperation, &countOperation, &imagesOperation.operation, &imageEditsOperation.operation, &embeddingsOperation.operation,
 		&speechOperation.operation, &transcriptionsOperation.operation, &rerankOperation.operation, &moderationsOperation.operation,
 		&modelsOperation, &usageOperation,
 	}

@@ -34,11 +34,11 @@ var requestFiles = []string{
 
 // exceptions are functions that may do what the rule forbids, with the reason.
 var exceptions = map[string]string{
-	"(*requestContext).Value":   "is how a context has the request",
-	"requestFrom":               "is how a context is asked for it",
-	"(*textFilterBackend).Chat": "is a Backend, which asks its context as one of the host does",
-	"LogRequests":               "is an Observer of the host that removes the key from the path",
-	"Observers":                 "is a function of the host: it keeps what other Observers have returned if one panics",
+	"(*requestContext).Value":               "is how a context has the request",
+	"requestFrom":                           "is how a context is asked for it",
+	"(*textFilterBackend).filterGeneration": "is a Backend, which asks its context as one of the host does",
+	"LogRequests":                           "is an Observer of the host that removes the key from the path",
+	"Observers":                             "is a function of the host: it keeps what other Observers have returned if one panics",
 }
 
 const exchangePackage = "github.com/llmhttp/llmhttp/internal/exchange"

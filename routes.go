@@ -51,7 +51,7 @@ func errUnknownURL(r *http.Request) *Error {
 // foreignPaths are the paths below /v1/ of APIs that clients may expect of any server of
 // this kind, and for which there is no operation.
 var foreignPaths = []string{
-	"assistants", "audio", "batches", "completions", "containers", "conversations", "evals", "files", "fine_tuning",
+	"assistants", "audio", "batches", "containers", "conversations", "evals", "files", "fine_tuning",
 	"messages", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
 }
 

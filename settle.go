@@ -236,8 +236,8 @@ func (l *ledger) estimateOutput(r *UsageRecord, o *outcome) int {
 // CompletionTokens to the one of these that is zero. If both are, the total of a chat is
 // divided like the estimate, and the output of images is what the estimate of the prompt
 // leaves. If neither is, they are tokens of the completion: xAI counts reasoning only in the
-// total (https://docs.x.ai/docs/key-information/consumption-and-rate-limits). Embeddings, moderations and rerank
-// have no completion.
+// total (https://docs.x.ai/docs/key-information/consumption-and-rate-limits). Embeddings,
+// moderations and rerank have no completion.
 func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
 	u, prompt := &l.usage, l.expected.prompt
 	rest := u.TotalTokens - u.PromptTokens - u.CompletionTokens

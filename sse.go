@@ -38,13 +38,17 @@ type completionEncoder struct {
 func (*completionEncoder) Framing() Framing { return EventStream() }
 
 func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
-	h := append(appendEventStart(make([]byte, 0, 160)), `{"id":`...)
-	h = appendString(h, completionID(s.ID))
-	h = append(h, `,"object":"`+objectChunk+`","created":`...)
-	h = strconv.AppendInt(h, s.Created, 10)
-	h = append(h, `,"model":`...)
-	e.head = appendString(h, s.Model)
+	e.head = appendReplyHead(appendEventStart(make([]byte, 0, 160)), idPrefix, objectChunk, s)
 	return b
+}
+
+// appendReplyHead begins the object of a reply, or of a chunk of it, with the members that all have.
+// prefix is that of completionID.
+func appendReplyHead(b []byte, prefix, object string, s *ReplyStart) []byte {
+	b = appendString(append(b, `{"id":`...), completionID(s.ID, prefix))
+	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
+	b = strconv.AppendInt(b, s.Created, 10)
+	return appendString(append(b, `,"model":`...), s.Model)
 }
 
 func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {

@@ -26,10 +26,11 @@ type TextFilter struct {
 // it has replaced, or depend on the key: see [KeyFrom]. It must be safe for concurrent use; the
 // functions of a TextFilter are called one after the other.
 //
-// The texts are those of chats, of prompts whose tokens are counted, of embeddings, images, speech,
-// transcriptions, rerank and moderations. What FilterTexts does not know does not pass: if b has a
-// method of which this package knows nothing, the Backend that FilterTexts returns does not have it.
-// Inputs of embeddings that are token numbers get a 400 if there is a function for requests.
+// The texts are those of chats, of completions of prompts, of prompts whose tokens are counted, of
+// embeddings, images, speech, transcriptions, rerank and moderations. What FilterTexts does not know
+// does not pass: if b has a method of which this package knows nothing, the Backend that FilterTexts
+// returns does not have it. Inputs of embeddings, and prompts, that are token numbers get a 400 if
+// there is a function for requests.
 //
 // A function for replies gets the text of a transcription when it is complete, so clients get a
 // stream in one piece. If it changes the text, the reply has no segments, words and log
@@ -95,13 +96,26 @@ func (f *TextFilter) rewriter() *textRewriter {
 
 // Chat implements [Backend].
 func (b *textFilterBackend) Chat(ctx context.Context, req *ChatRequest) ChatStream {
+	return b.filterGeneration(ctx, req)
+}
+
+// Complete implements [Completer].
+func (b *textFilterBackend) Complete(ctx context.Context, req *CompletionRequest) ChatStream {
+	return b.filterGeneration(ctx, req)
+}
+
+// filterGeneration filters the texts of req and of its reply.
+func (b *textFilterBackend) filterGeneration(ctx context.Context, req interface {
+	generation
+	textRequest
+}) ChatStream {
 	return func(yield func(*ChatChunk, error) bool) {
 		filter, choices := b.newFilter(ctx), req.Choices()
 		if err := filter.rewrite(req); err != nil {
 			yield(nil, err)
 			return
 		}
-		stream := b.next.Chat(ctx, req)
+		stream := req.send(ctx, b.next)
 		if filter.Reply == nil && stream != nil {
 			stream(yield)
 			return

@@ -209,6 +209,7 @@ func TestFilterTexts_SecretsInRequests(t *testing.T) {
 			"tools":[{"type":"function","name":"f","description":"%s","parameters":{"type":"object","title":"%s"}}],"metadata":{"a":"%s"},"user":"%s"}`,
 		},
 		"/v1/rerank":                {`{"model":"m","query":"%s","documents":["%s",{"text":"a %s","title":"%s"}],"return_documents":true}`},
+		completionsPath:             {`{"model":"m","prompt":["%s","b %s"],"suffix":"%s","stop":["%s"],"user":"%s","stream_options":{"x":"%s"}}`, `{"model":"m","prompt":"%s","stream":true}`},
 		moderationsPath:             {`{"model":"m","input":["%s","b %s"],"user":"%s"}`, `{"model":"m","input":[{"type":"text","text":"%s"}]}`},
 		embeddingsPath:              {`{"model":"m","input":["%s","b %s"],"user":"%s"}`, `{"model":"m","input":"%s"}`},
 		imagesPath:                  {`{"model":"m","prompt":"%s","user":"%s","style":"%s"}`},
@@ -260,6 +261,11 @@ func (b *recordingBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageR
 func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 	b.requests = append(b.requests, r)
 	return &llmhttp.RerankResponse{Results: []llmhttp.RerankResult{{Index: 1, Score: 1}, {Index: 0}}}, nil
+}
+
+func (b *recordingBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	b.requests = append(b.requests, r)
+	return b.stubBackend.Complete(ctx, r)
 }
 
 func (b *recordingBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {

@@ -75,15 +75,42 @@ func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, e
 	return w.err
 }
 
+// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. For token numbers, it
+// returns the error of [EmbeddingRequest.RewriteTexts].
+func (r *CompletionRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+	if len(r.Prompt.Tokens) > 0 {
+		return errTokenNumbers("prompt")
+	}
+	w := textRewriter{f: f}
+	for i := range r.Prompt.Texts {
+		w.rewrite(TextContent, &r.Prompt.Texts[i])
+	}
+	w.rewrite(TextContent, &r.Suffix)
+	for i := range r.Stop {
+		w.rewrite(TextOther, &r.Stop[i])
+	}
+	if r.StreamOptions != nil {
+		w.extra(textWhole, r.StreamOptions.Extra)
+	}
+	w.extra(textWhole, r.Extra)
+	return w.err
+}
+
+// errTokenNumbers returns the error for a parameter whose texts a filter cannot see.
+func errTokenNumbers(param string) *Error {
+	return errBadRequest(
+		"invalid_type",
+		param,
+		"Invalid type for '%s': expected texts. This server does not accept token numbers.",
+		param,
+	)
+}
+
 // RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. Token numbers are texts
 // that f cannot see: if r has any, RewriteTexts returns an *Error.
 func (r *EmbeddingRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
 	if len(r.Input.Tokens) > 0 {
-		return errBadRequest(
-			"invalid_type",
-			"input",
-			"Invalid type for 'input': expected texts. This server does not accept token numbers.",
-		)
+		return errTokenNumbers("input")
 	}
 	w := textRewriter{f: f}
 	for i := range r.Input.Texts {

@@ -124,6 +124,7 @@ var notRewritten = map[string]string{
 	"SpeechRequest.ResponseFormat":                          "one of a few",
 	"SpeechRequest.StreamFormat":                            "one of a few",
 	"RerankRequest.Model":                                   "chooses the model",
+	"CompletionRequest.Model":                               "chooses the model",
 	"ModerationRequest.Model":                               "chooses the model",
 	"ModerationRequest.Input.Parts[0].Type":                 "one of a few",
 	"ModerationRequest.Input.Parts[0].ImageURL.Detail":      "one of a few",
@@ -165,9 +166,7 @@ func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
 			found[p.path] = true
 			v := reflect.New(typ)
 			places(v.Elem(), name)[i].set("a " + filterSecret + " b")
-			if r, ok := v.Interface().(*llmhttp.EmbeddingRequest); ok {
-				r.Input.Tokens = nil // which are refused
-			}
+			removeTokens(v.Interface())
 			require.NoError(t, v.Interface().(rewriter).RewriteTexts(redact.Request))
 			places := fmt.Sprint(stringsIn(v.Elem()))
 			_, stays := notRewritten[p.path]
@@ -177,6 +176,16 @@ func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
 	}
 	for path := range notRewritten {
 		assert.True(t, found[path], "there is no %s", path)
+	}
+}
+
+// removeTokens removes the token numbers of a request, which RewriteTexts refuses.
+func removeTokens(req any) {
+	switch r := req.(type) {
+	case *llmhttp.EmbeddingRequest:
+		r.Input.Tokens = nil
+	case *llmhttp.CompletionRequest:
+		r.Prompt.Tokens = nil
 	}
 }
 
@@ -229,9 +238,7 @@ func TestRewriteTexts_Error(t *testing.T) {
 	for name, typ := range requestTypes() {
 		v := reflect.New(typ)
 		places(v.Elem(), name)
-		if r, ok := v.Interface().(*llmhttp.EmbeddingRequest); ok {
-			r.Input.Tokens = nil
-		}
+		removeTokens(v.Interface())
 		calls := 0
 		err := v.Interface().(rewriter).RewriteTexts(func(llmhttp.TextKind, string) (string, error) {
 			calls++

@@ -82,6 +82,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		var embedding EmbeddingRequest
 		var rerank RerankRequest
 		var moderation ModerationRequest
+		var completion CompletionRequest
 		var image ImageRequest
 		var speech SpeechRequest
 		var transcription TranscriptionRequest
@@ -93,6 +94,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			"chat":        {&chat, func() int { return c.prompt(&chat) }},
 			"embeddings":  {&embedding, func() int { return c.input(&embedding) }},
 			"rerank":      {&rerank, func() int { return c.rerank(&rerank) }},
+			"completions": {&completion, func() int { return c.completion(&completion) }},
 			"moderations": {&moderation, func() int { return c.moderation(&moderation) }},
 			"images":      {&image, func() int { return c.image(&image) }},
 			"speech":      {&speech, func() int { return c.speech(&speech) }},

@@ -8,7 +8,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
-// A Transcript has the texts of a chat, for an [Observer] that asks for them. It
+// A Transcript has the texts of a chat, for an [Observer] that asks for them. Of prompts to complete,
+// each is a message of the user, and the suffix the last one. It
 // contains no images, no audio, no files, no encrypted reasoning and no members of
 // Extra: of parts of a message other than text it has only the Type. The API key
 // of the request is redacted.

@@ -13,9 +13,9 @@
 //		srv.Request(0).WantUserText("Ada")
 //	}
 //
-// A [Server] serves chat completions, the Responses API, Anthropic's Messages API, embeddings,
-// images, speech, rerank, moderations and the model list with an [llmhttp.Handler]. So it is as
-// strict as a real server: a request that is not valid gets the error that a real server sends.
+// A [Server] serves chat completions, completions of prompts, the Responses API, Anthropic's
+// Messages API, embeddings, images, speech, rerank, moderations and the model list with an
+// [llmhttp.Handler]. So it is as strict as a real server: a request that is not valid gets the error that a real server sends.
 //
 // # Reaching the server
 //

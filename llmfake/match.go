@@ -147,6 +147,9 @@ func HasHeader(name, value string) Matcher {
 // operation, such as [Images], a [Rule] is for chats only.
 func Embeddings() Matcher { return operationMatcher(llmhttp.OperationEmbeddings) }
 
+// Completions returns a Matcher for requests to complete prompts without a chat: see [Embeddings].
+func Completions() Matcher { return operationMatcher(llmhttp.OperationCompletions) }
+
 // Images returns a Matcher for requests for images: see [Embeddings].
 func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 

@@ -31,16 +31,49 @@ func (b backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 			return
 		}
 		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: req, pace: b.s.paceOf(request)}
-		p.yield = func(c *llmhttp.ChatChunk, err error) bool { return yield(c, err) }
-		reply, err := b.s.choose(request)
-		if err != nil {
-			yield(nil, err)
+		p.model = func(ctx context.Context) llmhttp.ChatStream {
+			asked := req.Clone()
+			asked.Model = simulator.ModelChat
+			return b.s.model.Chat(ctx, asked)
+		}
+		p.stream(yield)
+	}
+}
+
+// Complete implements [llmhttp.Completer]. For a player, the prompts are the messages of a chat.
+func (b backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		ex := exchangeFrom(ctx)
+		request := b.s.describe(ctx, func(r *Request) { r.Completion, r.Model, r.Stream = new(*req), req.Model, req.Stream })
+		if ex.isProbe() {
+			yield(nil, errMarker)
 			return
 		}
-		b.s.setReply(ctx, reply.String())
-		if p.play(reply) {
-			p.sendFinish()
+		chat := &llmhttp.ChatRequest{Model: req.Model, N: new(req.Choices()), MaxTokens: req.MaxTokens, Stop: req.Stop, Stream: req.Stream}
+		for _, text := range req.Prompt.Texts {
+			chat.Messages = append(chat.Messages, llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(text)})
 		}
+		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: chat, pace: b.s.paceOf(request)}
+		p.model = func(ctx context.Context) llmhttp.ChatStream {
+			asked := *req
+			asked.Model = simulator.ModelComplete
+			return b.s.model.Complete(ctx, &asked)
+		}
+		p.stream(yield)
+	}
+}
+
+// stream plays the reply that the request gets, and its end.
+func (p *player) stream(yield func(*llmhttp.ChatChunk, error) bool) {
+	p.yield = yield
+	reply, err := p.server.choose(p.request)
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	p.server.setReply(p.ctx, reply.String())
+	if p.play(reply) {
+		p.sendFinish()
 	}
 }
 
@@ -273,8 +306,9 @@ type player struct {
 	ctx      context.Context
 	exchange *exchange
 	request  *Request
-	chat     *llmhttp.ChatRequest                 // nil if the request is not for a chat
-	yield    func(*llmhttp.ChatChunk, error) bool // nil if the request is not for a chat
+	chat     *llmhttp.ChatRequest                     // nil if the reply is not a stream of chunks
+	yield    func(*llmhttp.ChatChunk, error) bool     // nil if the reply is not a stream of chunks
+	model    func(context.Context) llmhttp.ChatStream // the reply of the simulated model
 	pace     *replyPace
 
 	choices  []int // those that deltas are for; nil before the first delta
@@ -494,9 +528,7 @@ func (p *player) simulate() bool {
 		p.simulated = true
 		return true
 	}
-	req := p.chat.Clone()
-	req.Model = simulator.ModelChat
-	for c, err := range p.server.model.Chat(p.ctx, req) {
+	for c, err := range p.model(p.ctx) {
 		if err != nil {
 			return p.fail(err)
 		}

@@ -423,3 +423,20 @@ func TestModerations(t *testing.T) {
 	assert.Contains(t, body, `"model":"omni-moderation-latest","results":[{"flagged":true,`)
 	assert.Equal(t, []string{"I hate Bergen"}, srv.Request(0).Moderation.Input.Texts)
 }
+
+func TestCompletions(t *testing.T) {
+	t.Parallel()
+	srv := llmfake.NewServer(t)
+	srv.When(llmfake.Completions(), llmfake.UserText("def f(")).Reply(llmfake.Fail(429), llmfake.Text("x): pass"), llmfake.Text("x): pass").Cut(), llmfake.Simulate())
+	ask := func(stream bool) *http.Response {
+		return post(t, srv.Client(), "/v1/completions", fmt.Sprintf(`{"model":"base","prompt":"def f(","suffix":"#","stream":%t}`, stream))
+	}
+	assert.Equal(t, 429, ask(false).StatusCode)
+	body := read(t, ask(false))
+	assert.Contains(t, body, `"object":"text_completion"`)
+	assert.Contains(t, body, `"choices":[{"text":"x): pass","index":0,"logprobs":null,"finish_reason":"stop"}]`)
+	assert.Contains(t, readBroken(t, ask(true)), `{"text":" pass"`)
+	assert.Contains(t, read(t, ask(true)), `"model":"base","choices":[{"text":" def","index":0,`, "the simulated model")
+	assert.Equal(t, "#", srv.Request(0).Completion.Suffix)
+	assert.Equal(t, "def f(", srv.Request(0).UserText())
+}

@@ -49,6 +49,7 @@ type Request struct {
 	// Chat is the decoded request, in the terms of chat completions whatever the format was.
 	// It is nil if the request was not for a chat or was refused.
 	Chat       *llmhttp.ChatRequest
+	Completion *llmhttp.CompletionRequest
 	Embedding  *llmhttp.EmbeddingRequest
 	Image      *llmhttp.ImageRequest // also for an edit; when that has ended, the content of its files is gone, and Body has it
 	Moderation *llmhttp.ModerationRequest
@@ -89,9 +90,9 @@ func (r *Request) Turn() int {
 	return n
 }
 
-// UserText returns the text of the last message of the user, the prompt of an image, the
-// first text of an input for embeddings or moderations, the query for which documents are ranked, or
-// the text to speak.
+// UserText returns the text of the last message of the user, the first prompt to complete, the
+// prompt of an image, the first text of an input for embeddings or moderations, the query for which
+// documents are ranked, or the text to speak.
 func (r *Request) UserText() string {
 	switch {
 	case r.Chat != nil:
@@ -100,6 +101,8 @@ func (r *Request) UserText() string {
 				return m.Content.Text()
 			}
 		}
+	case r.Completion != nil && len(r.Completion.Prompt.Texts) > 0:
+		return r.Completion.Prompt.Texts[0]
 	case r.Image != nil:
 		return r.Image.Prompt
 	case r.Rerank != nil:

@@ -18,6 +18,7 @@ import (
 // an endpoint for which there is no model. At least one model is required.
 type BackendOptions struct {
 	ChatModel       string
+	CompletionModel string
 	ImageModel      string
 	ImageEditModel  string
 	EmbeddingModel  string
@@ -49,7 +50,7 @@ type BackendOptions struct {
 
 // models returns the models that are set.
 func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.ImageModel, o.ImageEditModel, o.EmbeddingModel, o.RerankModel, o.ModerationModel, o.SpeechModel, o.TranscriptionModel}
+	all := []string{o.ChatModel, o.CompletionModel, o.ImageModel, o.ImageEditModel, o.EmbeddingModel, o.RerankModel, o.ModerationModel, o.SpeechModel, o.TranscriptionModel}
 	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
 }
 
@@ -115,6 +116,15 @@ var backendChecks = []check[backendTest]{
 		"the list contains empty or duplicate models, lacks one of BackendOptions, comes from a map, or has a negative number of tokens.",
 		checkModels,
 	},
+	{
+		"Completions",
+		"prompts or choices are dropped, a chunk has more than texts, or the Backend does not refuse what it does not support with a 4xx.",
+		checkCompletions,
+	},
+	{"CompletionTokenLimit", "MaxTokens is not read.", checkCompletionTokenLimit},
+	{"CompletionUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkCompletionUnknownModel},
+	{"CompletionBreak", "the result of yield is ignored.", checkCompletionBreak},
+	{"CompletionCancel", "the context of Complete is not passed on.", checkCompletionCancel},
 	{"Images", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImages},
 	{"ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes},
 	{"ImageUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageUnknownModel},

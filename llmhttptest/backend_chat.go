@@ -210,10 +210,20 @@ func checkChatBreak(t testing.TB, b backendTest) {
 
 func checkChatCancel(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
+	b.wantCancelledStream(t, func(ctx context.Context, more func(backendReply) bool) backendReply {
+		r, _ := b.iterate(ctx, t, b.chatRequest(), more)
+		return r
+	})
+}
+
+// wantCancelledStream checks that a stream ends when its context is cancelled after some chunks.
+// iterate iterates over one until more returns false.
+func (b *backendTest) wantCancelledStream(t testing.TB, iterate func(ctx context.Context, more func(backendReply) bool) backendReply) {
+	t.Helper()
 	const limit = 10_000 // more chunks than a Backend buffers
 	for n := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, _ := b.iterate(ctx, t, b.chatRequest(), func(r backendReply) bool {
+		r := iterate(ctx, func(r backendReply) bool {
 			if len(r.chunks) == n+1 {
 				cancel()
 			}

@@ -34,6 +34,7 @@ type (
 type echo struct {
 	edit     func(i int, c *chunk) *chunk // changes chunk i
 	chat     func(e *echo, ctx context.Context, req *chatReq) stream
+	complete func(ctx context.Context, req *completionReq) stream
 	list     func() ([]llmhttp.Model, error)
 	sizes    func(model string) ([]string, error)
 	images   func(req *imageReq) (*imageResp, error)
@@ -47,6 +48,7 @@ type echo struct {
 
 var (
 	_ llmhttp.Backend        = (*echo)(nil)
+	_ llmhttp.Completer      = (*echo)(nil)
 	_ llmhttp.ModelLister    = (*echo)(nil)
 	_ llmhttp.ImageSizer     = (*echo)(nil)
 	_ llmhttp.ImageGenerator = (*echo)(nil)
@@ -81,15 +83,16 @@ func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 	return e.speak(ctx, req)
 }
 
-var echoOptions = BackendOptions{ChatModel: "chat", ImageModel: "draw", ImageEditModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", ModerationModel: "moderate", SpeechModel: "speak", TranscriptionModel: "hear"}
+var echoOptions = BackendOptions{ChatModel: "chat", CompletionModel: "complete", ImageModel: "draw", ImageEditModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", ModerationModel: "moderate", SpeechModel: "speak", TranscriptionModel: "hear"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
-var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "moderate"}, {ID: "speak"}, {ID: "hear"}}
+var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "moderate"}, {ID: "speak"}, {ID: "hear"}, {ID: "complete"}}
 
 func newEcho() *echo {
 	return &echo{
 		edit:     func(_ int, c *chunk) *chunk { return c },
 		chat:     (*echo).repeat,
+		complete: repeatPrompts,
 		list:     func() ([]llmhttp.Model, error) { return echoModels, nil },
 		sizes:    imageSizes,
 		images:   drawImages,

@@ -63,7 +63,7 @@ func checkModerations(t testing.TB, b backendTest) {
 		return func(r *llmhttp.ModerationRequest) { r.Input = llmhttp.ModerationInput{Parts: list} }
 	}
 	text := llmhttp.Part{Type: llmhttp.PartText, Text: sampleTexts[0]}
-	picture := llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: samplePicture}}
+	picture := llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: onePixel}}
 	for _, change := range []func(*llmhttp.ModerationRequest){
 		func(r *llmhttp.ModerationRequest) {
 			r.Input.Texts = []string{"", " ", "\n", "\x00", "\U0001f642", "same", "same", strings.Repeat("word ", 200)}
@@ -85,9 +85,6 @@ func checkModerations(t testing.TB, b backendTest) {
 		}
 	})
 }
-
-// samplePicture is a PNG of one pixel.
-const samplePicture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 // checkModerationOrder asks about texts in another order: each keeps its result.
 func checkModerationOrder(t testing.TB, b backendTest) {

@@ -45,11 +45,23 @@ func (b *backendTest) iterate(
 	more func(backendReply) bool,
 ) (backendReply, bool) {
 	t.Helper()
+	return b.iterateStream(ctx, t, "Chat", func(ctx context.Context) llmhttp.ChatStream { return b.Chat(ctx, req) }, more)
+}
+
+// iterateStream is iterate for the stream that a method returns.
+func (b *backendTest) iterateStream(
+	ctx context.Context,
+	t testing.TB,
+	method string,
+	newStream func(ctx context.Context) llmhttp.ChatStream,
+	more func(backendReply) bool,
+) (backendReply, bool) {
+	t.Helper()
 	l := &chatLoop{more: more}
 	err := b.call(ctx, func(ctx context.Context) {
-		stream := b.Chat(ctx, req)
+		stream := newStream(ctx)
 		if stream == nil {
-			panic("Chat returned a nil stream, want one that yields an error")
+			panic(method + " returned a nil stream, want one that yields an error")
 		}
 		l.goroutine = goroutineID()
 		stream(l.yield)
@@ -61,7 +73,7 @@ func (b *backendTest) iterate(
 		t.Error(f)
 	}
 	if err != nil {
-		t.Errorf("iterating over the stream of Chat: %v", err)
+		t.Errorf("iterating over the stream of %s: %v", method, err)
 	}
 	return l.reply, err == nil && len(l.faults) == 0
 }

@@ -52,6 +52,7 @@ var echoModels = llmhttptest.BackendOptions{
 	EmbeddingModel:  modeltest.Embed,
 	RerankModel:     modeltest.Rerank,
 	ModerationModel: modeltest.Judge,
+	CompletionModel: modeltest.Finish,
 }
 
 func TestBackend_Echo(t *testing.T) {

@@ -126,6 +126,8 @@ func TestConventions_OtherOperations(t *testing.T) {
 		{"/v1/embeddings", `{"model":"m","input":"x","dimensions":2,"encoding_format":"float"}`, "embeddings m",
 			map[string]any{"gen_ai.operation.name": "embeddings", "gen_ai.embeddings.dimension.count": int64(2), "gen_ai.request.encoding_formats": []string{"float"}}},
 		{"/v1/rerank", `{"model":"m","query":"q","documents":["x"]}`, "rerank m", map[string]any{"gen_ai.operation.name": "rerank"}},
+		{"/v1/completions", `{"model":"m","prompt":["x","y"],"max_tokens":7}`, "text_completion m",
+			map[string]any{"gen_ai.operation.name": "text_completion", "gen_ai.request.choice.count": int64(2), "gen_ai.request.max_tokens": int64(7)}},
 		{"/v1/moderations", `{"model":"m","input":"x"}`, "moderations m", map[string]any{"gen_ai.operation.name": "moderations"}},
 		{"/v1/audio/speech", `{"model":"m","input":"x","voice":"v","response_format":"wav"}`, "generate_content m",
 			map[string]any{"gen_ai.operation.name": "generate_content", "gen_ai.output.type": "speech"}},
@@ -152,6 +154,10 @@ type other struct{ llmhttp.Backend }
 
 func (other) Embed(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
 	return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len())}, nil
+}
+
+func (other) Complete(context.Context, *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	return llmhttp.Reply("x")
 }
 
 func (other) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {

@@ -128,6 +128,8 @@ func operationName(op llmhttp.Operation) string {
 	switch op {
 	case llmhttp.OperationChat:
 		return operationChat
+	case llmhttp.OperationCompletions:
+		return operationCompletion
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings
 	case llmhttp.OperationImages, llmhttp.OperationImageEdits, llmhttp.OperationSpeech:

@@ -71,6 +71,7 @@ const (
 // Values of attributes.
 const (
 	operationChat       = "chat"
+	operationCompletion = "text_completion"
 	operationEmbeddings = "embeddings"
 	operationGenerate   = "generate_content"
 	tokenInput          = "input"

@@ -18,7 +18,7 @@ import (
 )
 
 func TestRouter_Conformance(t *testing.T) {
-	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image, modeltest.Rerank, modeltest.Speak, modeltest.Hear, modeltest.Judge}
+	models := []string{modeltest.Chat, modeltest.Embed, modeltest.Image, modeltest.Rerank, modeltest.Speak, modeltest.Hear, modeltest.Judge, modeltest.Finish}
 	echo := func(model string) []route.Target {
 		return []route.Target{{Name: "a", Backend: modeltest.New(), Model: model}, {Name: "b", Backend: modeltest.New(), Model: model}}
 	}
@@ -29,16 +29,16 @@ func TestRouter_Conformance(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		routes []route.Route
-		models []string // for chats, embeddings, images, rerank, speech, transcriptions and moderations
+		models []string // for chats, embeddings, images, rerank, speech, transcriptions, moderations and completions
 	}{
 		"exact names": {exact, models},
-		"aliases":     {aliases, []string{"model-0", "model-1", "model-2", "model-3", "model-4", "model-5", "model-6"}},
+		"aliases":     {aliases, []string{"model-0", "model-1", "model-2", "model-3", "model-4", "model-5", "model-6", "model-7"}},
 		"a pattern":   {[]route.Route{{Model: "*", Strategy: route.InOrder, Targets: echo("")}}, models},
-		"a prefix":    {[]route.Route{{Model: "x/*", Targets: echo("*")}}, []string{"x/" + models[0], "x/" + models[1], "x/" + models[2], "x/" + models[3], "x/" + models[4], "x/" + models[5], "x/" + models[6]}},
+		"a prefix":    {[]route.Route{{Model: "x/*", Targets: echo("*")}}, []string{"x/" + models[0], "x/" + models[1], "x/" + models[2], "x/" + models[3], "x/" + models[4], "x/" + models[5], "x/" + models[6], "x/" + models[7]}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			llmhttptest.TestBackend(t, newRouter(t, nil, test.routes...),
-				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], ImageEditModel: test.models[2], RerankModel: test.models[3], SpeechModel: test.models[4], TranscriptionModel: test.models[5], ModerationModel: test.models[6]})
+				llmhttptest.BackendOptions{ChatModel: test.models[0], EmbeddingModel: test.models[1], ImageModel: test.models[2], ImageEditModel: test.models[2], RerankModel: test.models[3], SpeechModel: test.models[4], TranscriptionModel: test.models[5], ModerationModel: test.models[6], CompletionModel: test.models[7]})
 		})
 	}
 }

@@ -23,7 +23,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, images, imageEdits, embeddings, speech, transcriptions, translations, rerank, moderations, models, tokenize endpoint
+	chat, completions, images, imageEdits, embeddings, speech, transcriptions, translations, rerank, moderations, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -31,6 +31,7 @@ type Backend struct {
 
 var (
 	_ llmhttp.Backend        = (*Backend)(nil)
+	_ llmhttp.Completer      = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
@@ -77,6 +78,8 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	}
 	b.chat = newEndpoint(http.MethodPost, "chat/completions")
 	b.chat.required, b.chat.readOn = true, b.opts.ReadOn
+	b.completions = newEndpoint(http.MethodPost, "completions")
+	b.completions.readOn = b.opts.ReadOn
 	b.images = newEndpoint(http.MethodPost, "images/generations")
 	b.imageEdits = newEndpoint(http.MethodPost, "images/edits")
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")

@@ -27,9 +27,7 @@ func TestBackend_Conformance(t *testing.T) {
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Key: serverKey})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{
 		ChatModel: modeltest.Chat, ImageModel: modeltest.Image, EmbeddingModel: modeltest.Embed, RerankModel: modeltest.Rerank, SpeechModel: modeltest.Speak,
-		ModerationModel:    modeltest.Judge,
-		TranscriptionModel: modeltest.Hear,
-		ImageEditModel:     modeltest.Image,
+		ModerationModel: modeltest.Judge, CompletionModel: modeltest.Finish, TranscriptionModel: modeltest.Hear, ImageEditModel: modeltest.Image,
 	})
 }
 
@@ -63,6 +61,8 @@ func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 		{"model", "GET", "/v1/models/demo-embed", ""},
 		{"embeddings", "POST", "/v1/embeddings", `{"model":"demo-embed","input":["a","b"],"dimensions":8}`},
 		{"rerank", "POST", "/v1/rerank", `{"model":"demo-rerank","query":"a b","documents":["c","a b","b"],"return_documents":true}`},
+		{"completions", "POST", "/v1/completions", `{"model":"demo-complete","prompt":["a b","Grüße 👋🏽\n\u2028"],"n":2,"logprobs":1}`},
+		{"stream of completions", "POST", "/v1/completions", `{"model":"demo-complete","prompt":["a b c","Grüße 👋🏽\n\u2028"],"stream":true,"stream_options":{"include_usage":true}}`},
 		{"moderations", "POST", "/v1/moderations", `{"model":"demo-moderation","input":["a","violence"]}`},
 		{"moderation of parts", "POST", "/v1/moderations", `{"model":"demo-moderation","input":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}`},
 		{"embeddings as base64", "POST", "/v1/embeddings", `{"model":"demo-embed","input":["a","b"],"encoding_format":"base64"}`},

@@ -25,20 +25,21 @@ func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, yie
 	if err != nil {
 		return err
 	}
-	accept := mediaJSON
-	if req.Stream {
-		accept = mediaEvents
-	}
-	c, err := b.startCall(ctx, b.chat, body, accept, model)
+	c, err := b.startCall(ctx, b.chat, body, acceptedMedia(req.Stream), model)
 	if err != nil {
 		return err
 	}
 	defer c.close()
 	r := chatReply{c: c, yield: yield, choices: newChoices(req.Choices())}
-	if err := r.read(); !r.stopped {
-		return err
+	return r.forwardAll()
+}
+
+// acceptedMedia returns the media type of a chat or a completion that the server is asked for.
+func acceptedMedia(stream bool) string {
+	if stream {
+		return mediaEvents
 	}
-	return nil
+	return mediaJSON
 }
 
 // encodeChat returns the body of the request to the server. It does not change
@@ -46,18 +47,25 @@ func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, yie
 func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, error) {
 	r := *req
 	r.Model = model
-	r.StreamOptions = nil
-	if r.Stream && !b.opts.OmitStreamOptions {
-		r.StreamOptions = &llmhttp.StreamOptions{IncludeUsage: true}
-		if req.StreamOptions != nil {
-			r.StreamOptions.Extra = req.StreamOptions.Extra
-		}
-	}
+	r.StreamOptions = b.streamOptions(req.Stream, req.StreamOptions)
 	r.Messages = b.nameReasoning(r.Messages, model)
 	return r.MarshalJSON()
 }
 
-// A chatReply reads the reply to a chat request.
+// streamOptions returns the options for the server of a request that has the options asked: the
+// Handler wants the usage of a stream, whether or not the client does.
+func (b *Backend) streamOptions(stream bool, asked *llmhttp.StreamOptions) *llmhttp.StreamOptions {
+	if !stream || b.opts.OmitStreamOptions {
+		return nil
+	}
+	opts := &llmhttp.StreamOptions{IncludeUsage: true}
+	if asked != nil {
+		opts.Extra = asked.Extra
+	}
+	return opts
+}
+
+// A chatReply reads the reply to a chat request, or to a request to complete prompts.
 type chatReply struct {
 	c          *call
 	yield      func(*llmhttp.ChatChunk, error) bool
@@ -69,6 +77,15 @@ type chatReply struct {
 	surrogates surrogateJoiner
 
 	hasReasoning bool // a chunk had reasoning
+	completes    bool // the reply is that to a request to complete prompts
+}
+
+// forwardAll yields the chunks of the reply. It does not yield the error that it returns.
+func (r *chatReply) forwardAll() error {
+	if err := r.read(); !r.stopped {
+		return err
+	}
+	return nil
 }
 
 // read reads the reply as a stream or as a whole reply, depending on its first byte.
@@ -205,6 +222,9 @@ func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
+	if r.completes {
+		takeTexts(chunk)
+	}
 	for i := range chunk.Choices {
 		if chunk.Choices[i].FinishReason == finishError {
 			return nil, r.c.invalidReply(`a choice ended with the finish_reason "error"`)

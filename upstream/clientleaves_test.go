@@ -33,6 +33,11 @@ func TestClientLeaves(t *testing.T) {
 		{"within an error", chatPath, askWhole, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 400 X\r\nContent-Length: 100\r\n\r\n{") }},
 		{"images", "/v1/images/generations", `{"model":"m","prompt":"a cat"}`, func(net.Conn) {}},
 		{"rerank", "/v1/rerank", `{"model":"m","query":"q","documents":["a"]}`, func(net.Conn) {}},
+		{"completion", "/v1/completions", `{"model":"m","prompt":"Hello?"}`, func(net.Conn) {}},
+		{"stream of a completion, after a chunk", "/v1/completions", `{"model":"m","prompt":"Hello?","stream":true}`, func(c net.Conn) {
+			writeHead(c, mediaEvents)
+			writePiece(c, eventStream(`{"choices":[{"text":"Hello","index":0}]}`))
+		}},
 		{"moderations", "/v1/moderations", `{"model":"m","input":"Hello?"}`, func(net.Conn) {}},
 		{"embeddings", "/v1/embeddings", `{"model":"m","input":"Hello?"}`, func(net.Conn) {}},
 	} {

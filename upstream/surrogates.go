@@ -14,6 +14,8 @@ import (
 // (elizaOS/eliza#30904). A decoder would replace each of the two by U+FFFD. The joiner holds back a
 // high surrogate at the end of a text until the next piece of the text arrives.
 type surrogateJoiner struct {
+	completes bool // the texts are those of completions of prompts
+
 	held map[textID]string // escape sequences that are held back, such as `\ud83d`
 }
 
@@ -47,13 +49,19 @@ func (j *surrogateJoiner) join(chunk *llmhttp.ChatChunk, data []byte) {
 		return
 	}
 	var raw struct {
-		Choices []struct{ Delta rawDelta }
+		Choices []struct {
+			Delta rawDelta
+			Text  json.RawMessage
+		}
 	}
 	if json.Unmarshal(data, &raw) != nil || len(raw.Choices) != len(chunk.Choices) {
 		return // an unusual type, which no server that splits surrogates is known to send
 	}
 	for i := range chunk.Choices {
 		c, d := &chunk.Choices[i], &raw.Choices[i].Delta
+		if j.completes {
+			d.Content = raw.Choices[i].Text
+		}
 		last := c.FinishReason != ""
 		j.joinPiece(&c.Delta.Content, d.Content, textID{c.Index, "content", 0}, last)
 		if c.Delta.ReasoningAlias {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"unicode/utf8"
 
@@ -12,6 +13,7 @@ import (
 // their text, as most do. docs/performance.md has the budget that needs it, "gateway
 // stream, paced"; BenchmarkChat measures it.
 type textPattern struct {
+	member        string // the name of the member that has the text, in quotes; "content" if empty
 	before, after []byte // of an event, around its text; before is empty if there is no pattern
 	chunk         textChunk
 }
@@ -23,10 +25,10 @@ type textChunk struct {
 }
 
 // learn takes the pattern of an event that was decoded to chunk. An event has a pattern
-// if it has one choice, with a text that is its only member of the name "content". It
+// if it has one choice, with a text that is its only member of the name of texts. It
 // must have no escapes, so that names and texts are what they look like.
 func (p *textPattern) learn(event []byte, chunk *llmhttp.ChatChunk) {
-	const member = `"content"`
+	member := cmp.Or(p.member, `"content"`)
 	p.before = p.before[:0]
 	if len(chunk.Choices) != 1 || chunk.Usage != nil || bytes.IndexByte(event, '\\') >= 0 || bytes.Count(event, []byte(member)) != 1 {
 		return

@@ -201,7 +201,7 @@ func TestAnthropicModelsAndCounts(t *testing.T) {
 		assert.Positive(t, models.Current().CreatedAt.Unix())
 	}
 	require.NoError(t, models.Err())
-	assert.ElementsMatch(t, []string{"demo-chat", "demo-embed", "demo-rerank", "demo-moderation", "demo-image-large", "demo-image-small", "demo-speech", "demo-transcribe"}, ids)
+	assert.ElementsMatch(t, []string{"demo-chat", "demo-complete", "demo-embed", "demo-rerank", "demo-moderation", "demo-image-large", "demo-image-small", "demo-speech", "demo-transcribe"}, ids)
 	model, err := client.Models.Get(testContext(t), "demo-chat", anthropic.ModelGetParams{})
 	require.NoError(t, err)
 	assert.Equal(t, "demo-chat", model.ID)

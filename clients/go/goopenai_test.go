@@ -272,7 +272,7 @@ func TestGoOpenAIModels(t *testing.T) {
 		assert.Equal(t, [3]any{m.ID, m.CreatedAt, m.OwnedBy}, [3]any{got.ID, got.CreatedAt, got.OwnedBy})
 		assert.Equal(t, "model", got.Object)
 	}
-	assert.ElementsMatch(t, []string{"demo-chat", "demo-embed", "demo-rerank", "demo-moderation", "demo-image-large", "demo-image-small", "demo-speech", "demo-transcribe"}, ids)
+	assert.ElementsMatch(t, []string{"demo-chat", "demo-complete", "demo-embed", "demo-rerank", "demo-moderation", "demo-image-large", "demo-image-small", "demo-speech", "demo-transcribe"}, ids)
 }
 
 func TestGoOpenAIErrors(t *testing.T) {

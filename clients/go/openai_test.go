@@ -487,7 +487,7 @@ func TestOpenAIModels(t *testing.T) {
 		assert.NotEmpty(t, got.OwnedBy)
 	}
 	require.NoError(t, models.Err())
-	assert.ElementsMatch(t, []string{"demo-chat", "demo-embed", "demo-rerank", "demo-moderation", "demo-image-large", "demo-image-small", "demo-speech", "demo-transcribe"}, ids)
+	assert.ElementsMatch(t, []string{"demo-chat", "demo-complete", "demo-embed", "demo-rerank", "demo-moderation", "demo-image-large", "demo-image-small", "demo-speech", "demo-transcribe"}, ids)
 }
 
 func TestOpenAIErrors(t *testing.T) {

@@ -4,6 +4,7 @@ package modeltest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -23,6 +24,7 @@ import (
 // The models of a [Backend].
 const (
 	Chat   = memory.ModelChat
+	Finish = "demo-complete"
 	Embed  = "demo-embed"
 	Rerank = "demo-rerank"
 	Judge  = "demo-moderation"
@@ -34,8 +36,8 @@ const (
 // A Backend chats as a [memory.Backend], but calls the first function that a request offers, with
 // empty arguments. It generates empty images, and computes vectors that depend on nothing but the
 // input. The score of a document is 1 if it is the query, and else less. A text is violence if it
-// contains that word. It speaks the words of a
-// text as their bytes. The zero value is ready to use.
+// contains that word. It completes prompts with their words, and speaks the words of a text as their
+// bytes. The zero value is ready to use.
 type Backend struct{ memory.Backend }
 
 // New returns a new Backend with zero fields.
@@ -45,6 +47,7 @@ func New() *Backend { return &Backend{} }
 func CountTokens(model, text string) int { return len(strings.Fields(text)) }
 
 var (
+	_ llmhttp.Completer      = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
@@ -72,7 +75,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	models, err := b.Backend.ListModels(ctx)
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	for _, id := range []string{Embed, Rerank, Judge, Image, Speak, Hear} {
+	for _, id := range []string{Finish, Embed, Rerank, Judge, Image, Speak, Hear} {
 		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
 	}
 	return models, err
@@ -175,6 +178,47 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: score})
 	}
 	return resp, nil
+}
+
+// Complete implements [llmhttp.Completer].
+func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		if req.Model != Finish {
+			yield(nil, llmhttp.ModelNotFound(req.Model))
+			return
+		}
+		usage, n := new(llmhttp.Usage), req.Choices()/req.Prompt.Len()
+		for i := range req.Choices() {
+			words := []string{fmt.Sprint(req.Prompt.Tokens)}
+			if req.Prompt.Texts != nil {
+				words = strings.SplitAfter(req.Prompt.Texts[i/n], " ")
+			}
+			c := llmhttp.ChunkChoice{Index: i, FinishReason: llmhttp.FinishStop}
+			if limit, ok := req.TokenLimit(); ok && limit < len(words) {
+				words, c.FinishReason = words[:limit], llmhttp.FinishLength
+			}
+			usage.CompletionTokens += len(words)
+			for _, word := range words {
+				piece := llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{Content: word}}
+				if req.Logprobs != nil {
+					piece.Extra = llmhttp.Extra{"logprobs": json.RawMessage(`{"tokens":["x"],"token_logprobs":[-0.5],"top_logprobs":null,"text_offset":[0]}`)}
+				}
+				if ctx.Err() != nil {
+					yield(nil, context.Cause(ctx))
+					return
+				}
+				if !yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{piece}}, nil) {
+					return
+				}
+			}
+			if !yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}, nil) {
+				return
+			}
+		}
+		usage.PromptTokens = req.Prompt.Len()
+		usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
+		yield(&llmhttp.ChatChunk{Usage: usage}, nil)
+	}
 }
 
 // Moderate implements [llmhttp.Moderator].

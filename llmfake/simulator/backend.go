@@ -13,6 +13,7 @@ import (
 // The models of a [Backend].
 const (
 	ModelChat       = "demo-chat"
+	ModelComplete   = "demo-complete"
 	ModelEmbed      = "demo-embed"
 	ModelRerank     = "demo-rerank"
 	ModelModeration = "demo-moderation"
@@ -59,6 +60,12 @@ const (
 // the reasoning and in the text or arguments of each choice. [Backend.CountTokens] counts a
 // prompt in the same way.
 //
+// # Completions
+//
+// A prompt is continued with itself, after a space, up to the suffix if that is in it, or up to a stop
+// sequence. Token numbers are words. Without a limit, there are 16 tokens. Each token is certain: its
+// log probability is 0.
+//
 // # Images
 //
 // An image is a PNG of discs over a gradient that depend on the prompt and on the index of the
@@ -93,13 +100,14 @@ const (
 // 128 kbit/s. There are segments and words, and the usage is in tokens. A file whose extension or
 // type is none of a recording gets a 400.
 type Backend struct {
-	// Delay is the time that Chat and Speak wait before each chunk. Zero and negative mean
+	// Delay is the time that Chat, Complete and Speak wait before each chunk. Zero and negative mean
 	// no delay.
 	Delay time.Duration
 }
 
 var (
 	_ llmhttp.Backend        = (*Backend)(nil)
+	_ llmhttp.Completer      = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
@@ -149,6 +157,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 			ID: ModelChat, DisplayName: "Demo chat", ContextWindow: 128_000, OutputLimit: 32_000,
 			Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityThinking},
 		},
+		{ID: ModelComplete, DisplayName: "Demo completions", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
 		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llmhttp.Capability{}},
 		{ID: ModelModeration, DisplayName: "Demo moderations", Capabilities: []llmhttp.Capability{}},

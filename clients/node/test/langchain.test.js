@@ -1,6 +1,6 @@
 import { HumanMessage, SystemMessage, ToolMessage } from "@langchain/core/messages";
 import { tool } from "@langchain/core/tools";
-import { ChatOpenAI, DallEAPIWrapper, OpenAIEmbeddings } from "@langchain/openai";
+import { ChatOpenAI, DallEAPIWrapper, OpenAI, OpenAIEmbeddings } from "@langchain/openai";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { z } from "zod";
@@ -137,6 +137,16 @@ test("images", async (t) => {
   assert.equal(await server.imageSize(await generate({ size: "1792x1024", quality: "hd" })), "1792x1024");
   const inline = await generate({ dallEResponseFormat: "b64_json" });
   assert.equal(pngSize(Buffer.from(inline, "base64")), "1024x1024");
+});
+
+test("completions of prompts", async (t) => {
+  const server = await start(t);
+  const llm = new OpenAI({ model: "demo-complete", maxTokens: 3, ...fields(server) });
+  assert.equal(await llm.invoke("one two"), " one two");
+  const { generations } = await llm.generate(["one two", "three"]);
+  assert.deepEqual(generations.map(([g]) => g.text), [" one two", " three"]);
+  const pieces = await Array.fromAsync(await llm.stream("one two"));
+  assert.equal(pieces.join(""), " one two");
 });
 
 test("embeddings", async (t) => {

@@ -249,6 +249,39 @@ test("embeddings", async (t) => {
   assert.equal(Buffer.from(raw, "base64").length, 4 * 32);
 });
 
+test("completions of prompts", async (t) => {
+  const server = await start(t);
+  const client = openai(server);
+  const model = "demo-complete";
+  const whole = await client.completions.create({ model, prompt: ["one two three", "four"], n: 2, echo: true, logprobs: 1, max_tokens: 2, seed: 7 });
+  assert.match(whole.id, /^cmpl-/);
+  assert.equal(whole.object, "text_completion");
+  assert.equal(whole.model, model);
+  assert.deepEqual(whole.choices.map((c) => c.text), ["one two three one two", "one two three one two", "four four", "four four"]);
+  assert.deepEqual(whole.choices.map((c) => c.index), [0, 1, 2, 3]);
+  assert.deepEqual(whole.choices.map((c) => c.finish_reason), ["length", "length", "stop", "stop"]);
+  assert.deepEqual(whole.choices[2].logprobs.tokens, ["four", " four"]);
+  assert.deepEqual(whole.choices[2].logprobs.text_offset, [0, 4]);
+  assert.deepEqual(whole.usage, { prompt_tokens: 4, completion_tokens: 6, total_tokens: 10 });
+
+  let text = "";
+  let usage;
+  let reason;
+  const stream = await client.completions.create({ model, prompt: "a b c", suffix: " c", stream: true, stream_options: { include_usage: true } });
+  for await (const chunk of stream) {
+    text += chunk.choices[0]?.text ?? "";
+    reason = chunk.choices[0]?.finish_reason ?? reason;
+    usage = chunk.usage ?? usage;
+  }
+  assert.equal(text, " a b");
+  assert.equal(reason, "stop");
+  assert.equal(usage.completion_tokens, 2);
+  const tokens = await client.completions.create({ model, prompt: [[1, 2], [3]] });
+  assert.deepEqual(tokens.choices.map((c) => c.text), [" 1 2", " 3"]);
+  await assert.rejects(client.completions.create({ model, prompt: "a", logprobs: 9 }), (e) => e.status === 400 && e.param === "logprobs");
+  assert.equal((await server.usage()).requests, 3);
+});
+
 test("moderations", async (t) => {
   const server = await start(t);
   const client = openai(server);
@@ -279,6 +312,7 @@ test("models", async (t) => {
   const models = await Array.fromAsync(client.models.list());
   assert.deepEqual(models.map((model) => model.id).sort(), [
     "demo-chat",
+    "demo-complete",
     "demo-embed",
     "demo-image-large",
     "demo-image-small",

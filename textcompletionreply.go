@@ -1,0 +1,69 @@
+package llmhttp
+
+import "strconv"
+
+const (
+	objectTextCompletion = "text_completion"
+	textCompletionPrefix = "cmpl-"
+)
+
+// A textCompletionEncoder encodes one stream of completions of prompts.
+type textCompletionEncoder struct{ completionEncoder }
+
+func (e *textCompletionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
+	e.head = appendReplyHead(appendEventStart(make([]byte, 0, 160)), textCompletionPrefix, objectTextCompletion, s)
+	return b
+}
+
+func (e *textCompletionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+	choice := &c.Choices[0]
+	if choice.Delta.Role != "" { // the format has no such event
+		return b, nil
+	}
+	b, err := appendTextChoice(append(append(b, e.head...), `,"choices":[`...), choice)
+	if b = append(b, ']'); err == nil {
+		b, err = chatChunkJSON.AppendExtra(b, c)
+	}
+	return appendEventEnd(append(b, '}')), err
+}
+
+// appendTextChoice appends a choice, of whose Delta only the Content is sent.
+func appendTextChoice(b []byte, c *ChunkChoice) ([]byte, error) {
+	b = appendString(append(b, `{"text":`...), c.Delta.Content)
+	b = strconv.AppendInt(append(b, `,"index":`...), int64(c.Index), 10)
+	if c.Extra[memberLogprobs] == nil {
+		b = append(b, `,"logprobs":null`...)
+	}
+	b = appendNullable(append(b, `,"finish_reason":`...), string(c.FinishReason))
+	if c.StopSequence != "" {
+		b = appendString(append(b, `,"stop_reason":`...), c.StopSequence)
+	}
+	b, err := chunkChoiceJSON.AppendExtra(b, c)
+	return append(b, '}'), err
+}
+
+// A wholeTextCompletion encodes one whole reply of completions of prompts.
+type wholeTextCompletion struct{ wholeCompletion }
+
+func (e *wholeTextCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+	r := e.joined.Response()
+	b = append(appendReplyHead(b, textCompletionPrefix, objectTextCompletion, &e.start), `,"choices":[`...)
+	for i := range r.Choices {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		c := &r.Choices[i]
+		choice := ChunkChoice{Index: c.Index, FinishReason: c.FinishReason, StopSequence: c.StopSequence, Extra: c.Extra}
+		choice.Delta.Content = c.Message.Content.Text()
+		var err error
+		if b, err = appendTextChoice(b, &choice); err != nil {
+			return b, err
+		}
+	}
+	b, err := appendUsage(append(b, `],"usage":`...), u)
+	if err != nil {
+		return b, err
+	}
+	b, err = chatResponseJSON.AppendExtra(b, &ChatResponse{Extra: mergeExtra(r.Extra, extra)})
+	return append(b, '}'), err
+}
