@@ -146,7 +146,7 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 	take := func(want bool, draws ...llmhttp.Draw) error {
 		levels, err := l.Take(b.Context(), draws...)
 		if err == nil && (len(levels) != len(draws) || isGranted(levels) != want) {
-			err = fmt.Errorf("the levels of Take%s are %+v; want granted to be %t", describeDraws(draws), levels, want)
+			err = fmt.Errorf("the levels of Take%s are %+v; want granted to be %t", describe(draws), levels, want)
 		}
 		return err
 	}

@@ -1,9 +1,7 @@
 package llmhttptest
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,29 +18,13 @@ import (
 // some time in between. The Limiter may use the clock of another machine, provided that it runs at
 // the same speed, and may round times to milliseconds.
 //
-// The subtest Acquire tests a [llmhttp.ConcurrencyLimiter], and Reserve a [llmhttp.Reserver].
-// They are skipped for other Limiters.
+// If the Limiter is a [llmhttp.ConcurrencyLimiter] or a [llmhttp.Reserver], its slots are tested,
+// too. Subtests of these are skipped for other Limiters.
 func TestLimiter(t *testing.T, newLimiter func(t testing.TB) llmhttp.Limiter) {
 	t.Helper()
 	newTest := func(t testing.TB) limiterTest { return limiterTest{limiter: newLimiter(t)} }
 	t.Run(randomCalls, func(t *testing.T) { limiterSequences.run(t, newTest) })
 	runChecks(t, limiterChecks, newTest)
-	t.Run("Acquire", func(t *testing.T) {
-		if _, ok := newLimiter(t).(llmhttp.ConcurrencyLimiter); !ok {
-			t.Skip("the Limiter is not a ConcurrencyLimiter")
-		}
-		runChecks(t, acquireChecks, func(t testing.TB) llmhttp.ConcurrencyLimiter {
-			return newLimiter(t).(llmhttp.ConcurrencyLimiter)
-		})
-	})
-	t.Run("Reserve", func(t *testing.T) {
-		if _, ok := newLimiter(t).(llmhttp.Reserver); !ok {
-			t.Skip("the Limiter is not a Reserver")
-		}
-		runChecks(t, reserveChecks, func(t testing.TB) llmhttp.Reserver {
-			return newLimiter(t).(llmhttp.Reserver)
-		})
-	})
 }
 
 // TestLimiterInBubble is [TestLimiter] for a Limiter that runs in this process
@@ -85,27 +67,6 @@ const (
 
 func isGranted(levels []llmhttp.Level) bool {
 	return !slices.ContainsFunc(levels, func(l llmhttp.Level) bool { return l.RetryAfter != 0 })
-}
-
-// describeDraws formats draws as in (3 from "a" of key "k", 10 per 1m0s).
-func describeDraws(draws []llmhttp.Draw) string {
-	var list []string
-	for _, d := range draws {
-		s := fmt.Sprintf("%d from %.40q of %s, %d per %v", d.Amount, d.Bucket, describeSubject(d.Subject), d.Rate.N, d.Rate.Per)
-		if d.Rate.Burst != 0 {
-			s += fmt.Sprintf(" with a burst of %d", d.Rate.Burst)
-		}
-		list = append(list, s)
-	}
-	return "(" + strings.Join(list, "; ") + ")"
-}
-
-// describeSubject omits an empty ID.
-func describeSubject(s llmhttp.SubjectID) string {
-	if s.ID == "" {
-		return s.Kind
-	}
-	return fmt.Sprintf("%s %.40q", s.Kind, s.ID)
 }
 
 // newSubject returns a key that has never been used.

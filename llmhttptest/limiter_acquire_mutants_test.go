@@ -12,12 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-func TestAcquireMutants(t *testing.T) {
-	testMutants(t, nil, acquireChecks, counterFixture(func(*counter) {}), acquireMutants)
-}
-
 func TestLimiter_AcceptsCorrectConcurrencyLimiter(t *testing.T) {
-	TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return counterFixture(func(*counter) {})(t) })
+	TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return counterFixture(func(*counter) {})(t).limiter })
 }
 
 // A counter is a simple correct ConcurrencyLimiter. Mutants replace its
@@ -35,8 +31,8 @@ type counter struct {
 }
 
 // counterFixture returns a constructor of a counter with a fault.
-func counterFixture(fault func(*counter)) func(testing.TB) llmhttp.ConcurrencyLimiter {
-	return func(testing.TB) llmhttp.ConcurrencyLimiter {
+func counterFixture(fault func(*counter)) func(testing.TB) limiterTest {
+	return func(testing.TB) limiterTest {
 		m := &counter{tokenMap: newTokenMap(), inUse: map[llmhttp.Slot]int64{}}
 		m.id = func(s llmhttp.Slot) llmhttp.Slot { return s }
 		m.amount = func(s llmhttp.Slot) int64 { return s.Amount }
@@ -47,7 +43,7 @@ func counterFixture(fault func(*counter)) func(testing.TB) llmhttp.ConcurrencyLi
 			return sync.OnceFunc(func() { m.end(slots) })
 		}
 		fault(m)
-		return m
+		return limiterTest{limiter: m, inBubble: true}
 	}
 }
 
@@ -90,12 +86,12 @@ func (m *counter) acquireAll(ctx context.Context, slots []llmhttp.Slot) (func(),
 }
 
 // withAcquire returns a constructor of a counter with another Acquire.
-func withAcquire(acquire func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error)) func(testing.TB) llmhttp.ConcurrencyLimiter {
+func withAcquire(acquire func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error)) func(testing.TB) limiterTest {
 	return counterFixture(func(m *counter) { m.acquire = acquire })
 }
 
 // withID returns a constructor of a counter that changes the IDs of subjects.
-func withID(id func(string) string) func(testing.TB) llmhttp.ConcurrencyLimiter {
+func withID(id func(string) string) func(testing.TB) limiterTest {
 	return counterFixture(func(m *counter) {
 		m.id = func(s llmhttp.Slot) llmhttp.Slot { s.Subject.ID = id(s.Subject.ID); return s }
 	})
@@ -130,15 +126,15 @@ func (l *busyCounter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (func(
 	return l.ConcurrencyLimiter.Acquire(ctx, slots...)
 }
 
-var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
-	{"one too many", "Limit", counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return n > max(s.Limit, -1) } })},
-	{"one too few", "Limit", counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return n+1 >= max(s.Limit, 2) } })},
-	{"release does nothing", "Limit", counterFixture(func(m *counter) {
+var acquireMutants = []mutant[limiterTest]{
+	{"one too many", randomCalls, counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return n > max(s.Limit, -1) } })},
+	{"one too few", randomCalls, counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return n+1 >= max(s.Limit, 2) } })},
+	{"release does nothing", randomCalls, counterFixture(func(m *counter) {
 		m.releaser = func(*counter, context.Context, []llmhttp.Slot) func() { return func() {} }
 	})},
-	{"a limit of zero means no limit", "NoLimit", counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return s.Limit > 0 && n >= s.Limit } })},
-	{"a limit of zero means one", "NoLimit", counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return n >= max(s.Limit, 1) } })},
-	{"the first limit is kept", "LimitChange", counterFixture(func(m *counter) {
+	{"a limit of zero means no limit", randomCalls, counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return s.Limit > 0 && n >= s.Limit } })},
+	{"a limit of zero means one", randomCalls, counterFixture(func(m *counter) { m.full = func(n int64, s llmhttp.Slot) bool { return n >= max(s.Limit, 1) } })},
+	{"the first limit is kept", randomCalls, counterFixture(func(m *counter) {
 		first := int64(0)
 		m.full = func(n int64, s llmhttp.Slot) bool {
 			if first == 0 {
@@ -147,10 +143,10 @@ var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
 			return n >= first
 		}
 	})},
-	{"each call of release counts", "ReleaseTwice", counterFixture(func(m *counter) {
+	{"each call of release counts", randomCalls, counterFixture(func(m *counter) {
 		m.releaser = func(m *counter, _ context.Context, slots []llmhttp.Slot) func() { return func() { m.end(slots) } }
 	})},
-	{"the end of the context releases", "ReleaseAfterCancel", counterFixture(func(m *counter) {
+	{"the end of the context releases", randomCalls, counterFixture(func(m *counter) {
 		m.releaser = func(m *counter, ctx context.Context, slots []llmhttp.Slot) func() {
 			once := sync.OnceFunc(func() { m.end(slots) })
 			context.AfterFunc(ctx, once)
@@ -161,7 +157,7 @@ var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
 			return m.acquireAll(ctx, slots)
 		}
 	})},
-	{"release fails after the end of the context", "ReleaseAfterCancel", counterFixture(func(m *counter) {
+	{"release fails after the end of the context", randomCalls, counterFixture(func(m *counter) {
 		m.releaser = func(m *counter, ctx context.Context, slots []llmhttp.Slot) func() {
 			return sync.OnceFunc(func() {
 				if ctx.Err() == nil {
@@ -191,11 +187,11 @@ var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
 		m.id = func(s llmhttp.Slot) llmhttp.Slot { s.Name = ""; return s }
 	})},
 
-	{"each slot counts as one", "Weights", counterFixture(func(m *counter) { m.amount = func(llmhttp.Slot) int64 { return 1 } })},
-	{"the Amount is not compared with what is left", "Weights", counterFixture(func(m *counter) {
+	{"each slot counts as one", randomCalls, counterFixture(func(m *counter) { m.amount = func(llmhttp.Slot) int64 { return 1 } })},
+	{"the Amount is not compared with what is left", randomCalls, counterFixture(func(m *counter) {
 		m.full = func(n int64, s llmhttp.Slot) bool { return n >= s.Limit }
 	})},
-	{"release gives back one", "Weights", counterFixture(func(m *counter) {
+	{"release gives back one", randomCalls, counterFixture(func(m *counter) {
 		m.releaser = func(m *counter, _ context.Context, slots []llmhttp.Slot) func() {
 			for i := range slots {
 				slots[i].Amount = 1
@@ -203,11 +199,11 @@ var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
 			return sync.OnceFunc(func() { m.end(slots) })
 		}
 	})},
-	{"amounts have 32 bits", "Weights", counterFixture(func(m *counter) {
+	{"amounts have 32 bits", randomCalls, counterFixture(func(m *counter) {
 		m.amount = func(s llmhttp.Slot) int64 { return int64(int32(s.Amount)) }
 	})},
 
-	{"slots before one that is full remain acquired", "AllOrNothing", withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+	{"slots before one that is full remain acquired", randomCalls, withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
 		for i, s := range slots {
 			if m.full(m.inUse[m.slot(s)], s) {
 				return nil, i, nil
@@ -216,33 +212,35 @@ var acquireMutants = []mutant[llmhttp.ConcurrencyLimiter]{
 		}
 		return m.releaser(m, ctx, slices.Clone(slots)), 0, nil
 	})},
-	{"only the first slot is checked", "AllOrNothing", withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+	{"only the first slot is checked", randomCalls, withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
 		if m.full(m.inUse[m.slot(slots[0])], slots[0]) {
 			return nil, 0, nil
 		}
 		m.add(slots, 1)
 		return m.releaser(m, ctx, slices.Clone(slots)), 0, nil
 	})},
-	{"full is always zero", "AllOrNothing", withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+	{"full is always zero", randomCalls, withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
 		release, _, err := m.acquireAll(ctx, slots)
 		return release, 0, err
 	})},
-	{"release gives back the first slot only", "AllOrNothing", counterFixture(func(m *counter) {
+	{"release gives back the first slot only", randomCalls, counterFixture(func(m *counter) {
 		m.releaser = func(m *counter, _ context.Context, slots []llmhttp.Slot) func() {
 			return sync.OnceFunc(func() { m.end(slots[:1]) })
 		}
 	})},
-	{"release uses the slice of Acquire", "AllOrNothing", withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+	{"release uses the slice of Acquire", randomCalls, withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
 		release, full, err := m.acquireAll(ctx, slots)
 		slices.Reverse(slots)
 		return release, full, err
 	})},
-	{"a token bucket counts", "IndependentOfTokens", func(testing.TB) llmhttp.ConcurrencyLimiter { return bucketCounter{newTokenMap()} }},
-	{"Acquire checks and counts in two steps", "Concurrent", counterFixture(func(m *counter) { m.between = func(m *counter) { m.pause() } })},
-	{"concurrent calls are an error", "Concurrent", func(testing.TB) llmhttp.ConcurrencyLimiter {
-		return &busyCounter{ConcurrencyLimiter: counterFixture(func(*counter) {})(nil)}
+	{"a token bucket counts", randomCalls, func(testing.TB) limiterTest {
+		return limiterTest{limiter: bucketCounter{newTokenMap()}, inBubble: true}
 	}},
-	{"giving back overwrites what others have acquired", "ConcurrentSubjects", withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+	{"Acquire checks and counts in two steps", "ConcurrentAcquires", counterFixture(func(m *counter) { m.between = func(m *counter) { m.pause() } })},
+	{"concurrent calls are an error", "ConcurrentAcquires", func(testing.TB) limiterTest {
+		return limiterTest{limiter: &busyCounter{ConcurrencyLimiter: counterFixture(func(*counter) {})(nil).limiter.(*counter)}}
+	}},
+	{"giving back overwrites what others have acquired", "ConcurrentAcquires", withAcquire(func(m *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
 		for i, s := range slots {
 			id := m.slot(s)
 			before := m.inUse[id]

@@ -20,22 +20,27 @@ var limiterChecks = []check[limiterTest]{
 	{"ManySubjects", "subjects are forgotten to save memory although their buckets are not full.", checkLimiterManySubjects},
 	{
 		"Names",
-		"kinds or IDs of subjects or bucket names are ignored, normalised, cut or parsed, or are joined without a safe separator.",
+		"kinds or IDs of subjects or names of buckets or slots are ignored, normalised, cut or parsed, or are joined without a safe separator.",
 		checkLimiterNames,
 	},
 	{"CancelledContext", "the Limiter checks the context in the middle of its work.", checkLimiterCancelled},
-	{"ConcurrentTakes", "reading and writing a bucket is not one atomic step.", checkLimiterConcurrentTakes},
-	{"ConcurrentTakesOfSeveral", "the buckets of a Take are not changed in one atomic step.", checkLimiterConcurrentSeveral},
+	{"ConcurrentTakes", "reading and writing the buckets of a Take is not one atomic step.", checkLimiterConcurrentTakes},
 	{
 		"ConcurrentSubjects",
 		"what is given back to a subject when another one refuses is not what was taken.",
 		checkLimiterConcurrentSubjects,
 	},
 	{"ConcurrentAdjusts", "reading and writing a bucket is not one atomic step in Adjust.", checkLimiterConcurrentAdjusts},
+	{
+		"ConcurrentAcquires",
+		"checking what is in use and changing it is not one atomic step, or what other calls do meanwhile is lost.",
+		checkLimiterConcurrentAcquires,
+	},
+	{"Linger", "what was settled is given back too early or never.", checkLimiterLinger},
 }
 
-// checkLimiterNames checks that subjects and buckets with different names do not
-// share tokens.
+// checkLimiterNames checks that subjects, buckets and slots with different names do not share tokens
+// or what is in use.
 func checkLimiterNames(t testing.TB, s limiterTest) {
 	prefix := unique("key")
 	type use struct {
@@ -70,8 +75,17 @@ func checkLimiterNames(t testing.TB, s limiterTest) {
 	for _, u := range uses {
 		u.mustTake(u.draw)
 	}
+	_, hasSlots := s.limiter.(llmhttp.ConcurrencyLimiter)
 	for i, u := range uses {
 		u.wantRemaining(int64(100-i%100), u.draw)
+		for id := range 2 { // the second is refused
+			if slot := (slotCall{u.subject.Kind, u.draw.Bucket, 1, int64(1 - id)}); hasSlots {
+				u.checkAcquire(id, false, false, slot)
+			}
+		}
+		if t.Failed() {
+			return
+		}
 	}
 }
 
@@ -110,34 +124,8 @@ func (l limiterTest) takeUntracked(t testing.TB, draws ...llmhttp.Draw) []llmhtt
 	return levels
 }
 
+// checkLimiterConcurrentTakes takes from two buckets, in both orders.
 func checkLimiterConcurrentTakes(t testing.TB, s limiterTest) {
-	const workers, holds = 16, 50
-	for _, cost := range []int64{1, 3} {
-		key := newSubject()
-		d := llmhttp.Draw{Subject: key, Bucket: "bucket", Rate: slowRate(holds), Amount: cost}
-		var granted atomic.Int64
-		runConcurrently(t, workers, func(int) {
-			for range 2 * holds / workers {
-				if levels := s.takeUntracked(t, d); levels != nil && isGranted(levels) {
-					granted.Add(1)
-				}
-			}
-		})
-		if want := int64(holds / cost); granted.Load() != want {
-			t.Errorf(
-				"%d of %d concurrent Takes of %d tokens were granted by a bucket of %d, want %d",
-				granted.Load(),
-				workers*(2*holds/workers),
-				cost,
-				holds,
-				want,
-			)
-		}
-	}
-}
-
-// checkLimiterConcurrentSeveral takes from two buckets, in both orders.
-func checkLimiterConcurrentSeveral(t testing.TB, s limiterTest) {
 	const workers, small = 16, 30
 	for _, large := range []int{small, 50} {
 		key := newSubject()
@@ -224,5 +212,53 @@ func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 	levels := s.takeUntracked(t, llmhttp.Draw{Subject: key, Bucket: "bucket", Rate: slowRate(holds)})
 	if want := holds - workers*rounds*5; levels != nil && levels[0].Remaining != int64(want) {
 		t.Errorf("%d tokens remain after concurrent Adjusts, want %d", levels[0].Remaining, want)
+	}
+}
+
+// checkLimiterConcurrentAcquires acquires a slot of a key and one of an account that is shared. A call
+// may be refused because of another one that is refused later, but in the end all slots are free.
+func checkLimiterConcurrentAcquires(t testing.TB, s limiterTest) {
+	l, ok := s.limiter.(llmhttp.ConcurrencyLimiter)
+	if !ok {
+		t.Skip("the Limiter is not a ConcurrencyLimiter")
+	}
+	const workers, limit = 8, 3
+	slot := func(kind string, limit int64) llmhttp.Slot {
+		return llmhttp.Slot{Subject: llmhttp.SubjectID{Kind: kind, ID: unique("subject")}, Name: llmhttp.SlotConcurrent, Amount: 1, Limit: limit}
+	}
+	acquire := func(slots ...llmhttp.Slot) (release func()) {
+		release, _, err := l.Acquire(t.Context(), slots...)
+		if err != nil {
+			t.Errorf("Acquire returned the error %v, want nil", err)
+		}
+		return release
+	}
+	account := slot(llmhttp.KindAccount, limit)
+	var keys [workers]llmhttp.Slot
+	for i := range keys {
+		keys[i] = slot(llmhttp.KindKey, 1)
+	}
+	for range 3 {
+		var releases [workers]func()
+		runConcurrently(t, workers, func(i int) { releases[i] = acquire(account) })
+		granted := slices.DeleteFunc(releases[:], func(f func()) bool { return f == nil })
+		if len(granted) != limit {
+			t.Errorf("%d of %d concurrent Acquires were granted, want %d", len(granted), workers, limit)
+		}
+		runConcurrently(t, len(granted), func(i int) { granted[i]() })
+	}
+	runConcurrently(t, workers, func(i int) {
+		for range 10 {
+			if release := acquire(keys[i], account); release != nil {
+				release()
+			}
+		}
+	})
+	all := account
+	all.Amount = limit
+	if release := acquire(append(keys[:], all)...); release == nil {
+		t.Error("Acquire of all slots was refused after all were released, want it granted")
+	} else {
+		release()
 	}
 }

@@ -125,3 +125,34 @@ func checkLimiterManySubjects(t testing.TB, s limiterTest) {
 	l.mustRefuse(debt)
 	other.wantRemaining(6, used)
 }
+
+// checkLimiterLinger checks that what was settled is given back when its time has passed.
+func checkLimiterLinger(t testing.TB, s limiterTest) {
+	l, ok := s.limiter.(llmhttp.Reserver)
+	if !ok {
+		t.Skip("the Limiter is not a Reserver")
+	}
+	const linger = 200 * time.Millisecond
+	slot := llmhttp.Slot{Subject: newSubject(), Name: llmhttp.SlotQuotaTokens, Amount: 4, Limit: 4}
+	settle, _, err := l.Reserve(t.Context(), slot)
+	if err != nil || settle == nil {
+		t.Fatalf("Reserve returned the error %v, granted is %t, want nil and true", err, settle != nil)
+	}
+	began := time.Now()
+	settle(linger, 1)
+	for {
+		release, _, err := l.Acquire(t.Context(), slot)
+		passed := time.Since(began)
+		switch {
+		case err != nil || passed > linger+10*time.Second:
+			t.Fatalf("what was settled is in use after %v, want %v; Acquire returned the error %v", passed, linger, err)
+		case release != nil && passed < linger-clockError:
+			t.Errorf("what was settled was given back after %v, want %v", passed, linger)
+			fallthrough
+		case release != nil:
+			release()
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -13,10 +13,10 @@ import (
 )
 
 // limiterMutants are all mutants, for checks in a bubble.
-var limiterMutants = slices.Concat(countMutants, timeMutants)
+var limiterMutants = slices.Concat(countMutants, timeMutants, acquireMutants, reserveMutants)
 
 func TestLimiterMutants(t *testing.T) {
-	testMutants(t, limiterSequences.run, limiterChecks, limiterFixture(func(*tokenMap) {}), limiterMutants)
+	testMutants(t, limiterSequences.run, limiterChecks, reservingFixture(func(*reservingCounter) {}), limiterMutants)
 }
 
 // TestLimiterMutants_InexactTime checks which mutants TestLimiter detects. It must allow
@@ -42,7 +42,7 @@ func TestLimiterMutants_InexactTime(t *testing.T) {
 			mutants = append(mutants, m)
 		}
 	}
-	testMutants(t, limiterSequences.run, checks, inexact(limiterFixture(func(*tokenMap) {})), mutants)
+	testMutants(t, limiterSequences.run, checks, inexact(reservingFixture(func(*reservingCounter) {})), mutants)
 }
 
 func TestLimiter_AcceptsCorrectLimiter(t *testing.T) {

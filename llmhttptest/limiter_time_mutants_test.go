@@ -278,7 +278,7 @@ var timeMutants = []mutant[limiterTest]{
 	{"concurrent calls are an error", "ConcurrentTakes", func(testing.TB) limiterTest {
 		return limiterTest{limiter: &busyLimiter{Limiter: newTokenMap()}, inBubble: true}
 	}},
-	{"Take takes bucket by bucket and returns the tokens", "ConcurrentTakesOfSeveral", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes bucket by bucket and returns the tokens", "ConcurrentTakes", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 		enough := make([]bool, len(draws))
 		for i, d := range draws {
 			b := m.bucket(d)

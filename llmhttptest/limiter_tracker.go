@@ -19,6 +19,9 @@ type tracker struct {
 	subject  llmhttp.SubjectID // of draws without one
 	buckets  map[bucketID]*bucketState
 	created  int // names returned by newBucket
+
+	inUse map[bucketID]int64 // by the subjects and names of slots
+	held  map[int]*heldSlots
 }
 
 type bucketID struct {
@@ -30,7 +33,10 @@ type bucketID struct {
 func (l limiterTest) track(t testing.TB) *tracker { return l.trackSubject(t, newSubject()) }
 
 func (l limiterTest) trackSubject(t testing.TB, s llmhttp.SubjectID) *tracker {
-	return &tracker{limiter: l.limiter, inBubble: l.inBubble, t: t, subject: s, buckets: map[bucketID]*bucketState{}}
+	return &tracker{
+		limiter: l.limiter, inBubble: l.inBubble, t: t, subject: s,
+		buckets: map[bucketID]*bucketState{}, inUse: map[bucketID]int64{}, held: map[int]*heldSlots{},
+	}
 }
 
 // withSubject returns a copy of draws in which those without a subject have that of l.
@@ -56,6 +62,7 @@ type bucketState struct {
 	least, most float64
 	begin, end  time.Time // of the last call
 	uncertain   bool      // whether the latest Rate is in use is unknown, and so are the tokens
+	isNew       bool      // and therefore certainly full
 }
 
 func (b *bucketState) perSecond() float64 { return float64(b.rate.N) / b.rate.Per.Seconds() }
@@ -74,6 +81,8 @@ func (b *bucketState) holds(cost int64) (mustHold, mustLack bool) {
 		return true, false
 	case cost > int64(b.rate.Burst):
 		return false, true
+	case b.isNew:
+		return true, false
 	}
 	return b.least >= c+b.slack(c), b.most < c-b.slack(c)
 }
@@ -104,12 +113,13 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 	b := l.buckets[id]
 	switch {
 	case b == nil:
-		b = &bucketState{rate: rate, least: burst, most: burst}
+		b = &bucketState{rate: rate, least: burst, most: burst, isNew: true}
 		l.buckets[id] = b
 	case b.uncertain:
-		b.uncertain, b.rate = false, rate
+		b.uncertain, b.isNew, b.rate = false, false, rate
 		b.least, b.most = -1e18, burst
 	default:
+		b.isNew = false
 		drift := driftError
 		if l.inBubble {
 			drift = 0
@@ -138,14 +148,14 @@ func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	begin := time.Now()
 	levels, err := l.limiter.Take(l.t.Context(), passed...)
 	end := time.Now()
-	call := "Take" + describeDraws(draws)
+	call := "Take" + describe(draws)
 	switch {
 	case err != nil:
 		l.t.Fatalf("%s returned the error %v, want nil", call, err)
 	case len(levels) != len(draws):
 		l.t.Fatalf("%s returned %d levels, want one for each of %d draws", call, len(levels), len(draws))
 	case !slices.Equal(passed, draws):
-		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
+		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describe(passed))
 	}
 	granted := isGranted(levels)
 	var refused bool              // a draw before has been
@@ -259,7 +269,7 @@ func (l *tracker) mustTake(draws ...llmhttp.Draw) []llmhttp.Level {
 	l.t.Helper()
 	levels, granted := l.checkTake(draws...)
 	if !granted {
-		l.t.Errorf("Take%s was refused, want it granted; the levels are %+v", describeDraws(draws), levels)
+		l.t.Errorf("Take%s was refused, want it granted; the levels are %+v", describe(draws), levels)
 	}
 	return levels
 }
@@ -269,7 +279,7 @@ func (l *tracker) mustRefuse(draws ...llmhttp.Draw) []llmhttp.Level {
 	l.t.Helper()
 	levels, granted := l.checkTake(draws...)
 	if granted {
-		l.t.Errorf("Take%s was granted, want it refused; the levels are %+v", describeDraws(draws), levels)
+		l.t.Errorf("Take%s was granted, want it refused; the levels are %+v", describe(draws), levels)
 	}
 	return levels
 }
@@ -292,12 +302,12 @@ func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
 	begin := time.Now()
 	err := l.limiter.Adjust(l.t.Context(), passed...)
 	end := time.Now()
-	call := "Adjust" + describeDraws(draws)
+	call := "Adjust" + describe(draws)
 	if err != nil {
 		l.t.Fatalf("%s returned the error %v, want nil", call, err)
 	}
 	if !slices.Equal(passed, draws) {
-		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describeDraws(passed))
+		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describe(passed))
 	}
 	for _, d := range draws {
 		l.refill(d, begin, end).spend(d.Amount)
