@@ -64,15 +64,17 @@ func checkRedis(s *Server, conn net.Conn) error {
 	if err != nil || !s.isCluster() {
 		return err
 	}
+	if !s.slotsAssigned {
+		if err := assignSlots(conn, r, s.firstSlot, s.endSlot); err != nil {
+			return err
+		}
+		s.slotsAssigned = true
+	}
 	info, err := redisDo(conn, r, "CLUSTER INFO")
 	if err != nil {
 		return err
 	}
-	if strings.Contains(info, "cluster_slots_assigned:0\r") {
-		if err := assignSlots(conn, r, s.firstSlot, s.endSlot); err != nil {
-			return err
-		}
-	} else if s.endSlot-s.firstSlot < slots || strings.Contains(info, "cluster_state:ok") {
+	if s.endSlot-s.firstSlot < slots || strings.Contains(info, "cluster_state:ok") {
 		return nil
 	}
 	return errors.New("the cluster is not ready")

@@ -67,7 +67,8 @@ func joinCluster(nodes []*Server) error {
 	return nil
 }
 
-// assignSlots assigns the slots from first to end, which is exclusive, to a node.
+// assignSlots assigns the slots from first to end, which is exclusive, to a node. It continues
+// after a call that has failed in between.
 func assignSlots(conn net.Conn, r *bufio.Reader, first, end int) error {
 	const perCommand = 4096 // the length of a command line is limited
 	for ; first < end; first += perCommand {
@@ -75,7 +76,7 @@ func assignSlots(conn net.Conn, r *bufio.Reader, first, end int) error {
 		for slot := first; slot < min(first+perCommand, end); slot++ {
 			command += " " + strconv.Itoa(slot)
 		}
-		if _, err := redisDo(conn, r, command); err != nil {
+		if _, err := redisDo(conn, r, command); err != nil && !strings.HasSuffix(err.Error(), "is already busy") {
 			return err
 		}
 	}

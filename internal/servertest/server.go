@@ -29,6 +29,7 @@ type Server struct {
 	program            string
 	args               []string // added by Args
 	firstSlot, endSlot int      // the range of hash slots of a node of a Redis Cluster; zero for other servers
+	slotsAssigned      bool     // whether the node knows its range
 	port               int
 	reaper             *reaper
 	process            *process // nil if the server is not running
