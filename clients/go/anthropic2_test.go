@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/anthropics/anthropic-sdk-go/v2"
 	"github.com/anthropics/anthropic-sdk-go/v2/option"
@@ -159,7 +158,8 @@ func TestAnthropic2Abort(t *testing.T) {
 	}
 	assert.ErrorIs(t, stream.Err(), context.Canceled)
 	s.awaitUsage(t, 1)
-	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
+	s.stop(t)
+	assert.NotContains(t, s.out.String(), "requests were interrupted")
 }
 
 func TestAnthropic2Thinking(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
@@ -275,7 +274,8 @@ func TestAnthropicAbort(t *testing.T) {
 	}
 	assert.ErrorIs(t, stream.Err(), context.Canceled)
 	s.awaitUsage(t, 1)
-	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
+	s.stop(t)
+	assert.NotContains(t, s.out.String(), "requests were interrupted")
 }
 
 func TestAnthropicShutdown(t *testing.T) {

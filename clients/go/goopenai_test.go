@@ -391,7 +391,8 @@ func TestGoOpenAIDisconnect(t *testing.T) {
 	res, err := client.CreateChatCompletion(testContext(t), chatRequest("Still there?"))
 	require.NoError(t, err)
 	assert.Equal(t, "Still there?", res.Choices[0].Message.Content)
-	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
+	s.stop(t)
+	assert.NotContains(t, s.out.String(), "requests were interrupted")
 }
 
 func TestGoOpenAIShutdown(t *testing.T) {

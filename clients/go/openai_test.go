@@ -641,7 +641,8 @@ func TestOpenAIDisconnect(t *testing.T) {
 	res, err := client.Chat.Completions.New(testContext(t), chatParams("Still there?"))
 	require.NoError(t, err)
 	assert.Equal(t, "Still there?", res.Choices[0].Message.Content)
-	assert.Less(t, s.stop(t), 5*time.Second, "no request is in progress")
+	s.stop(t)
+	assert.NotContains(t, s.out.String(), "requests were interrupted")
 }
 
 // After SIGTERM the server accepts no new connections. A stream that takes too

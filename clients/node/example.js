@@ -74,15 +74,13 @@ async function serve(t, binary, args, env) {
   let stopped;
   const stop = () => (stopped ??= end());
   const end = async () => {
-    const began = performance.now();
     child.kill("SIGTERM");
     try {
-      const [code, signal] = await first(10_000, ended);
+      const [code, signal] = await first(30_000, ended);
       assert.deepEqual({ code, signal }, { code: 0, signal: null }, output);
     } finally {
       child.kill("SIGKILL");
     }
-    return performance.now() - began;
   };
   t.after(stop);
 
@@ -96,7 +94,7 @@ async function serve(t, binary, args, env) {
     child.stdout.setEncoding("utf8").on("data", collect);
     child.stderr.setEncoding("utf8").on("data", collect);
   });
-  const url = `http://${await first(10_000, address, ended.then(() => assert.fail(`the example ended:\n${output}`)))}`;
+  const url = `http://${await first(30_000, address, ended.then(() => assert.fail(`the example ended:\n${output}`)))}`;
 
   const server = {
     api: `${url}/v1`,
@@ -104,7 +102,7 @@ async function serve(t, binary, args, env) {
     /** Returns what the server has printed. */
     output: () => output,
 
-    /** Sends SIGTERM, waits until the server has ended, and resolves to the time that took in milliseconds. */
+    /** Sends SIGTERM and waits until the server has ended. */
     stop,
 
     /**
@@ -125,7 +123,7 @@ async function serve(t, binary, args, env) {
      * whose client has disconnected: these are recorded after the client has gone.
      */
     async awaitUsage(requests) {
-      for (const deadline = performance.now() + 10_000; ; await sleep(10)) {
+      for (const deadline = performance.now() + 30_000; ; await sleep(10)) {
         const used = await server.usage();
         if (used.requests === requests) return assert(used.completion_tokens > 0);
         assert(performance.now() < deadline, `${used.requests} of ${requests} requests recorded`);

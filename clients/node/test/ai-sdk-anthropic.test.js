@@ -209,7 +209,8 @@ test("client disconnects in mid-stream", async (t) => {
   }
   assert(pieces >= 5);
   await server.awaitUsage(1);
-  assert((await server.stop()) < 5_000, "no request is in progress");
+  await server.stop();
+  assert.doesNotMatch(server.output(), /requests were interrupted/);
 });
 
 test("server shuts down in mid-stream", async (t) => {

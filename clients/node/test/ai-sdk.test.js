@@ -305,7 +305,8 @@ test("client disconnects in mid-stream", async (t) => {
   await server.awaitUsage(1);
   const { text } = await generateText(textParams(demo, "Still there?"));
   assert.equal(text, "Still there?");
-  assert((await server.stop()) < 5_000, "no request is in progress");
+  await server.stop();
+  assert.doesNotMatch(server.output(), /requests were interrupted/);
 });
 
 test("server shuts down in mid-stream", async (t) => {

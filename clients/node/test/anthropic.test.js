@@ -396,7 +396,8 @@ testEach("client disconnects in mid-stream", async (t, { Anthropic, connect }) =
     if (++pieces === 5) break;
   }
   await server.awaitUsage(2);
-  assert((await server.stop()) < 5_000, "no request is in progress");
+  await server.stop();
+  assert.doesNotMatch(server.output(), /requests were interrupted/);
 });
 
 testEach("server shuts down in mid-stream", async (t, { Anthropic, connect }) => {

@@ -162,5 +162,6 @@ test("client disconnects in mid-stream", async (t) => {
   await read().catch(() => {}); // the client may end the stream with or without an error
   assert(pieces >= 5);
   await server.awaitUsage(1);
-  assert((await server.stop()) < 5_000, "no request is in progress");
+  await server.stop();
+  assert.doesNotMatch(server.output(), /requests were interrupted/);
 });

@@ -228,7 +228,8 @@ test("client disconnects in mid-stream", async (t) => {
 
   await server.awaitUsage(2);
   assert.equal((await llm.invoke("Still there?")).content, "Still there?");
-  assert((await server.stop()) < 5_000, "no request is in progress");
+  await server.stop();
+  assert.doesNotMatch(server.output(), /requests were interrupted/);
 });
 
 test("server shuts down in mid-stream", async (t) => {

@@ -451,7 +451,8 @@ test("client disconnects in mid-stream", async (t) => {
   await server.awaitUsage(2);
   const { choices } = await client.chat.completions.create(chatParams("Still there?"));
   assert.equal(choices[0].message.content, "Still there?");
-  assert((await server.stop()) < 5_000, "no request is in progress");
+  await server.stop();
+  assert.doesNotMatch(server.output(), /requests were interrupted/);
 });
 
 test("server shuts down in mid-stream", async (t) => {
