@@ -295,7 +295,7 @@ func TestLimiter_EvictsFullBuckets(t *testing.T) {
 }
 
 // End users who come and go leave nothing behind, and one in debt is not forgotten.
-func TestLimiter_ManyEndUsers(t *testing.T) {
+func TestLimiter_ManyEndUsers_NoRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = 10_000
 		l := NewLimiter().(*memoryLimiter)
@@ -320,7 +320,7 @@ func TestLimiter_ManyEndUsers(t *testing.T) {
 
 // End users whose buckets are not full are bounded. Those in debt, those who have used most, and
 // other subjects are not forgotten.
-func TestLimiter_ForgetsEndUsers(t *testing.T) {
+func TestLimiter_ForgetsEndUsers_NoRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		slow := Rate{N: 100, Per: 1000 * time.Hour}
@@ -352,7 +352,7 @@ func TestLimiter_ForgetsEndUsers(t *testing.T) {
 }
 
 // Users in debt are kept however many they are, and looked at seldom.
-func TestLimiter_ManyEndUsersInDebt(t *testing.T) {
+func TestLimiter_ManyEndUsersInDebt_NoRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		const users = 9 * limiterShards * maxShardUsers / 8
@@ -678,7 +678,7 @@ func BenchmarkLimiter(b *testing.B) {
 
 // A key with many buckets has an index, so that the time to find a bucket does not grow
 // with their number.
-func TestLimiter_ManyBucketsOfAKey(t *testing.T) {
+func TestLimiter_ManyBucketsOfAKey_NoRace(t *testing.T) {
 	l := NewLimiter().(*memoryLimiter)
 	const n = 50_000
 	take := func(i int) Level {

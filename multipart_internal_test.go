@@ -85,7 +85,7 @@ func TestForm_Read(t *testing.T) {
 		{"image[]", `C:\pictures\b.png`, "", "png"}, {"image[]", "../c.png", "image/png", ""},
 	}
 	eachStorage(t, func(t *testing.T, dir string) {
-		for range 5 {
+		for round := range 5 {
 			shuffled := make([]formPart, len(parts))
 			copy(shuffled, parts)
 			rand.Shuffle(len(shuffled), func(i, j int) {
@@ -105,7 +105,12 @@ func TestForm_Read(t *testing.T) {
 				assert.Equal(t, "a.wav", file.Name)
 				assert.Equal(t, "audio/wav", file.ContentType)
 				assert.EqualValues(t, len(large), file.Size)
-				require.NoError(t, iotest.TestReader(file.Open(), []byte(large)))
+				content, err := io.ReadAll(file.Open())
+				require.NoError(t, err)
+				require.Equal(t, large, string(content))
+				if round == 0 { // because it reads a few bytes at a time
+					require.NoError(t, iotest.TestReader(file.Open(), []byte(large)))
+				}
 				require.Len(t, f.Files["image[]"], 2)
 				names := []string{f.Files["image[]"][0].Name, f.Files["image[]"][1].Name}
 				assert.ElementsMatch(t, []string{"b.png", "c.png"}, names)

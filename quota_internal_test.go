@@ -38,7 +38,7 @@ func TestQuotaCache_EvictsIdleKeys(t *testing.T) {
 }
 
 // Of a million end users, a quotaCache keeps those who were used in the last seconds.
-func TestQuotaCache_EvictsUsers(t *testing.T) {
+func TestQuotaCache_EvictsUsers_NoRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache := quotaCache{store: unusedStore{}, entries: make(map[quotaID]*quotaEntry)}
 		want, most := amount{tokens: 1}, 0

@@ -58,9 +58,7 @@ func TestSignIn_KnownAddresses(t *testing.T) {
 		return newHostWithStores(t, memory.NewKeyStore(), memory.NewUsageStore(), func(_ *host, o *console.Options) {
 			o.SignIn.SessionSecret = []byte(secret)
 			o.SignIn.ClientAddr = func(*http.Request) string { return address.Load().(string) }
-			other, err := console.HashPassword("another password")
-			require.NoError(t, err)
-			o.SignIn.Admins["grace"] = other
+			o.SignIn.Admins["grace"] = quickHash("another password")
 		})
 	}
 	first, second := start(), start()
@@ -95,8 +93,7 @@ func TestSignIn_KnownAddresses(t *testing.T) {
 func TestSignIn_KnownBrowser(t *testing.T) {
 	console.FewAttempts(t)
 	const secret, otherPassword = "0123456789abcdef0123456789abcdef", "another password"
-	other, err := console.HashPassword(otherPassword)
-	require.NoError(t, err)
+	other := quickHash(otherPassword)
 	var address atomic.Value
 	start := func(secret, hash string) *host {
 		return newHost(t, func(_ *host, o *console.Options) {

@@ -36,7 +36,7 @@ func queryUser(t testing.TB, u *UsageStore, user string, from, to time.Time) (su
 }
 
 // A month of many requests of some end users is added up and never forgotten.
-func TestUserSums_AddsUp(t *testing.T) {
+func TestUserSums_AddsUp_NoRace(t *testing.T) {
 	log := captureLog(t)
 	u := NewUsageStore()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -80,7 +80,7 @@ func TestUserSums_CountsAtTheEnd(t *testing.T) {
 
 // A million end users do not exhaust the memory. Those who were idle for longest are forgotten, and
 // that is logged.
-func TestUserSums_AMillionUsers(t *testing.T) {
+func TestUserSums_AMillionUsers_NoRace(t *testing.T) {
 	log := captureLog(t)
 	u := NewUsageStore()
 	const users = 1_000_000

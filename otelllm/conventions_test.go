@@ -185,7 +185,7 @@ func (other) EditImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageR
 // However many names of models, keys and paths clients make up, the number of series
 // is bounded.
 func TestCardinality(t *testing.T) {
-	const requests = 10_000
+	const requests = 2500 // more than the 2000 series of a metric at which the SDK cuts
 	for _, test := range []struct {
 		name    string
 		models  []string

@@ -148,7 +148,7 @@ func checkBooks(t *testing.T, rng *rand.Rand, u manage.UsageReporter, records []
 
 // What requests have cost is what every complete report tells, and what others tell from the time
 // on at which they begin: after records were pruned, and with another price for half of them.
-func TestBooks(t *testing.T) {
+func TestBooks_NoRace(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	t.Run("memory, added up", func(t *testing.T) {

@@ -21,14 +21,9 @@ import (
 // not bounded by a value.
 var fullScan = regexp.MustCompile(`(?m)Seq Scan on llmhttp_|^SCAN (d|llmhttp_\w+)\b`)
 
-// Reports and queries about few of a million records read them by an index. scripts/test.sh runs
-// the test without the race detector too, with all records.
-func TestUsage_Plans(t *testing.T) {
-	const days = 400
-	rows := 1_000_000
-	if raceEnabled {
-		rows = 50_000
-	}
+// Reports and queries about few of a million records read them by an index.
+func TestUsage_Plans_NoRace(t *testing.T) {
+	const days, rows = 400, 1_000_000
 	start := noon.Truncate(day)
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		t.Parallel() // each needs some 10 seconds of a CPU

@@ -295,7 +295,7 @@ func hostile() map[string]string {
 	}
 }
 
-func TestMake_HostileSchemas(t *testing.T) {
+func TestMake_HostileSchemas_NoRace(t *testing.T) {
 	for name, schema := range hostile() {
 		t.Run(name, func(t *testing.T) {
 			got, err := instance.Make([]byte(schema), strings.Repeat("text ", 1000), false)

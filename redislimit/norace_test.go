@@ -1,5 +1,0 @@
-//go:build !race
-
-package redislimit
-
-const raceEnabled = false
