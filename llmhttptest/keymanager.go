@@ -200,7 +200,8 @@ func (c lookupKey) call(m *managerTest) {
 		want.Expires = got.Expires
 	}
 	m.wantSame("Lookup", lookupFault(got, err, want))
-	if got != nil && m.held[got] == nil {
+	const maxHeld = 8 // because all are compared after each call
+	if got != nil && m.held[got] == nil && len(m.held) < maxHeld {
 		m.held[got] = copyKey(got)
 	}
 }

@@ -28,7 +28,7 @@ type managerTest struct {
 	manage.AccountManager                  // nil in tests without accounts
 
 	word string                        // a part of texts that nothing else in the store has
-	held map[*llmhttp.Key]*llmhttp.Key // copies of what Lookup has returned
+	held map[*llmhttp.Key]*llmhttp.Key // copies of Keys that Lookup has returned
 
 	// What the store should have, in the order in which it was created.
 	keys     []*modelKey
