@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Runs the tests of all modules that need nothing but Go, without the race detector, and tells
-# which it leaves out. "make test" runs all of them.
+# Runs go vet and the tests of all modules that need nothing but Go, without the race detector, and
+# tells which it leaves out. "make test" runs all of them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-go vet work || status=1
-go test -short -v work >"$log" 2>&1 || status=1
-grep -E '^(ok|FAIL)\b|^ *--- FAIL: |^panic: ' "$log"
+go test -short -vet=all -v work >"$log" 2>&1 || status=1
+grep -E '^(ok|FAIL)\b|^ *--- FAIL: |^panic: |^(vet: )?\S+\.go:[0-9]+:[0-9]+: ' "$log"
 echo
 echo "left out, by what the tests need:"
 sed -n 's/.*make check leaves this out: needs //p' "$log" | sort | uniq -c
