@@ -102,35 +102,10 @@ func (r *ChatRequest) TokenLimit() (n int, ok bool) {
 }
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r ChatRequest) MarshalJSON() ([]byte, error) {
-	return appendJSON(make([]byte, 0, r.encodedSize()), chatRequestJSON, &r)
-}
+func (r ChatRequest) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
 
-// encodedSize returns about how many bytes the JSON of r has, so that a buffer need not grow
-// (budget: gateway, an agent's request of 150 KB). Of a large text, such as an image, it counts
-// nothing: to append that is one growth, whose memory need not be cleared (budget: gateway 1 MB).
-func (r *ChatRequest) encodedSize() int {
-	const large = 64 << 10
-	n := 512
-	text := func(_ textKind, s *string) {
-		if len(*s) < large {
-			n += len(*s) + len(*s)/8 // with escapes
-		}
-	}
-	extra := func(_ textKind, e Extra) { n += e.size() }
-	for i := range r.Messages {
-		n += 128
-		r.Messages[i].walk(text, extra)
-	}
-	for i := range r.Tools {
-		n += 128
-		r.Tools[i].walk(text, extra)
-		if f := r.Tools[i].Function; f != nil {
-			n += len(f.Parameters)
-		}
-	}
-	return n + r.Extra.size()
-}
+// AppendJSON appends to b what MarshalJSON returns. If there is an error, it returns nil.
+func (r *ChatRequest) AppendJSON(b []byte) ([]byte, error) { return appendJSON(b, chatRequestJSON, r) }
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *ChatRequest) UnmarshalJSON(data []byte) error {

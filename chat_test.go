@@ -352,3 +352,15 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+func TestChatRequest_AppendJSON(t *testing.T) {
+	r := &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("hi")}}}
+	b, err := r.AppendJSON([]byte("body: "))
+	require.NoError(t, err)
+	assert.Equal(t, `body: {"model":"m","messages":[{"role":"user","content":"hi"}]}`, string(b))
+
+	r.Tools = []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "f", Parameters: json.RawMessage("{")}}}
+	b, err = r.AppendJSON([]byte("body: "))
+	assert.ErrorContains(t, err, "llmhttp: encoding *llmhttp.ChatRequest: a raw value is not valid")
+	assert.Nil(t, b)
+}

@@ -75,7 +75,7 @@ func replace[T any](data []byte, v *T, decode func() error) error {
 // marshal returns the JSON of v.
 func marshal[T any](t jsonwire.Type[T], v *T) ([]byte, error) { return appendJSON(nil, t, v) }
 
-// appendJSON appends the JSON of v to b, which is empty.
+// appendJSON appends the JSON of v to b.
 func appendJSON[T any](b []byte, t jsonwire.Type[T], v *T) ([]byte, error) {
 	b, err := t.Append(b, v)
 	if err != nil {

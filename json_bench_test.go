@@ -169,9 +169,11 @@ func BenchmarkDecodeRequest(b *testing.B) {
 func BenchmarkEncodeRequest(b *testing.B) {
 	var r llmhttp.ChatRequest
 	require.NoError(b, r.UnmarshalJSON(agentRequest(b)))
+	var body []byte
+	var err error
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.MarshalJSON(); err != nil {
+		if body, err = r.AppendJSON(body[:0]); err != nil {
 			b.Fatal(err)
 		}
 	}

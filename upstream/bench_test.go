@@ -81,10 +81,14 @@ type cannedTransport struct{ contentType, body string }
 func (t cannedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	io.Copy(io.Discard, r.Body)
 	r.Body.Close()
+	return t.reply(r), nil
+}
+
+func (t cannedTransport) reply(r *http.Request) *http.Response {
 	return &http.Response{
 		StatusCode: 200, Header: http.Header{"Content-Type": {t.contentType}}, ProtoMajor: 1, Request: r,
 		ContentLength: int64(len(t.body)), Body: io.NopCloser(strings.NewReader(t.body)),
-	}, nil
+	}
 }
 
 // BenchmarkChat measures chats without a network.

@@ -73,11 +73,11 @@ func (c *call) send(body payload, accept string) error {
 type payload struct {
 	contentType string
 	size        int64 // in bytes
-	open        func() io.Reader
+	open        func() (io.ReadCloser, error)
 }
 
 func jsonPayload(body []byte) payload {
-	return payload{mediaJSON, int64(len(body)), func() io.Reader { return bytes.NewReader(body) }}
+	return payload{mediaJSON, int64(len(body)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }}
 }
 
 // newRequest returns the HTTP request. The transport may read body after the reply has
@@ -91,8 +91,10 @@ func (c *call) newRequest(body payload, accept string) (*http.Request, error) {
 	r.Header.Set("Accept", accept)
 	if body.size > 0 {
 		r.ContentLength = body.size
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(body.open()), nil }
-		r.Body, _ = r.GetBody()
+		r.GetBody = body.open
+		if r.Body, err = body.open(); err != nil {
+			return nil, err
+		}
 		r.Header.Set("Content-Type", body.contentType)
 	}
 	if name := c.b.opts.RequestIDHeader; name != "-" {

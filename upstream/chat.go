@@ -25,7 +25,8 @@ func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, yie
 	if err != nil {
 		return err
 	}
-	c, err := b.startCall(ctx, b.chat, body, acceptedMedia(req.Stream), model)
+	c, err := b.startCallWith(ctx, b.chat, body.payload(), acceptedMedia(req.Stream), model)
+	body.release()
 	if err != nil {
 		return err
 	}
@@ -44,12 +45,12 @@ func acceptedMedia(stream bool) string {
 
 // encodeChat returns the body of the request to the server. It does not change
 // req.
-func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) ([]byte, error) {
+func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (*sharedBody, error) {
 	r := *req
 	r.Model = model
 	r.StreamOptions = b.streamOptions(req.Stream, req.StreamOptions)
 	r.Messages = b.nameReasoning(r.Messages, model)
-	return r.MarshalJSON()
+	return newSharedBody(r.AppendJSON)
 }
 
 // streamOptions returns the options for the server of a request that has the options asked: the

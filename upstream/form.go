@@ -53,14 +53,14 @@ func (f *form) payload() payload {
 	for _, file := range f.files {
 		size += file.file.Size
 	}
-	return payload{f.w.FormDataContentType(), size, func() io.Reader {
+	return payload{f.w.FormDataContentType(), size, func() (io.ReadCloser, error) {
 		var parts []io.Reader
 		from := 0
 		for _, file := range f.files {
 			parts = append(parts, bytes.NewReader(b[from:file.offset]), file.file.Open())
 			from = file.offset
 		}
-		return io.MultiReader(append(parts, bytes.NewReader(b[from:]))...)
+		return io.NopCloser(io.MultiReader(append(parts, bytes.NewReader(b[from:]))...)), nil
 	}}
 }
 
