@@ -21,7 +21,7 @@ type boundProtocol struct{ plainProtocol }
 func (p boundProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
 		{Pattern: "POST /vectors", Bind: llmhttp.BindEmbeddings(p.decodeVectors)},
-		{Pattern: "POST /pictures", Bind: llmhttp.BindImages(p.decodePictures)},
+		{Pattern: "POST /pictures", Bind: llmhttp.BindImages(p.decodePictures, nil)},
 		{Pattern: "POST /show", Bind: llmhttp.BindModels(p.decodeShow)},
 		{Pattern: "POST /count", Bind: llmhttp.BindCountTokens(p.decodeCount)},
 		{Pattern: "GET /banner", Bind: llmhttp.BindQuery(llmhttp.ScopeModels, p.banner)},

@@ -28,8 +28,8 @@ func (chatCompletions) Routes() []Route {
 	return []Route{
 		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
 		{Pattern: "POST /v1/completions", Bind: BindCompletions(decodeTextCompletion)},
-		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages)},
-		{Pattern: "POST /v1/images/edits", Bind: BindImageEdits(decodeImageEdit)},
+		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages, newImageEvents)},
+		{Pattern: "POST /v1/images/edits", Bind: BindImageEdits(decodeImageEdit, newImageEvents)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
 		{Pattern: "POST /v1/audio/speech", Bind: BindSpeech(decodeSpeech)},
 		{Pattern: "POST /v1/rerank", Bind: BindRerank(decodeRerank)},

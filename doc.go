@@ -57,8 +57,8 @@
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [Completer], [ModelLister],
-// [ImageGenerator], [ImageEditor], [ImageSizer], [Embedder], [Reranker], [Moderator], [Speaker],
-// [Transcriber] or [TokenCounter]. To wrap a Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
+// [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Reranker], [Moderator],
+// [Speaker], [Transcriber] or [TokenCounter]. To wrap a Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
 // lets the others pass: wrap [ChatOnly], or use [FilterTexts] for redaction and guardrails, which sees
 // every text or hides the method. [Tee] reads a stream that passes, and a [Swap] is a
 // Backend that can be replaced while requests run. Clients read the
@@ -154,7 +154,8 @@
 //     returns a [QueryReply]
 //   - [ChatEncoder], [Framing], [EventStream], [Joiner], [ReplySaver], [ReplyStart]: how the
 //     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech;
-//     [TranscriptionEncoder] that to a [Form] with a recording; [BindImageEdits] gets a Form too
+//     [TranscriptionEncoder] that to a [Form] with a recording; [BindImageEdits] gets a Form too;
+//     [ImageEncoder] one to a request for a stream of images
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
 //   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
 //     tells the Handler about a request

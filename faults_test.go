@@ -44,6 +44,8 @@ var wireFormats = []wireFormat{
 		"event: response.created\n", "event: response.completed", "event: response.failed\ndata: {", 503, true, false},
 	{"chat", llmhttp.ScopeSpeech, speechPath, speechOf("wav"), "", "", "", 503, false, false},
 	{"chat", llmhttp.ScopeSpeech, speechPath, speechOf("wav") + `,"stream_format":"sse"`, "", `data: {"type":"speech.audio.done"`, `data: {"error":{"message":`, 503, false, true},
+	{"chat", llmhttp.ScopeImages, imagesPath, `{"model":"demo-chat","prompt":"Hi","stream":true`, "", "event: image_generation.completed", `data: {"error":{"message":`, 503, false, true},
+	{"chat", llmhttp.ScopeImages, imageEditsPath, ` {"images":[{"image_url":"data:image/png;base64,eA=="}],"model":"demo-chat","prompt":"Hi","stream":true`, "", "event: image_edit.completed", `data: {"error":{"message":`, 503, false, true},
 }
 
 // speechOf returns the body of a request for speech without its last brace.
@@ -51,8 +53,33 @@ func speechOf(format string) string {
 	return `{"model":"demo-chat","input":"Hi","voice":"alloy","response_format":"` + format + `"`
 }
 
-// A speakingBackend speaks what its Backend says.
+// A speakingBackend speaks what its Backend says, and shows it as images that are not complete.
 type speakingBackend struct{ llmhttp.Backend }
+
+func (speakingBackend) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	panic("the client has asked for a stream")
+}
+
+func (b speakingBackend) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	return b.GenerateImages(ctx, r)
+}
+
+func (b speakingBackend) StreamImages(ctx context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		goesOn := true
+		b.Chat(ctx, &llmhttp.ChatRequest{Model: r.Model})(func(c *llmhttp.ChatChunk, err error) bool {
+			if c == nil {
+				goesOn = false
+				return yield(nil, err)
+			}
+			goesOn = yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte(c.Choices[0].Delta.Content)}, Partial: true}, err)
+			return goesOn
+		})
+		if goesOn && ctx.Err() == nil {
+			yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte("complete")}}, nil)
+		}
+	}
+}
 
 func (b speakingBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
@@ -65,11 +92,16 @@ func (b speakingBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) ll
 	}
 }
 
-func (f wireFormat) whole() string  { return f.body + "}" }
-func (f wireFormat) stream() string { return f.body + `,"stream":true}` }
+func (f wireFormat) whole() string { return f.body + "}" }
+func (f wireFormat) stream() string {
+	if f.scope == llmhttp.ScopeImages { // it is always a stream
+		return f.whole()
+	}
+	return f.body + `,"stream":true}`
+}
 
 // String returns a name for tests.
-func (f wireFormat) String() string { return f.name + " " + string(f.scope) + " " + f.failure }
+func (f wireFormat) String() string { return f.name + " " + f.path[1:] + " " + f.failure }
 
 // piece returns what a piece of the reply is in a stream.
 func (f wireFormat) piece(s string) string {

@@ -40,6 +40,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	embeddings  what Embed returns, as a JSON object
 //	rerank      what Rerank returns, as a JSON object
 //	moderations  what Moderate returns, as a JSON object
+//	drawing     what StreamImages does, in the steps of chat: a reply with one image, which is partial if the reply has that member
 //	transcription  what Transcribe does, in the steps of chat
 //	speech      what Speak does, in the steps of chat: a chunk has its audio as text, and a usage
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
@@ -179,7 +180,7 @@ type goldenBackend struct {
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	var err error
 	switch f.name {
-	case "chat", "completion", "speech", "transcription":
+	case "chat", "completion", "speech", "transcription", "drawing":
 		b.steps = strings.Split(strings.TrimSpace(f.data), "\n")
 		for _, s := range b.steps {
 			if (f.name == "chat" || f.name == "completion") && strings.HasPrefix(s, "{") {
@@ -217,6 +218,18 @@ func (b *goldenBackend) EditImages(context.Context, *llmhttp.ImageRequest) (*llm
 
 func (b *goldenBackend) Complete(ctx context.Context, _ *llmhttp.CompletionRequest) llmhttp.ChatStream {
 	return goldenStream[llmhttp.ChatChunk](ctx, b.steps)
+}
+
+func (b *goldenBackend) StreamImages(ctx context.Context, _ *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		goldenStream[llmhttp.ImageResponse](ctx, b.steps)(func(r *llmhttp.ImageResponse, err error) bool {
+			if r == nil {
+				return yield(nil, err)
+			}
+			_, partial := r.Extra["partial"]
+			return yield(&llmhttp.ImageChunk{Image: &r.Data[0], Partial: partial, Usage: r.Usage}, err)
+		})
+	}
 }
 
 func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {

@@ -83,9 +83,9 @@ var testOperations = []testOperation{
 	{llmhttp.OperationCompletions, llmhttp.ScopeCompletions, completionsPath, completionBody, "Hello, how are you?",
 		`{"model":"m","prompt":["a"],"suffix":"b","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,"max_tokens":1,"n":1,"best_of":1,"logprobs":1,"echo":true,"stop":["x"]}`},
 	{llmhttp.OperationImages, llmhttp.ScopeImages, imagesPath, imageBody, "a cat",
-		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
+		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json","stream":false,"partial_images":1}`},
 	{llmhttp.OperationImageEdits, llmhttp.ScopeImages, imageEditsPath, imageEditBody, "a cat",
-		`{"model":"m","prompt":"p","image":["a","b"],"mask":"c","n":1,"size":"256x256","quality":"hd","response_format":"b64_json"}`},
+		`{"model":"m","prompt":"p","image":["a","b"],"mask":"c","n":1,"size":"256x256","quality":"hd","response_format":"b64_json","stream":false,"partial_images":1}`},
 	{llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, embeddingsPath, embeddingBody, "Hello, how are you?",
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
 	{llmhttp.OperationSpeech, llmhttp.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
@@ -172,6 +172,7 @@ type stubBackend struct {
 	models     func(context.Context) ([]llmhttp.Model, error)
 	images     func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
 	edit       func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+	draw       func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream
 	sizes      func(context.Context, string) ([]string, error)
 	embed      func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
 	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
@@ -241,6 +242,30 @@ func (b *stubBackend) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (
 		return b.edit(ctx, r)
 	}
 	return b.GenerateImages(ctx, r)
+}
+
+func (b *stubBackend) StreamImages(ctx context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+	if b.draw != nil {
+		return b.draw(ctx, r)
+	}
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		if err := b.called(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
+		yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte(pngData)}, Usage: b.usage}, nil)
+	}
+}
+
+// drawing returns a stream of chunks.
+func drawing(chunks ...*llmhttp.ImageChunk) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		for _, c := range chunks {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (b *stubBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {

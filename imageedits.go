@@ -43,6 +43,11 @@ var imageEditForm = formFields[ImageRequest]{
 		"size":            func(r *ImageRequest, v string) error { r.Size = v; return nil },
 		"quality":         func(r *ImageRequest, v string) error { r.Quality = v; return nil },
 		"response_format": func(r *ImageRequest, v string) error { r.ResponseFormat = v; return nil },
+		"stream":          func(r *ImageRequest, v string) (err error) { r.Stream, err = parseFormBool("stream", v); return err },
+		"partial_images": func(r *ImageRequest, v string) (err error) {
+			r.PartialImages, err = parseFormInt("partial_images", v)
+			return err
+		},
 	},
 	files: []string{fieldImage, fieldMask},
 	addExtra: func(r *ImageRequest, name string, values []string) {
@@ -195,10 +200,12 @@ func decodeImageEdit(
 // BindImageEdits binds a route to edits of images, with [ScopeImages]. The body of its requests is a
 // form, or JSON if their Content-Type tells so: see Form.JSON. The form is only valid during the call
 // of decode, except for the files. decode sets the Images of the request and checks it by
-// [ImageRequest.Validate]. The images that encode gets are as those of [BindImages]. If the Backend
-// is no [ImageEditor], the client gets a 404. See "Protocols" in the package documentation.
+// [ImageRequest.Validate]. encode and newEncoder are as those of [BindImages]. If the Backend is no
+// [ImageEditor], the client gets a 404. See "Protocols" in the package documentation.
 func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form) (
-	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error)) Binding {
+	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error),
+	newEncoder func(req *ImageRequest) ImageEncoder,
+) Binding {
 	mustBeSet(decode != nil)
 	b := imageEditsOperation.bind(func(q *request) error {
 		var req *ImageRequest
@@ -216,7 +223,7 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 		if err != nil {
 			return err
 		}
-		return imageEditsOperation.serve(q, req, encode)
+		return serveImages(q, imageEditsOperation, imageEditStreams, req, encode, newEncoder)
 	})
 	b.body = bodyForm
 	return b

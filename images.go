@@ -38,8 +38,9 @@ type ImageSizer interface {
 }
 
 const (
-	maxImages      = 10
-	maxPromptChars = 32000
+	maxImages        = 10
+	maxPartialImages = 3
+	maxPromptChars   = 32000
 )
 
 // ImageSizeAuto is the [ImageRequest.Size] that leaves the size to the Backend.
@@ -64,6 +65,8 @@ type ImageRequest struct {
 	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels or ImageSizeAuto; the format's default is 1024x1024, and for edits the Backend's choice
 	Quality        string `json:"quality,omitzero"`         // standard, hd, low, medium, high, xhigh, max, auto, or empty for the Backend's choice
 	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
+	Stream         bool   `json:"stream,omitzero"`          // the client gets images while they are made, as base64 whatever the ResponseFormat is: see [ImageStreamer]
+	PartialImages  *int   `json:"partial_images,omitzero"`  // how often a stream shows an image that is not complete, 0 to 3; nil means 0
 	Extra          Extra  `json:"-"`                        // of a form: its other fields as strings, or as arrays of strings if their names end in "[]" or come several times
 
 	Images []*File `json:"-"` // what an [ImageEditor] is to edit or to combine, 1 to 16; nil if images are generated
@@ -77,6 +80,8 @@ var imageRequestJSON = jsonwire.NewObject(
 	jsonwire.String("size", func(r *ImageRequest) *string { return &r.Size }),
 	jsonwire.String("quality", func(r *ImageRequest) *string { return &r.Quality }),
 	jsonwire.String("response_format", func(r *ImageRequest) *string { return &r.ResponseFormat }),
+	jsonwire.Bool("stream", func(r *ImageRequest) *bool { return &r.Stream }),
+	jsonwire.OptionalInt("partial_images", func(r *ImageRequest) **int { return &r.PartialImages }).Between(0, maxPartialImages),
 	jsonwire.Extra(func(r *ImageRequest) *Extra { return &r.Extra }),
 )
 
@@ -296,10 +301,12 @@ func checkImageSize(ctx context.Context, b Forwarder, r *ImageRequest) error {
 
 func checkImages(_ *ImageRequest, r *ImageResponse) error {
 	if r == nil || len(r.Data) == 0 {
-		return errors.New("llmhttp: the Backend returned no image")
+		return errNoImage
 	}
 	return nil
 }
+
+var errNoImage = errors.New("llmhttp: the Backend returned no image")
 
 // imageUnits returns n images as Units, or nil if there is none.
 func imageUnits(n int) *Units {
@@ -323,16 +330,7 @@ func convertImages(q *request, asked *ImageRequest, r *ImageResponse) error {
 // convertImage gives m the form that the client asked for.
 func convertImage(q *request, m *Image, format string) error {
 	if format == ImageFormatBase64 {
-		m.RevisedPrompt = "" // OpenAI sends it beside a URL only
-		if len(m.Data) == 0 {
-			data, err := decodeDataURL(m.URL)
-			if err != nil {
-				return err
-			}
-			m.Data = data
-		}
-		m.URL = ""
-		return nil
+		return m.convertToData()
 	}
 	if m.URL == "" {
 		if len(m.Data) == 0 {
@@ -346,6 +344,16 @@ func convertImage(q *request, m *Image, format string) error {
 	}
 	m.Data = nil
 	return nil
+}
+
+// convertToData gives m the form of clients that want data.
+func (m *Image) convertToData() (err error) {
+	m.RevisedPrompt = "" // OpenAI sends it beside a URL only
+	if len(m.Data) == 0 {
+		m.Data, err = decodeDataURL(m.URL)
+	}
+	m.URL = ""
+	return err
 }
 
 // imageURL returns a URL for an image.
@@ -380,14 +388,17 @@ func decodeDataURL(u string) ([]byte, error) {
 func (r *ImageResponse) size() int {
 	n := r.Extra.size()
 	for i := range r.Data {
-		m := &r.Data[i]
-		n += elementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + m.Extra.size()
+		n += r.Data[i].size()
 	}
 	return n
 }
 
+func (m *Image) size() int {
+	return elementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + m.Extra.size()
+}
+
 func (r *ImageRequest) describe(d *description) {
-	d.params.Choices, d.params.Messages = r.Count(), 1
+	d.stream, d.params.Choices, d.params.Messages = r.Stream, r.Count(), 1
 }
 
 // image counts the tokens of the prompt of an image request.
@@ -404,12 +415,21 @@ func (c *tokenEstimator) image(r *ImageRequest) int {
 
 // BindImages binds a route to images, with [ScopeImages]. decode checks the request by
 // [ImageRequest.Validate]. The images that encode gets have either a URL or Data, as the
-// ResponseFormat of the request asks. If the Backend is no [ImageGenerator], the client
-// gets a 404. See "Protocols" in the package documentation.
+// ResponseFormat of the request asks. newEncoder returns the encoder of the reply to a request with
+// Stream, and must not keep the request; nil means that replies are always whole. If the Backend is
+// no [ImageGenerator], the client gets a 404. See "Protocols" in the package documentation.
 func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
-	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error)) Binding {
+	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error),
+	newEncoder func(req *ImageRequest) ImageEncoder,
+) Binding {
 	mustBeSet(decode != nil)
-	return bindOneShot(imagesOperation, decode)
+	return imagesOperation.bind(func(q *request) error {
+		req, encode, err := decodeBody(q, decode)
+		if err != nil {
+			return err
+		}
+		return serveImages(q, imagesOperation, imageStreams, req, encode, newEncoder)
+	})
 }
 
 var (

@@ -75,7 +75,7 @@ func TestBind_PanicsWithoutAFunction(t *testing.T) {
 		"chat":       func() { llmhttp.BindChat(nil) },
 		"completion": func() { llmhttp.BindCompletions(nil) },
 		"embeddings": func() { llmhttp.BindEmbeddings(nil) },
-		"images":     func() { llmhttp.BindImages(nil) },
+		"images":     func() { llmhttp.BindImages(nil, nil) },
 		"models":     func() { llmhttp.BindModels(nil) },
 		"count":      func() { llmhttp.BindCountTokens(nil) },
 		"query":      func() { llmhttp.BindQuery(llmhttp.ScopeUsage, nil) },

@@ -61,8 +61,8 @@ func (op *streaming[Req, Chunk]) reply(q *request, req *Req, p *streamPipeline[C
 	if err := op.callBackend(q, req, p); err != nil {
 		return err
 	}
-	if !p.began {
-		return errNoOutput
+	if err := p.complete(); err != nil {
+		return err
 	}
 	q.settle()
 	return q.sendEnd(p, nil)

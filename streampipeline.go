@@ -28,6 +28,7 @@ type replyEncoder[Chunk any] interface {
 type chunkFacts struct {
 	usage       *Usage // of the request so far; nil if it is not known
 	audioMillis int64  // of the reply so far; zero if it is not known
+	images      int    // that are complete with the chunk
 	size        int    // in bytes, about
 	hasOutput   bool   // it has a part of what the client asked for
 	text        string // of the output, if it is one
@@ -43,9 +44,10 @@ type streamPipeline[Chunk any] struct {
 	asked    *Units         // what the request is expected to use besides tokens; nil if nothing
 	output   *outputCounter // counts the texts
 
-	began bool            // a chunk had output
-	units *Units          // what the reply used besides tokens; nil if nothing
-	body  exchange.Buffer // of a whole reply: what the encoder has appended so far
+	began  bool            // a chunk had output
+	units  *Units          // what the reply used besides tokens; nil if nothing
+	images int             // that are complete
+	body   exchange.Buffer // of a whole reply: what the encoder has appended so far
 }
 
 var errNoOutput = errors.New("llmhttp: the stream ended without a part of the reply")
@@ -63,6 +65,7 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 		}
 	}
 	p.output.addText(f.text)
+	p.images += f.images
 	if p.began {
 		p.units.AudioMillis = max(p.units.AudioMillis, f.audioMillis)
 	}
@@ -74,6 +77,18 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 		out.B = b
 	}
 	return err
+}
+
+// complete ends a reply that is complete, of which the images are known, also if they are not as many
+// as the client has asked for.
+func (p *streamPipeline[Chunk]) complete() error {
+	if !p.began {
+		return errNoOutput
+	}
+	if p.units.Images > 0 {
+		p.units.Images = int64(p.images)
+	}
+	return nil
 }
 
 // appendEnd implements [pipeline].

@@ -155,14 +155,51 @@ func (b *textFilterBackend) EditImages(ctx context.Context, req *ImageRequest) (
 	return filterReply(ctx, b, req, b.next.EditImages, (*textRewriter).images)
 }
 
+// StreamImages implements [ImageStreamer].
+func (b *textFilterBackend) StreamImages(ctx context.Context, req *ImageRequest) ImageStream {
+	return func(yield func(*ImageChunk, error) bool) {
+		filter := b.newFilter(ctx)
+		if err := filter.rewrite(req); err != nil {
+			yield(nil, err)
+			return
+		}
+		stream, w := b.next.StreamImages(ctx, req), filter.rewriter()
+		switch {
+		case stream == nil:
+			yield(nil, errNilStream)
+			return
+		case w == nil:
+			stream(yield)
+			return
+		}
+		stream(func(c *ImageChunk, err error) bool {
+			if err != nil || c == nil || c.Image == nil {
+				return yield(c, err)
+			}
+			out, image := *c, *c.Image // which belong to b.next
+			w.image(&image)
+			if w.err != nil {
+				yield(nil, errFiltered(w.err))
+				return false
+			}
+			out.Image = &image
+			return yield(&out, nil)
+		})
+	}
+}
+
 // images rewrites the texts of a reply with images.
 func (w *textRewriter) images(r *ImageResponse) {
 	r.Data = slices.Clone(r.Data)
 	for i := range r.Data {
-		w.rewrite(TextContent, &r.Data[i].RevisedPrompt)
-		w.extra(textWhole, cloneExtra(&r.Data[i].Extra))
+		w.image(&r.Data[i])
 	}
 	w.extra(textWhole, cloneExtra(&r.Extra))
+}
+
+func (w *textRewriter) image(m *Image) {
+	w.rewrite(TextContent, &m.RevisedPrompt)
+	w.extra(textWhole, cloneExtra(&m.Extra))
 }
 
 // Rerank implements [Reranker].

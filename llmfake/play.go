@@ -153,26 +153,42 @@ func (b backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (
 
 // GenerateImages implements [llmhttp.ImageGenerator].
 func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return b.draw(ctx, req, "images")
+	if err := b.playImages(ctx, req); err != nil {
+		return nil, err
+	}
+	return simulator.Draw(ctx, req)
 }
 
 // EditImages implements [llmhttp.ImageEditor].
 func (b backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return b.draw(ctx, req, "edits of images")
+	return b.GenerateImages(ctx, req)
 }
 
-// draw replies to a request for what.
-func (b backend) draw(ctx context.Context, req *llmhttp.ImageRequest, what string) (*llmhttp.ImageResponse, error) {
-	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model = new(*req), req.Model })
-	p, err := b.s.playOther(ctx, request)
-	switch {
-	case err != nil:
-		return nil, err
-	case !p.simulated:
-		b.s.errorf("%s got %s, which is no reply to a request for %s", request, request.Reply, what)
-		return nil, errUnexpectedReply()
+// StreamImages implements [llmhttp.ImageStreamer].
+func (b backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		if err := b.playImages(ctx, req); err != nil {
+			yield(nil, err)
+			return
+		}
+		simulator.DrawStream(ctx, req, 0)(yield)
 	}
-	return simulator.Draw(ctx, req)
+}
+
+// playImages plays the reply to a request for images or an edit. If there is no error, it is the
+// simulated one.
+func (b backend) playImages(ctx context.Context, req *llmhttp.ImageRequest) error {
+	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model, r.Stream = new(*req), req.Model, req.Stream })
+	p, err := b.s.playOther(ctx, request)
+	if err == nil && !p.simulated {
+		what := "images"
+		if req.Images != nil {
+			what = "edits of images"
+		}
+		b.s.errorf("%s got %s, which is no reply to a request for %s", request, request.Reply, what)
+		err = errUnexpectedReply()
+	}
+	return err
 }
 
 // Speak implements [llmhttp.Speaker].

@@ -39,6 +39,7 @@ type echo struct {
 	sizes    func(model string) ([]string, error)
 	images   func(req *imageReq) (*imageResp, error)
 	editing  func(req *imageReq) (*imageResp, error)
+	drawing  func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream
 	embed    func(req *vectorReq) (*vectorResp, error)
 	rerank   func(req *rerankReq) (*rerankResp, error)
 	moderate func(req *moderationReq) (*moderationResp, error)
@@ -53,6 +54,7 @@ var (
 	_ llmhttp.ImageSizer     = (*echo)(nil)
 	_ llmhttp.ImageGenerator = (*echo)(nil)
 	_ llmhttp.ImageEditor    = (*echo)(nil)
+	_ llmhttp.ImageStreamer  = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ llmhttp.Reranker       = (*echo)(nil)
 	_ llmhttp.Moderator      = (*echo)(nil)
@@ -71,6 +73,10 @@ func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, err
 
 func (e *echo) EditImages(_ context.Context, req *imageReq) (*imageResp, error) {
 	return e.editing(req)
+}
+
+func (e *echo) StreamImages(ctx context.Context, req *imageReq) llmhttp.ImageStream {
+	return e.drawing(ctx, e, req)
 }
 
 func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
@@ -97,6 +103,7 @@ func newEcho() *echo {
 		sizes:    imageSizes,
 		images:   drawImages,
 		editing:  editImages,
+		drawing:  drawStream,
 		embed:    countBytes,
 		rerank:   compareTexts,
 		moderate: findHate,

@@ -11,7 +11,7 @@ import (
 )
 
 // optionalMethodMutants have faults in the methods of the optional interfaces.
-var optionalMethodMutants = slices.Concat(listMutants, completionMutants, imageMutants, imageEditMutants, embeddingMutants, rerankMutants, moderationMutants, speechMutants, transcriptionMutants)
+var optionalMethodMutants = slices.Concat(listMutants, completionMutants, imageMutants, imageEditMutants, imageStreamMutants, embeddingMutants, rerankMutants, moderationMutants, speechMutants, transcriptionMutants)
 
 var listMutants = []mutant[backendTest]{
 	{"an ID is empty", "Models", listing(append(echoModels, llmhttp.Model{})...)},

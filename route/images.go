@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
 var images = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
@@ -20,6 +21,19 @@ var imageEdits = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
 	call:  llmhttp.Forwarder.EditImages,
 }
 
+var imageStreams, imageEditStreams = newImageStreams(images), newImageStreams(imageEdits)
+
+// newImageStreams returns the same operation for requests whose client wants a stream.
+func newImageStreams(op *oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]) *streaming[llmhttp.ImageRequest, llmhttp.ImageChunk] {
+	return &streaming[llmhttp.ImageRequest, llmhttp.ImageChunk]{
+		name:       op.name,
+		model:      op.model,
+		clone:      deepcopy.Of[llmhttp.ImageRequest],
+		call:       llmhttp.Forwarder.StreamImages,
+		hasContent: func(c *llmhttp.ImageChunk) bool { return c.Image != nil },
+	}
+}
+
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
 func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
@@ -30,6 +44,15 @@ func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 // their start.
 func (r *Router) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	return imageEdits.serve(ctx, r, req)
+}
+
+// StreamImages implements [llmhttp.ImageStreamer]. Each try gets a copy of req. Another target is tried
+// until the first image, also one that is not complete.
+func (r *Router) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+	if req.Images != nil {
+		return imageEditStreams.serve(ctx, r, req)
+	}
+	return imageStreams.serve(ctx, r, req)
 }
 
 // ImageSizes implements [llmhttp.ImageSizer]. It returns the sizes that are

@@ -365,3 +365,64 @@ func TestEditImages_Fallback(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"1x1"}, sizes, "of targets that only edit")
 }
+
+// A drawer is a Backend that streams images.
+type drawer struct {
+	*multimodal
+	draw func(r *llmhttp.ImageRequest, yield func(*llmhttp.ImageChunk, error) bool)
+}
+
+func (b *drawer) StreamImages(_ context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) { b.draw(r, yield) }
+}
+
+// Another target is tried until the first image, which may be one that is not complete.
+func TestStreamImages_Fallback(t *testing.T) {
+	for _, images := range [][]*llmhttp.File{nil, {{Name: "a.png", Size: 1, Content: strings.NewReader("x")}}} {
+		for name, test := range map[string]struct {
+			first []*llmhttp.ImageChunk // before the target fails
+			want  string                // the URLs of the images; empty if the request fails
+		}{
+			"before a chunk":    {nil, "second"},
+			"before an image":   {[]*llmhttp.ImageChunk{{Usage: &llmhttp.Usage{PromptTokens: 1}}}, "second"},
+			"after a preview":   {[]*llmhttp.ImageChunk{{Image: &llmhttp.Image{URL: "p"}, Partial: true}}, ""},
+			"after an image":    {[]*llmhttp.ImageChunk{{Image: &llmhttp.Image{URL: "a"}}}, ""},
+			"without streaming": {nil, "whole"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				first := &drawer{newMultimodal("1", nil), func(r *llmhttp.ImageRequest, yield func(*llmhttp.ImageChunk, error) bool) {
+					r.Prompt = "changed"
+					for _, c := range test.first {
+						if !yield(c, nil) {
+							return
+						}
+					}
+					yield(nil, errDial)
+				}}
+				var second llmhttp.Backend = &drawer{newMultimodal("2", nil), func(r *llmhttp.ImageRequest, yield func(*llmhttp.ImageChunk, error) bool) {
+					assert.Equal(t, "p", r.Prompt)
+					assert.Len(t, r.Images, len(images))
+					yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{URL: "second"}}, nil)
+				}}
+				if test.want == "whole" {
+					second = newMultimodal("whole", nil)
+				}
+				r := newInOrderRouter(t, nil, newFake(say("a")), first, second)
+				var got []string
+				var failed error
+				r.StreamImages(t.Context(), &llmhttp.ImageRequest{Model: "m", Prompt: "p", Images: images})(func(c *llmhttp.ImageChunk, err error) bool {
+					if failed = err; c != nil && c.Image != nil {
+						got = append(got, c.Image.URL)
+					}
+					return err == nil
+				})
+				if test.want == "" {
+					require.ErrorIs(t, failed, errDial)
+					return
+				}
+				require.NoError(t, failed)
+				assert.Equal(t, []string{test.want}, got)
+			})
+		}
+	}
+}

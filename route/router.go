@@ -21,6 +21,7 @@ var (
 	_ llmhttp.ModelLister    = (*Router)(nil)
 	_ llmhttp.ImageGenerator = (*Router)(nil)
 	_ llmhttp.ImageEditor    = (*Router)(nil)
+	_ llmhttp.ImageStreamer  = (*Router)(nil)
 	_ llmhttp.ImageSizer     = (*Router)(nil)
 	_ llmhttp.Embedder       = (*Router)(nil)
 	_ llmhttp.Speaker        = (*Router)(nil)

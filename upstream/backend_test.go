@@ -38,7 +38,7 @@ func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 	g := newGateway(t, srv.URL+"/v1", nil)
 	direct := newGateway(t, "http://unused.invalid/v1", nil)
 	direct.Config.Handler = llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(clientKey), nil)
-	variable := regexp.MustCompile(`"(id|created)":("[^"]*"|\d+)`)
+	variable := regexp.MustCompile(`"(id|created|created_at)":("[^"]*"|\d+)`)
 	normalize := func(s string) string { return variable.ReplaceAllString(s, `"$1":0`) }
 	chat := func(members string) string {
 		return `{"model":"demo-chat","messages":[{"role":"user","content":"Grüße 👋🏽 \"from\"\n\u2028Köln"}]` + members + `}`
@@ -68,6 +68,8 @@ func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 		{"embeddings as base64", "POST", "/v1/embeddings", `{"model":"demo-embed","input":["a","b"],"encoding_format":"base64"}`},
 		{"images", "POST", "/v1/images/generations", `{"model":"demo-image-small","prompt":"a cat","size":"256x256","n":2}`},
 		{"images as base64", "POST", "/v1/images/generations", `{"model":"demo-image-small","prompt":"a cat","size":"256x256","response_format":"b64_json"}`},
+		{"images as events", "POST", "/v1/images/generations", `{"model":"demo-image-small","prompt":"a cat","size":"256x256","n":2,"stream":true,"partial_images":2}`},
+		{"edits as events", "POST", "/v1/images/edits", `{"model":"demo-image-small","prompt":"a cat","size":"256x256","stream":true,"images":[{"image_url":"data:image/png;base64,` + base64Of(png) + `"}]}`},
 		{"invalid image size", "POST", "/v1/images/generations", `{"model":"demo-image-small","prompt":"a cat","size":"31x31"}`},
 		{"unknown image model", "POST", "/v1/images/generations", `{"model":"no-such","prompt":"a cat"}`},
 	} {
@@ -78,7 +80,7 @@ func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 			assert.Equal(t, want.Header.Get("Content-Type"), got.Header.Get("Content-Type"))
 		})
 	}
-	assert.Positive(t, g.recordedUsage(20).Units.PromptTokens)
+	assert.Positive(t, g.recordedUsage(22).Units.PromptTokens)
 }
 
 func TestNew_RefusesInvalidOptions(t *testing.T) {

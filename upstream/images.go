@@ -48,22 +48,27 @@ func (b *Backend) fetchImageReply(
 	format string,
 ) (*llmhttp.ImageResponse, error) {
 	return fetchReplyTo(ctx, b, e, body, model, func(c *call, reply []byte) (*llmhttp.ImageResponse, error) {
-		resp := new(llmhttp.ImageResponse)
-		if err := resp.UnmarshalJSON(reply); err != nil {
-			return nil, c.malformedReply(err)
-		}
-		if err := c.reportedError(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
-			return nil, err
-		}
-		if len(resp.Data) == 0 {
-			return nil, c.invalidReply("the reply has no images")
-		}
-		if err := c.fetchImages(resp.Data, format); err != nil {
-			return nil, c.fetchError(err)
-		}
-		delete(resp.Extra, "error")
-		return resp, nil
+		return c.decodeImages(reply, format)
 	})
+}
+
+// decodeImages decodes a whole reply, and fetches the images that the client cannot use.
+func (c *call) decodeImages(reply []byte, format string) (*llmhttp.ImageResponse, error) {
+	resp := new(llmhttp.ImageResponse)
+	if err := resp.UnmarshalJSON(reply); err != nil {
+		return nil, c.malformedReply(err)
+	}
+	if err := c.reportedError(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
+		return nil, err
+	}
+	if len(resp.Data) == 0 {
+		return nil, c.invalidReply("the reply has no images")
+	}
+	if err := c.fetchImages(resp.Data, format); err != nil {
+		return nil, c.fetchError(err)
+	}
+	delete(resp.Extra, "error")
+	return resp, nil
 }
 
 // encodeImageEdit returns the form for the server. The files come last: see encodeTranscription.
@@ -77,6 +82,12 @@ func encodeImageEdit(r *llmhttp.ImageRequest) payload {
 	f.add("size", r.Size)
 	f.add("quality", r.Quality)
 	f.add("response_format", r.ResponseFormat)
+	if r.Stream {
+		f.add("stream", "true")
+	}
+	if r.PartialImages != nil {
+		f.add("partial_images", strconv.Itoa(*r.PartialImages))
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
 		for _, v := range formValues(r.Extra[name]) {
 			f.add(name, v)

@@ -315,3 +315,56 @@ func TestEditImages(t *testing.T) {
 		})
 	}
 }
+
+// A stream of images passes through, whether the server sends events or ignores that it is asked for them.
+func TestStreamImages(t *testing.T) {
+	event := func(kind, data, more string) string {
+		return "event: " + kind + "\ndata: {\"type\":\"" + kind + "\",\"b64_json\":\"" + base64Of(data) + "\",\"created_at\":7,\"size\":\"2x3\"" + more + "}\n\n"
+	}
+	const (
+		partial, completed = "image_generation.partial_image", "image_generation.completed"
+		usage              = `,"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7}`
+		mediaStream        = "text/event-stream"
+	)
+	for name, test := range map[string]struct {
+		n                  int
+		contentType, reply string
+		want               []string // in the body of the reply
+		status             int
+		units              llmhttp.Units
+	}{
+		"events": {1, mediaStream, event(partial, "p", `,"partial_image_index":0`) + ": ping\n\n" + event(completed, "a", usage) + "data: later\n\n",
+			[]string{`"b64_json":"` + base64Of("p"), `"partial_image_index":0`, `"created_at":7`, `"size":"2x3"`, `"b64_json":"` + base64Of("a"), usage}, 200,
+			llmhttp.Units{PromptTokens: 3, CompletionTokens: 4, Images: 1}},
+		"two images": {2, mediaStream, event(completed, "a", "") + event("image_generation.later", "x", "") + event(completed, "b", usage),
+			[]string{base64Of("a"), base64Of("b"), usage}, 200, llmhttp.Units{PromptTokens: 3, CompletionTokens: 4, Images: 2}},
+		"fewer images": {3, mediaStream, event(completed, "a", usage) + "data: [DONE]\n\n", []string{base64Of("a"), usage}, 200,
+			llmhttp.Units{PromptTokens: 3, CompletionTokens: 4, Images: 1}},
+		"a whole reply": {2, mediaJSON, `{"created":5,"data":[{"b64_json":"` + base64Of("a") + `"},{"b64_json":"` + base64Of("b") + `"}]` + usage + `}`,
+			[]string{base64Of("a"), base64Of("b"), usage}, 200, llmhttp.Units{PromptTokens: 3, CompletionTokens: 4, Images: 2}},
+		"an error":              {1, mediaStream, "data: {\"error\":{\"message\":\"down\",\"code\":503}}\n\n", nil, 503, llmhttp.Units{}},
+		"an error event":        {1, mediaStream, "event: error\ndata: {\"error\":{\"message\":\"down\",\"code\":503}}\n\n", nil, 503, llmhttp.Units{}},
+		"no image":              {1, mediaStream, "data: [DONE]\n\n", nil, 502, llmhttp.Units{}},
+		"an empty reply":        {1, mediaStream, "", nil, 502, llmhttp.Units{}},
+		"no JSON":               {1, mediaStream, "data: x\n\n", nil, 502, llmhttp.Units{}},
+		"a whole reply without": {1, mediaJSON, `{"data":[]}`, nil, 502, llmhttp.Units{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newRawServer(t, func(c net.Conn, r *rawRequest) {
+				assert.Contains(t, r.body, `"stream":true,"partial_images":1`)
+				writeReply(c, 200, test.contentType, test.reply)
+			})
+			g := newGateway(t, server.url(), nil)
+			r := g.do("POST", imagesPath, fmt.Sprintf(`{"model":"m","prompt":"p","stream":true,"partial_images":1,"n":%d}`, test.n))
+			require.NoError(t, r.err)
+			assert.Equal(t, test.status, r.StatusCode, "%s", r.body)
+			if test.status != 200 {
+				return
+			}
+			for _, want := range test.want {
+				assert.Contains(t, r.body, want)
+			}
+			assert.Equal(t, test.units, g.recordedUsage(1).Units)
+		})
+	}
+}

@@ -91,3 +91,42 @@ func TestGoOpenAIImageEdit(t *testing.T) {
 	require.Len(t, res.Data, 1)
 	assert.Equal(t, "256x256", sizeOfData(t, res.Data[0].B64JSON))
 }
+
+// Streams of generations and of edits: previews, then the image with the usage.
+func TestOpenAIImageStream(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	client := newOpenAIClient(s)
+	generation := client.Images.GenerateStreaming(testContext(t), openaigo.ImageGenerateParams{
+		Model: "demo-image-small", Prompt: "A hat", Size: "256x256", PartialImages: openaigo.Int(2),
+	})
+	var kinds []string
+	for generation.Next() {
+		event := generation.Current()
+		kinds = append(kinds, fmt.Sprintf("%s %s %s %s %d", event.Type, sizeOfData(t, event.B64JSON), event.Size, event.OutputFormat, event.PartialImageIndex))
+	}
+	require.NoError(t, generation.Err())
+	assert.Equal(t, []string{
+		"image_generation.partial_image 256x256 256x256 png 0", "image_generation.partial_image 256x256 256x256 png 1",
+		"image_generation.completed 256x256 256x256 png 0",
+	}, kinds)
+
+	edit := client.Images.EditStreaming(testContext(t), openaigo.ImageEditParams{
+		Model: "demo-image-small", Prompt: "A hat", PartialImages: openaigo.Int(1),
+		Image: openaigo.ImageEditParamsImageUnion{OfFile: pictureFile(t, color.Black, "a.png")},
+	})
+	kinds = nil
+	for edit.Next() {
+		event := edit.Current()
+		kinds = append(kinds, event.Type+" "+sizeOfData(t, event.B64JSON))
+	}
+	require.NoError(t, edit.Err())
+	assert.Equal(t, []string{"image_edit.partial_image 1024x1024", "image_edit.completed 1024x1024"}, kinds)
+	assert.EqualValues(t, 2, s.usage(t).Images)
+
+	missing := client.Images.GenerateStreaming(testContext(t), openaigo.ImageGenerateParams{Model: "missing", Prompt: "A hat"})
+	assert.False(t, missing.Next())
+	var apiErr *openaigo.Error
+	require.ErrorAs(t, missing.Err(), &apiErr)
+	assert.Equal(t, http.StatusNotFound, apiErr.StatusCode)
+}

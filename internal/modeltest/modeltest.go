@@ -51,6 +51,7 @@ var (
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
+	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)
@@ -130,6 +131,34 @@ func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*l
 		}
 	}
 	return b.GenerateImages(ctx, req)
+}
+
+// StreamImages implements [llmhttp.ImageStreamer]. The images that are not complete are black as the
+// complete one.
+func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		draw := b.GenerateImages
+		if req.Images != nil {
+			draw = b.EditImages
+		}
+		resp, err := draw(ctx, req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for i := range resp.Data {
+			if n := req.PartialImages; n != nil {
+				for range *n {
+					if !yield(&llmhttp.ImageChunk{Image: &resp.Data[i], Partial: true}, nil) {
+						return
+					}
+				}
+			}
+			if !yield(&llmhttp.ImageChunk{Image: &resp.Data[i]}, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Embed implements [llmhttp.Embedder].

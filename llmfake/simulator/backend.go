@@ -70,7 +70,8 @@ const (
 //
 // An image is a PNG of discs over a gradient that depend on the prompt and on the index of the
 // image, and for an edit on the files, which must be images. The size auto, which is the default, is
-// 1024x1024. The quality hd has more discs. There is no usage.
+// 1024x1024. The quality hd has more discs. An image that is not complete has fewer. There is no
+// usage.
 //
 // # Embeddings
 //
@@ -100,7 +101,7 @@ const (
 // 128 kbit/s. There are segments and words, and the usage is in tokens. A file whose extension or
 // type is none of a recording gets a 400.
 type Backend struct {
-	// Delay is the time that Chat, Complete and Speak wait before each chunk. Zero and negative mean
+	// Delay is the time that Chat, Complete, Speak and StreamImages wait before each chunk. Zero and negative mean
 	// no delay.
 	Delay time.Duration
 }
@@ -111,6 +112,7 @@ var (
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
+	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Reranker       = (*Backend)(nil)

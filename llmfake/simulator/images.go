@@ -15,8 +15,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
 // sizesOf returns the sizes of an image model, or nil if model is not one.
@@ -41,9 +43,17 @@ func (b *Backend) ImageSizes(ctx context.Context, model string) ([]string, error
 
 // GenerateImages implements [llmhttp.ImageGenerator].
 func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	if err := checkDrawing(req); err != nil {
+		return nil, err
+	}
+	return Draw(ctx, req)
+}
+
+// checkDrawing returns the error for a model that draws no images, or none of the size.
+func checkDrawing(req *llmhttp.ImageRequest) error {
 	sizes := sizesOf(req.Model)
 	if sizes == nil {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return llmhttp.ModelNotFound(req.Model)
 	}
 	if size := sizeOf(req); !slices.Contains(sizes, size) {
 		e := llmhttp.Errorf(
@@ -54,9 +64,17 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 			strings.Join(sizes, ", "),
 		)
 		e.Param = "size"
-		return nil, e
+		return e
 	}
-	return Draw(ctx, req)
+	return nil
+}
+
+// StreamImages implements [llmhttp.ImageStreamer].
+func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+	if err := checkDrawing(req); err != nil {
+		return func(yield func(*llmhttp.ImageChunk, error) bool) { yield(nil, err) }
+	}
+	return DrawStream(ctx, req, b.Delay)
 }
 
 // MaxSide is the largest width and height of an image that [Draw] draws, in pixels.
@@ -102,12 +120,15 @@ func seedOf(req *llmhttp.ImageRequest) (string, error) {
 	return string(seed), nil
 }
 
-// Draw is like [Backend.GenerateImages] and [Backend.EditImages] for any model and any size of at
-// most [MaxSide].
-func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	size := sizeOf(req)
-	var width, height int
-	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || min(width, height) < 1 || max(width, height) > MaxSide {
+// A drawing is what is drawn for a request.
+type drawing struct {
+	seed                 string
+	width, height, discs int
+}
+
+func newDrawing(req *llmhttp.ImageRequest) (*drawing, error) {
+	size, d := sizeOf(req), &drawing{discs: 8}
+	if _, err := fmt.Sscanf(size, "%dx%d", &d.width, &d.height); err != nil || min(d.width, d.height) < 1 || max(d.width, d.height) > MaxSide {
 		e := llmhttp.Errorf(
 			http.StatusBadRequest,
 			"invalid_value",
@@ -118,26 +139,67 @@ func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageRespons
 		e.Param = "size"
 		return nil, e
 	}
-	discs := 8
 	if req.Quality == "hd" {
-		discs = 16
+		d.discs = 16
 	}
-	seed, err := seedOf(req)
+	var err error
+	d.seed, err = seedOf(req)
+	return d, err
+}
+
+// draw returns image i, with the first discs.
+func (d *drawing) draw(ctx context.Context, req *llmhttp.ImageRequest, i, discs int) (*llmhttp.Image, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	data, err := drawPNG(d.seed, i, d.width, d.height, discs)
+	return &llmhttp.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}, err
+}
+
+// Draw is like [Backend.GenerateImages] and [Backend.EditImages] for any model and any size of at
+// most [MaxSide].
+func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	d, err := newDrawing(req)
 	if err != nil {
 		return nil, err
 	}
-	resp := &llmhttp.ImageResponse{Data: make([]llmhttp.Image, max(req.Count(), 0))}
-	for i := range resp.Data {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		data, err := drawPNG(seed, i, width, height, discs)
+	resp := new(llmhttp.ImageResponse)
+	for i := range req.Count() {
+		image, err := d.draw(ctx, req, i, d.discs)
 		if err != nil {
 			return nil, err
 		}
-		resp.Data[i] = llmhttp.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}
+		resp.Data = append(resp.Data, *image)
 	}
 	return resp, nil
+}
+
+// DrawStream is like [Backend.StreamImages] for any model and any size of at most [MaxSide]. An image
+// that is not complete has fewer discs. It waits for the delay before each chunk.
+func DrawStream(ctx context.Context, req *llmhttp.ImageRequest, delay time.Duration) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		s := &modelreply.Sender[*llmhttp.ImageChunk]{Ctx: ctx, Delay: delay, Yield: yield}
+		d, err := newDrawing(req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		steps := 1 // of each image; the last one is complete
+		if req.PartialImages != nil {
+			steps += *req.PartialImages
+		}
+		for i := range req.Count() * steps {
+			step := i%steps + 1
+			image, err := d.draw(ctx, req, i/steps, d.discs*step/steps)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !s.Send(&llmhttp.ImageChunk{Image: image, Partial: step < steps}) {
+				return
+			}
+		}
+	}
 }
 
 // The palette of an image has several layers with the same number of shades. The

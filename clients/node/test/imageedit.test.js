@@ -67,3 +67,22 @@ test("edits of images by the AI SDK", async (t) => {
     assert.equal(size(image.base64), "256x256");
   }
 });
+
+test("images as events", async (t) => {
+  const server = await start(t);
+  const client = openai(server);
+  const params = { model: "demo-image-small", prompt: "A hat", size: "256x256", stream: true, partial_images: 2 };
+  const read = async (stream) => {
+    const types = [];
+    for await (const event of stream) {
+      assert.equal(size(event.b64_json), "256x256");
+      types.push(event.type.replace(/^image_\w+\./, "") + (event.partial_image_index ?? ""));
+    }
+    return types;
+  };
+  const want = ["partial_image0", "partial_image1", "completed"];
+  assert.deepEqual(await read(await client.images.generate(params)), want);
+  assert.deepEqual(await read(await client.images.edit({ ...params, image: await picture("a.png") })), want);
+  assert.deepEqual(await read(await client.images.generate({ ...params, n: 2, partial_images: 0 })), ["completed", "completed"]);
+  await assert.rejects(client.images.generate({ ...params, partial_images: 4 }), (e) => e.status === 400 && e.param === "partial_images");
+});

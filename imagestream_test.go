@@ -1,0 +1,173 @@
+package llmhttp_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// imageEvent returns an event with an image that is complete or not.
+func imageEvent(kind, data, members string) string {
+	return "event: " + kind + "\ndata: {\"type\":\"" + kind + "\",\"b64_json\":\"" + base64.StdEncoding.EncodeToString([]byte(data)) + "\"," + members + "}\n\n"
+}
+
+// What a client gets of a stream of two images: previews, numbered for each image, and the usage with
+// the last image.
+func TestImageStreams_Events(t *testing.T) {
+	chunks := []*llmhttp.ImageChunk{
+		{},
+		{Image: &llmhttp.Image{Data: []byte("p1")}, Partial: true},
+		{Image: &llmhttp.Image{URL: "data:image/png;base64,cDI=", RevisedPrompt: "r"}, Partial: true},
+		{Image: &llmhttp.Image{Data: []byte("a"), Extra: llmhttp.Extra{"size": json.RawMessage(`"2x3"`), "created_at": json.RawMessage(`7`), "usage": json.RawMessage(`1`), "x": json.RawMessage(`{"y":1}`)}}},
+		{Image: &llmhttp.Image{Data: []byte("p3")}, Partial: true},
+		{Image: &llmhttp.Image{Data: []byte("b")}},
+		{Usage: &llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7}},
+	}
+	const usage = `,"usage":{"input_tokens":5,"output_tokens":7,"total_tokens":12}`
+	for path, test := range map[string]struct{ body, kind, settings string }{
+		imagesPath:     {`{"model":"m","prompt":"p","n":2,"stream":true,"partial_images":2,"quality":"low"}`, "image_generation", `"quality":"low","size":"1024x1024"`},
+		imageEditsPath: {`{"image":"x","model":"m","prompt":"p","n":2,"stream":"True","partial_images":2,"output_format":"webp"}`, "image_edit", `"quality":"auto","size":"auto"`},
+	} {
+		t.Run(test.kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got *llmhttp.ImageRequest
+				s := startPipeServer(t, config{backend: &stubBackend{draw: func(_ context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+					got = r
+					return drawing(chunks...)
+				}}})
+				r := s.do("POST", path, test.body)
+				require.NoError(t, r.err)
+				assert.Equal(t, 200, r.StatusCode)
+				assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
+				format := "png"
+				if path == imageEditsPath {
+					format = "webp"
+				}
+				members := func(index string) string {
+					return `"background":"auto","created_at":946684800,"output_format":"` + format + `",` + index + test.settings
+				}
+				partial, completed := test.kind+".partial_image", test.kind+".completed"
+				own := strings.NewReplacer("946684800", "7", `"size":"1024x1024"`, `"size":"2x3"`, `"size":"auto"`, `"size":"2x3"`).Replace(members("")) + `,"x":{"y":1}`
+				assert.Equal(t, imageEvent(partial, "p1", members(`"partial_image_index":0,`))+
+					imageEvent(partial, "p2", members(`"partial_image_index":1,`))+
+					imageEvent(completed, "a", own)+
+					imageEvent(partial, "p3", members(`"partial_image_index":0,`))+
+					imageEvent(completed, "b", members("")+usage), r.body)
+				assert.True(t, got.Stream)
+				assert.Equal(t, 2, *got.PartialImages)
+				record := s.record()
+				assert.Equal(t, llmhttp.Units{PromptTokens: 5, CompletionTokens: 7, Images: 2}, record.Units)
+				assert.True(t, s.summary().Streamed)
+				assert.Equal(t, 7, s.summary().Chunks)
+			})
+		})
+	}
+}
+
+// A Backend without StreamImages answers with its complete images.
+func TestImageStreams_WithoutStreamer(t *testing.T) {
+	generator := struct {
+		llmhttp.Backend
+		llmhttp.ImageGenerator
+	}{chatOnly, &stubBackend{usage: &llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}}}
+	s := startServer(t, config{backend: generator})
+	r := s.do("POST", imagesPath, `{"model":"m","prompt":"p","n":2,"stream":true,"response_format":"url"}`)
+	assert.Equal(t, 2, strings.Count(r.body, "event: image_generation.completed\n"), r.body)
+	assert.Equal(t, 2, strings.Count(r.body, `"b64_json":"`+base64.StdEncoding.EncodeToString([]byte(pngData))+`"`))
+	assert.Equal(t, 1, strings.Count(r.body, `"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}`))
+	assert.EqualValues(t, 2, s.record().Units.Images)
+	s.do("POST", imageEditsPath, `{"image":"x","model":"m","prompt":"p","stream":true}`).checkError(t, 404)
+
+	// A streamer gets no edit if it is no editor.
+	streamer := struct {
+		llmhttp.Backend
+		llmhttp.ImageStreamer
+	}{chatOnly, &stubBackend{draw: func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream { panic("called") }}}
+	s = startServer(t, config{backend: llmhttp.Forwarder{Backend: streamer}})
+	s.do("POST", imageEditsPath, `{"image":"x","model":"m","prompt":"p","stream":true}`).checkError(t, 404)
+}
+
+// Mistakes are told before the stream begins.
+func TestImageStreams_Mistakes(t *testing.T) {
+	chunk := func(image llmhttp.Image, partial bool) *llmhttp.ImageChunk {
+		return &llmhttp.ImageChunk{Image: &image, Partial: partial}
+	}
+	for name, test := range map[string]struct {
+		members string
+		chunks  []*llmhttp.ImageChunk
+		status  int
+		param   string
+	}{
+		"too many previews":  {`"partial_images":4`, nil, 400, "partial_images"},
+		"negative previews":  {`"partial_images":-1`, nil, 400, "partial_images"},
+		"not a boolean":      {`"stream":"yes"`, nil, 400, "stream"},
+		"size":               {`"size":"2x2"`, []*llmhttp.ImageChunk{chunk(llmhttp.Image{Data: []byte("x")}, false)}, 400, "size"},
+		"no chunk":           {``, nil, 500, ""},
+		"no image":           {``, []*llmhttp.ImageChunk{{}}, 500, ""},
+		"an image elsewhere": {``, []*llmhttp.ImageChunk{chunk(llmhttp.Image{URL: "https://example.com/a.png"}, true)}, 500, ""},
+		"an empty image":     {``, []*llmhttp.ImageChunk{chunk(llmhttp.Image{}, true)}, 500, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{backend: &stubBackend{
+				sizes: func(context.Context, string) ([]string, error) { return []string{"1024x1024"}, nil },
+				draw:  func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream { return drawing(test.chunks...) },
+			}})
+			body := `{"model":"m","prompt":"p","stream":true,` + test.members + `}`
+			if strings.Contains(test.members, "stream") {
+				body = `{"model":"m","prompt":"p",` + test.members + `}`
+			}
+			e := s.do("POST", imagesPath, strings.Replace(body, ",}", "}", 1)).checkError(t, test.status)
+			assert.Equal(t, test.param, e.Param)
+			s.waitForSummaries(1)
+			for _, record := range s.usage.records() {
+				if test.status == 400 {
+					assert.Zero(t, record.Units)
+				}
+			}
+		})
+	}
+	// Previews without an image are a reply that failed.
+	s := startServer(t, config{backend: &stubBackend{draw: func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream {
+		return drawing(chunk(llmhttp.Image{Data: []byte("p")}, true))
+	}}})
+	r := s.do("POST", imagesPath, `{"model":"m","prompt":"p","stream":true}`)
+	require.Error(t, r.err, "the connection is cut")
+	assert.Contains(t, r.body, `data: {"error":{"message":`)
+	assert.NotContains(t, r.body, "completed")
+	assert.Error(t, s.summary().Err)
+}
+
+// FilterTexts filters the request and what is text in the events.
+func TestImageStreams_FilterTexts(t *testing.T) {
+	image := &llmhttp.Image{Data: []byte("x"), Extra: llmhttp.Extra{"note": json.RawMessage(`"a secret"`)}}
+	b := llmhttp.FilterTexts(&stubBackend{draw: func(_ context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+		assert.Equal(t, "a *** hat", r.Prompt)
+		return drawing(&llmhttp.ImageChunk{Image: image})
+	}}, func(context.Context) llmhttp.TextFilter {
+		hide := strings.NewReplacer("secret", "***").Replace
+		return llmhttp.TextFilter{
+			Request: func(_ llmhttp.TextKind, s string) (string, error) { return hide(s), nil },
+			Reply:   func(r *llmhttp.ReplyText) (string, string, error) { return hide(r.Text), "", nil },
+		}
+	})
+	r := startServer(t, config{backend: b}).do("POST", imagesPath, `{"model":"m","prompt":"a secret hat","stream":true}`)
+	assert.Contains(t, r.body, `"note":"a ***"`)
+	assert.Equal(t, `"a secret"`, string(image.Extra["note"]), "the image belongs to the Backend")
+
+	refused := llmhttp.FilterTexts(&stubBackend{}, func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{Request: func(llmhttp.TextKind, string) (string, error) {
+			return "", fmt.Errorf("no: %w", llmhttp.ErrContentFiltered)
+		}}
+	})
+	e := startServer(t, config{backend: refused}).do("POST", imagesPath, `{"model":"m","prompt":"p","stream":true}`).checkError(t, 400)
+	assert.Equal(t, "content_filter", e.Code)
+}

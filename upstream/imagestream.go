@@ -1,0 +1,160 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/llmhttp/llmhttp"
+)
+
+// StreamImages implements [llmhttp.ImageStreamer]. The reply may be whole: servers whose model shows no
+// images while it makes them ignore that the client asks for it.
+func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+		r := imageReply{yield: yield, expected: req.Count()}
+		if err := r.forward(ctx, b, req); err != nil && !r.stopped {
+			yield(nil, err)
+		}
+	}
+}
+
+// An imageReply passes on the reply to a request for a stream of images.
+type imageReply struct {
+	c        *call
+	yield    func(*llmhttp.ImageChunk, error) bool
+	expected int // complete images
+	complete int // those that were yielded
+	stopped  bool
+}
+
+// forward sends req to the server and yields the reply. It does not yield the error that it returns.
+func (r *imageReply) forward(ctx context.Context, b *Backend, req *llmhttp.ImageRequest) error {
+	model := b.modelNames(req.Model)
+	asked := b.serverImageRequest(req, model)
+	e, body := b.images, payload{}
+	if req.Images == nil {
+		encoded, err := asked.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		body = jsonPayload(encoded)
+	} else {
+		e, body = b.imageEdits, encodeImageEdit(asked)
+	}
+	var err error
+	if r.c, err = b.startCallWith(ctx, e, body, mediaEvents, model); err != nil {
+		return err
+	}
+	defer r.c.close()
+	first, err := skipSpace(r.c.body, b.opts.MaxReply)
+	switch {
+	case err == io.EOF:
+		return r.c.invalidReply("the reply is empty")
+	case err != nil:
+		return r.c.interruptedError(err)
+	case first == '{', first == '[', first == '<':
+		return r.readWhole()
+	}
+	return r.readEvents()
+}
+
+// readWhole yields the images of a whole reply.
+func (r *imageReply) readWhole() error {
+	body, err := r.c.readAll()
+	if err != nil {
+		return err
+	}
+	defer r.c.reservation.release()
+	resp, err := r.c.decodeImages(body, llmhttp.ImageFormatBase64)
+	if err != nil {
+		return err
+	}
+	for i := range resp.Data {
+		chunk := &llmhttp.ImageChunk{Image: &resp.Data[i]}
+		if i == len(resp.Data)-1 {
+			chunk.Usage = resp.Usage
+		}
+		if !r.send(chunk) {
+			break
+		}
+	}
+	return nil
+}
+
+// send yields a chunk. It returns false if nothing more is to be read.
+func (r *imageReply) send(c *llmhttp.ImageChunk) bool {
+	if !c.Partial {
+		r.complete++
+	}
+	r.stopped = !r.yield(c, nil)
+	return !r.stopped
+}
+
+// readEvents yields a reply that is server-sent events. There is none that ends it: the connection
+// does, or the last image.
+func (r *imageReply) readEvents() error {
+	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
+	for {
+		e, err := events.next()
+		switch {
+		case err == io.EOF, err == nil && isDone(e.data):
+			if r.complete == 0 {
+				return r.c.invalidReply("the stream ended without an image")
+			}
+			return nil
+		case err != nil:
+			return r.c.interruptedError(err)
+		case e.kind == eventPing:
+			continue
+		case e.kind == eventError:
+			return r.c.errorEvent(e.data)
+		}
+		chunk, err := r.decode(e.data)
+		switch {
+		case err != nil:
+			return err
+		case chunk == nil:
+			continue
+		case !r.send(chunk):
+			return nil
+		case r.complete >= r.expected:
+			r.c.sawDone = true // what follows has no meaning
+			return nil
+		}
+	}
+}
+
+// decode decodes an event. The chunk is nil if the event has no image.
+func (r *imageReply) decode(data []byte) (*llmhttp.ImageChunk, error) {
+	var e struct {
+		Type         string
+		Usage, Error json.RawMessage
+	}
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, r.c.malformedReply(err)
+	}
+	if err := r.c.reportedError(data, e.Error, e.Type != ""); err != nil {
+		return nil, err
+	}
+	partial := strings.HasSuffix(e.Type, ".partial_image")
+	if !partial && !strings.HasSuffix(e.Type, ".completed") {
+		return nil, nil // is not known
+	}
+	chunk := &llmhttp.ImageChunk{Image: new(llmhttp.Image), Partial: partial}
+	if err := chunk.Image.UnmarshalJSON(data); err != nil {
+		return nil, r.c.malformedReply(err)
+	}
+	for _, name := range []string{"type", "usage", "error", "partial_image_index"} {
+		delete(chunk.Image.Extra, name)
+	}
+	if len(e.Usage) > 0 {
+		var resp llmhttp.ImageResponse
+		if err := resp.UnmarshalJSON([]byte(`{"usage":` + string(e.Usage) + `}`)); err != nil {
+			return nil, r.c.malformedReply(err)
+		}
+		chunk.Usage = resp.Usage
+	}
+	return chunk, nil
+}
