@@ -21,142 +21,144 @@ import (
 // with [TestUsageStore] too.
 func TestUsageReporter(t *testing.T, newStore func(t testing.TB) manage.UsageReporter) {
 	t.Helper()
-	runChecks(t, reporterChecks, newStore)
+	t.Run(randomCalls, func(t *testing.T) { reporterSequences.run(t, newStore) })
 }
 
-var reporterChecks = []check[manage.UsageReporter]{
-	{"Groups", "sums are grouped or filtered in another way than the query asks for, or a number is dropped.", checkReportGroups},
-	{"Models", "the model is not a condition, or not what a limit counts.", checkReportModels},
-	{"Detail", "end users or labels are mixed up: with those of other accounts, or with other names or values.", checkReportDetail},
-	{"Unsupported", "an unknown group is taken for another one.", checkReportUnsupported},
-	{"EmptyRange", "an empty range is not empty, or includes its end.", checkReportRange},
+// A reportCall records Records or asks for a report. Of a Query, a From and a To of zero are those of
+// all records.
+type reportCall struct {
+	method  string
+	Records []llmhttp.UsageRecord
+	Query   manage.ReportQuery
 }
 
-// reportStart is a midnight in UTC.
-var reportStart = time.Date(2026, 2, 26, 0, 0, 0, 0, time.UTC)
+var reporterSequences = sequences[manage.UsageReporter, reportCall]{
+	count:    1, // because a report has the records of all sequences
+	generate: randomReportCalls, begin: beginReportCalls, simpler: simplerEach(simplerFields[reportCall]),
+	describe: func(c reportCall) string { return c.method + describe(c) },
+	causes: []cause[reportCall]{
+		{"an unknown group is taken for another one.", anyReport(func(q *manage.ReportQuery) bool { return q.By == unknownGroup })},
+		{
+			"a range that is empty or reversed is not empty, or a bound is included or excluded wrongly.",
+			anyReport(func(q *manage.ReportQuery) bool { return !q.From.IsZero() || !q.To.IsZero() }),
+		},
+		{
+			"end users or labels are mixed up: with those of other accounts, or with other names or values; or Since is wrong.",
+			anyReport((*manage.ReportQuery).NeedsDetail),
+		},
+		{
+			"the limit is ignored, is one of sums, or keeps other groups than those with the most tokens.",
+			anyReport(func(q *manage.ReportQuery) bool { return q.Limit > 0 }),
+		},
+		{
+			"the account, the key or the model is not a condition.",
+			anyReport(func(q *manage.ReportQuery) bool { return q.Account != "" || q.KeyID != "" || q.Model != "" }),
+		},
+		{
+			"sums are not those of groups and models, lack what names the group, or have another Start or order.",
+			anyReport(func(q *manage.ReportQuery) bool { return q.By != manage.ByTotal }),
+		},
+		{"a number, the model or the Start is dropped, sums are not sorted, or Since is set although nothing is missing.", anyReport(func(*manage.ReportQuery) bool { return true })},
+	},
+}
 
-// checkReportGroups compares reports about random records with expectedReport.
-func checkReportGroups(t testing.TB, s manage.UsageReporter) {
-	records := recordForReports(t, s)
-	for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount} {
-		for _, account := range []string{"", "account 1", "it's", "nobody"} {
-			for _, key := range []string{"", "key 2", "nobody"} {
-				for _, limit := range []int{0, 1, 3, 1000} {
-					q := manage.ReportQuery{
-						Account: account,
-						KeyID:   key,
-						From:    reportStart.Add(day),
-						To:      reportStart.Add(6 * day),
-						By:      by,
-						Limit:   limit,
-					}
-					wantReport(t, s, q, records)
-				}
-			}
+func anyReport(has func(q *manage.ReportQuery) bool) func([]reportCall) bool {
+	return anyCall(func(c reportCall) bool { return c.method == "Report" && has(&c.Query) })
+}
+
+const unknownGroup manage.ReportGroup = "nonsense"
+
+// reportStart is a midnight in UTC, and reportEnd one after all records.
+var (
+	reportStart = time.Date(2026, 2, 26, 0, 0, 0, 0, time.UTC)
+	reportEnd   = reportStart.Add(7 * day)
+)
+
+// beginReportCalls gives records an ID, and tokens that do not add up to the same sum for two groups.
+func beginReportCalls(t testing.TB, s manage.UsageReporter) func(reportCall) {
+	var records []llmhttp.UsageRecord
+	return func(c reportCall) {
+		q := c.Query
+		q.From, q.To = orTime(q.From, reportStart), orTime(q.To, reportEnd)
+		if c.method == "Report" {
+			wantReport(t, s, q, records)
+			return
+		}
+		n := len(records)
+		for _, r := range c.Records {
+			r.ID, r.Operation, r.Time = unique("request"), llmhttp.OperationChat, orTime(r.Time, reportStart)
+			r.Units.PromptTokens += fixedRand(uint64(len(records))).Int64N(1e12)
+			records = append(records, r)
+		}
+		if err := s.Record(t.Context(), slices.Clone(records[n:])...); err != nil {
+			t.Fatalf("Record returned the error %v, want nil", err)
 		}
 	}
 }
 
-// recordForReports records random records and returns them.
-func recordForReports(t testing.TB, s manage.UsageReporter) (records []llmhttp.UsageRecord) {
-	t.Helper()
-	rng := newRand(t)
-	for range 300 {
-		records = append(records, randomReportRecord(rng))
+func orTime(t, ifZero time.Time) time.Time {
+	if t.IsZero() {
+		return ifZero
 	}
-	if err := s.Record(t.Context(), records...); err != nil {
-		t.Fatalf("Record returned the error %v, want nil", err)
-	}
-	return records
+	return t
 }
 
-func checkReportModels(t testing.TB, s manage.UsageReporter) {
-	records := recordForReports(t, s)
-	for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel} {
-		for _, account := range []string{"", "account 1"} {
-			for _, model := range []string{"", "large", "\\x00", "unknown"} {
-				for _, limit := range []int{0, 2} {
-					q := manage.ReportQuery{
-						Account: account,
-						Model:   model,
-						From:    reportStart,
-						To:      reportStart.Add(6 * day),
-						By:      by,
-						Limit:   limit,
-					}
-					wantReport(t, s, q, records)
-				}
-			}
+func randomReportCalls(rng *rand.Rand, _ manage.UsageReporter, _ int) (calls []reportCall) {
+	for range 5 {
+		c := reportCall{method: "Record"}
+		for range 50 {
+			c.Records = append(c.Records, randomReportRecord(rng))
+		}
+		calls = append(calls, c)
+		for range 100 {
+			calls = append(calls, reportCall{method: "Report", Query: randomReportQuery(rng)})
 		}
 	}
-}
-
-// checkReportDetail asks only for what the store supports.
-func checkReportDetail(t testing.TB, s manage.UsageReporter) {
-	records := recordForReports(t, s)
-	base := manage.ReportQuery{From: reportStart.Add(day), To: reportStart.Add(6 * day)}
-	for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel} {
-		for _, user := range []string{"", "user 1", "it's", "nobody"} {
-			for _, label := range []llmhttp.Label{
-				{}, {Name: "team", Value: "red"}, {Name: "team", Value: ""}, {Name: "stage", Value: "red"}, {Name: ",", Value: ":"}, {Name: `"team":`, Value: `\"`},
-				{Name: "re", Value: "d"}, {Name: "unknown", Value: ""},
-			} {
-				for limit := range 2 {
-					q := base
-					q.By, q.User, q.Label, q.Limit, q.GroupLabel = by, user, label, 2*limit, "team"
-					if !q.NeedsDetail() {
-						continue
-					}
-					wantReport(t, s, q, records)
-					q.Account, q.KeyID, q.Model, q.GroupLabel = "account 1", "key 2", "large", `"team":`
-					wantReport(t, s, q, records)
-				}
-			}
-		}
-	}
-}
-
-func checkReportUnsupported(t testing.TB, s manage.UsageReporter) {
-	recordForReports(t, s)
-	q := manage.ReportQuery{From: reportStart, To: reportStart.Add(day), By: "nonsense"}
-	if _, err := s.Report(t.Context(), q); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("Report by an unknown group returned the error %v, want one that wraps errors.ErrUnsupported", err)
-	}
-}
-
-func checkReportRange(t testing.TB, s manage.UsageReporter) {
-	r := randomReportRecord(newRand(t))
-	r.Time = reportStart
-	if err := s.Record(t.Context(), r); err != nil {
-		t.Fatalf("Record returned the error %v, want nil", err)
-	}
-	for _, q := range []manage.ReportQuery{
-		{From: reportStart, To: reportStart}, {From: reportStart.Add(day), To: reportStart}, {From: reportStart.Add(-day), To: reportStart},
-		{From: reportStart.Add(day), To: reportStart.Add(2 * day)}, {From: reportStart, To: reportStart.Add(day)},
-	} {
-		wantReport(t, s, q, []llmhttp.UsageRecord{r})
-	}
+	return calls
 }
 
 func randomReportRecord(rng *rand.Rand) llmhttp.UsageRecord {
 	account := rng.IntN(4)
 	r := llmhttp.UsageRecord{
-		ID: unique("request"), Time: reportStart.Add(time.Duration(rng.Int64N(int64(7 * day)))), Operation: llmhttp.OperationChat,
-		Account: []string{"account 1", "account 2", "it's", "\u6a21\u578b\x00"}[account], KeyID: fmt.Sprint("key ", account, rng.IntN(3)),
-		Model: pick(rng, "large", "small", "\\x00"),
+		Time: reportStart.Add(time.Duration(rng.Int64N(int64(7 * day)))), Model: pick(rng, "large", "small", "\\x00"),
+		Account: []string{"account 1", "account 2", "it's", "\u6a21\u578b\x00"}[account],
+		KeyID:   pick(rng, "key 2", fmt.Sprint("key ", account, rng.IntN(3))), // keys of several accounts may have the same ID
+		User:    pick(rng, "", "user 1", "user 2", "it's"),                    // and so may their end users
 	}
-	if rng.IntN(2) == 0 {
-		r.KeyID = "key 2" // keys of several accounts may have the same ID
+	if rng.IntN(4) == 0 {
+		r.Time = r.Time.Truncate(day)
 	}
-	r.User = pick(rng, "", "user 1", "user 2", "it's") // users of several accounts may have the same ID
 	for _, name := range []string{"team", "stage", ",", `"team":`} {
 		if rng.IntN(2) == 0 {
 			r.Labels = append(r.Labels, llmhttp.Label{Name: name, Value: pick(rng, "", "red", ":", `\"`, "<\u6a21>")})
 		}
 	}
 	randomNumbers(rng, &r)
-	r.Units.PromptTokens = rng.Int64N(1_000_000)
 	return r
+}
+
+// randomReportQuery returns a query that has few conditions, so that it selects something.
+func randomReportQuery(rng *rand.Rand) (q manage.ReportQuery) {
+	seldom := func(f func()) {
+		if rng.IntN(5) == 0 {
+			f()
+		}
+	}
+	midnight := func() time.Time { return reportStart.Add(time.Duration(rng.IntN(9)-1) * day) }
+	q.By = pick(rng, manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel)
+	q.GroupLabel = pick(rng, "team", `"team":`)
+	seldom(func() { q.Account = pick(rng, "account 1", "it's", "nobody") })
+	seldom(func() { q.KeyID = pick(rng, "key 2", "key 0 1", "nobody") })
+	seldom(func() { q.Model = pick(rng, "large", "\\x00", "unknown") })
+	seldom(func() { q.User = pick(rng, "user 1", "it's", "nobody") })
+	seldom(func() {
+		q.Label.Name = pick(rng, "team", "stage", ",", `"team":`, "re", "unknown")
+		q.Label.Value = pick(rng, "", "red", ":", `\"`, "d")
+	})
+	q.From, q.To = pick(rng, time.Time{}, time.Time{}, midnight()), pick(rng, time.Time{}, time.Time{}, midnight())
+	q.Limit = pick(rng, 0, 0, 0, 0, 0, 1, 1, 2, 2, -1)
+	seldom(func() { seldom(func() { q.By = unknownGroup }) })
+	return q
 }
 
 // wantReport reports an error unless the report for q is that about records. It accepts a store
@@ -164,24 +166,25 @@ func randomReportRecord(rng *rand.Rand) llmhttp.UsageRecord {
 func wantReport(t testing.TB, s manage.UsageReporter, q manage.ReportQuery, records []llmhttp.UsageRecord) {
 	t.Helper()
 	report, err := s.Report(t.Context(), q)
-	if q.NeedsDetail() && errors.Is(err, errors.ErrUnsupported) {
+	switch unsupported := errors.Is(err, errors.ErrUnsupported); {
+	case unsupported && (q.NeedsDetail() || q.By == unknownGroup):
 		return
-	}
-	if err != nil {
-		t.Fatalf("Report(%+v) returned the error %v, want nil", q, err)
+	case q.By == unknownGroup:
+		t.Errorf("Report by an unknown group returned the error %v, want one that wraps errors.ErrUnsupported", err)
+		return
+	case err != nil:
+		t.Errorf("Report returned the error %v, want nil", err)
+		return
 	}
 	if since := report.Since; !since.IsZero() {
 		if !q.NeedsDetail() || !since.After(q.From) {
-			t.Errorf("Report(%+v) returned Since %v, want zero", q, since)
+			t.Errorf("Report returned Since %v, want zero", since)
 		}
 		records = slices.DeleteFunc(slices.Clone(records), func(r llmhttp.UsageRecord) bool { return r.Time.Before(since) })
 	}
-	got := report.Sums
-	for i := range got {
-		got[i].Start = got[i].Start.UTC()
-	}
-	if want := expectedReport(q, records); !slices.Equal(got, want) {
-		t.Errorf("Report(%+v) returned\n%+v, want\n%+v", q, got, want)
+	got, want := manage.Report{Sums: append([]manage.ReportSum{}, report.Sums...)}, manage.Report{Sums: expectedReport(q, records)}
+	if diff := diffFields(got, want); diff != "" {
+		t.Errorf("Report returned %d sums, want %d: %.500s", len(got.Sums), len(want.Sums), diff)
 	}
 }
 
@@ -218,7 +221,7 @@ func expectedReport(q manage.ReportQuery, records []llmhttp.UsageRecord) []manag
 	if q.Limit > 0 {
 		largest = largest[:min(len(largest), q.Limit)]
 	}
-	var list []manage.ReportSum
+	list := []manage.ReportSum{}
 	for _, g := range largest {
 		for _, sum := range groups[g] {
 			list = append(list, *sum)

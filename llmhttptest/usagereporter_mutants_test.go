@@ -12,7 +12,7 @@ import (
 )
 
 func TestUsageReporterMutants(t *testing.T) {
-	testMutants(t, nil, reporterChecks, reporterFixture(func(*reporterHooks) {}), reporterMutants)
+	testMutants(t, reporterSequences.run, nil, reporterFixture(func(*reporterHooks) {}), reporterMutants)
 }
 
 type (
@@ -72,47 +72,47 @@ func reportingEach(change func(q reportQuery, s *reportSum)) func(testing.TB) ma
 }
 
 var reporterMutants = []mutant[manage.UsageReporter]{
-	{"the account is ignored", "Groups", reportingOn(func(q *reportQuery) { q.Account = "" })},
-	{"the key is ignored", "Groups", reportingOn(func(q *reportQuery) { q.KeyID = "" })},
-	{"days are added up", "Groups", reportingOn(func(q *reportQuery) {
+	{"the account is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.Account = "" })},
+	{"the key is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.KeyID = "" })},
+	{"days are added up", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.By == manage.ByDay {
 			q.By = manage.ByTotal
 		}
 	})},
-	{"keys are grouped by account", "Groups", reportingOn(func(q *reportQuery) {
+	{"keys are grouped by account", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.By == manage.ByKey {
 			q.By = manage.ByAccount
 		}
 	})},
-	{"keys have no account", "Groups", reportingEach(func(q reportQuery, s *reportSum) {
+	{"keys have no account", randomCalls, reportingEach(func(q reportQuery, s *reportSum) {
 		if q.By == manage.ByKey {
 			s.Account = ""
 		}
 	})},
-	{"a total has no start", "Groups", reportingEach(func(q reportQuery, s *reportSum) {
+	{"a total has no start", randomCalls, reportingEach(func(q reportQuery, s *reportSum) {
 		if q.By == manage.ByTotal {
 			s.Start = time.Time{}
 		}
 	})},
-	{"cached tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.CachedTokens = 0 })},
-	{"reasoning tokens are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.ReasoningTokens = 0 })},
-	{"images are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.Images = 0 })},
-	{"search units are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Units.SearchUnits = 0 })},
-	{"a part of the cost is dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Cost.CacheWrite = 0 })},
-	{"unpriced records are dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Unpriced = 0 })},
-	{"the model is dropped", "Groups", reportingEach(func(_ reportQuery, s *reportSum) { s.Model = "" })},
-	{"sums are in reverse order", "Groups", answeringReports(func(_ reportQuery, sums []reportSum) []reportSum {
+	{"cached tokens are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.CachedTokens = 0 })},
+	{"reasoning tokens are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.ReasoningTokens = 0 })},
+	{"images are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.Images = 0 })},
+	{"search units are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.SearchUnits = 0 })},
+	{"a part of the cost is dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Cost.CacheWrite = 0 })},
+	{"unpriced records are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Unpriced = 0 })},
+	{"the model is dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Model = "" })},
+	{"sums are in reverse order", randomCalls, answeringReports(func(_ reportQuery, sums []reportSum) []reportSum {
 		slices.Reverse(sums)
 		return sums
 	})},
-	{"the limit is ignored", "Groups", reportingOn(func(q *reportQuery) { q.Limit = 0 })},
-	{"the limit is that of sums", "Groups", answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
+	{"the limit is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.Limit = 0 })},
+	{"the limit is that of sums", randomCalls, answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
 		if q.Limit > 0 {
 			sums = sums[:min(len(sums), q.Limit)]
 		}
 		return sums
 	})},
-	{"the limit keeps the first groups", "Groups", reporterFixture(func(r *reporterHooks) {
+	{"the limit keeps the first groups", randomCalls, reporterFixture(func(r *reporterHooks) {
 		r.ask = func(q *reportQuery) { q.Limit = 0 }
 		r.answer = func(q reportQuery, sums []reportSum) []reportSum {
 			groups := 0
@@ -129,56 +129,56 @@ var reporterMutants = []mutant[manage.UsageReporter]{
 		}
 	})},
 
-	{"the model is ignored", "Models", reportingOn(func(q *reportQuery) { q.Model = "" })},
-	{"a limit does not count models", "Models", reportingOn(func(q *reportQuery) {
+	{"the model is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.Model = "" })},
+	{"a limit does not count models", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.By == manage.ByModel {
 			q.By = manage.ByTotal
 		}
 	})},
-	{"a complete report claims a gap", "Models", reporterFixture(func(r *reporterHooks) { r.since = reportStart.Add(day) })},
-	{"the user is ignored", "Detail", reportingOn(func(q *reportQuery) { q.User = "" })},
-	{"the label is ignored", "Detail", reportingOn(func(q *reportQuery) { q.Label = llmhttp.Label{} })},
-	{"the value of the label is ignored", "Detail", reportingOn(func(q *reportQuery) {
+	{"a complete report claims a gap", randomCalls, reporterFixture(func(r *reporterHooks) { r.since = reportStart.Add(day) })},
+	{"the user is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.User = "" })},
+	{"the label is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.Label = llmhttp.Label{} })},
+	{"the value of the label is ignored", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.Label.Name != "" {
 			q.Label.Value = "red"
 		}
 	})},
-	{"users of several accounts are mixed up", "Detail", reportingEach(func(q reportQuery, s *reportSum) {
+	{"users of several accounts are mixed up", randomCalls, reportingEach(func(q reportQuery, s *reportSum) {
 		if q.By == manage.ByUser {
 			s.Account = ""
 		}
 	})},
-	{"users are grouped by account", "Detail", reportingOn(func(q *reportQuery) {
+	{"users are grouped by account", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.By == manage.ByUser {
 			q.By = manage.ByAccount
 		}
 	})},
-	{"the name of the label is ignored", "Detail", reportingOn(func(q *reportQuery) { q.GroupLabel = "stage" })},
-	{"records without the label are dropped", "Detail", answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
+	{"the name of the label is ignored", randomCalls, reportingOn(func(q *reportQuery) { q.GroupLabel = "stage" })},
+	{"records without the label are dropped", randomCalls, answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
 		return slices.DeleteFunc(sums, func(s reportSum) bool { return q.By == manage.ByLabel && s.Label == "" })
 	})},
-	{"the account is ignored for users", "Detail", reportingOn(func(q *reportQuery) { q.Account = "" })},
-	{"the model is ignored for users", "Detail", reportingOn(func(q *reportQuery) { q.Model = "" })},
-	{"a gap that is none is claimed", "Detail", reporterFixture(func(r *reporterHooks) { r.since = reportStart })},
-	{"a gap is concealed", "Detail", reportingOn(func(q *reportQuery) {
+	{"the account is ignored for users", randomCalls, reportingOn(func(q *reportQuery) { q.Account = "" })},
+	{"the model is ignored for users", randomCalls, reportingOn(func(q *reportQuery) { q.Model = "" })},
+	{"a gap that is none is claimed", randomCalls, reporterFixture(func(r *reporterHooks) { r.since = reportStart })},
+	{"a gap is concealed", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.NeedsDetail() {
 			q.From = q.From.Add(day)
 		}
 	})},
-	{"an unknown group is the total", "Unsupported", reportingOn(func(q *reportQuery) {
+	{"an unknown group is the total", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.By == "nonsense" {
 			q.By = manage.ByTotal
 		}
 	})},
 
-	{"To is inclusive", "EmptyRange", reportingOn(func(q *reportQuery) { q.To = q.To.Add(day) })},
-	{"From is exclusive", "EmptyRange", reportingOn(func(q *reportQuery) { q.From = q.From.Add(1) })},
-	{"reversed bounds are swapped", "EmptyRange", reportingOn(func(q *reportQuery) {
+	{"To is inclusive", randomCalls, reportingOn(func(q *reportQuery) { q.To = q.To.Add(day) })},
+	{"From is exclusive", randomCalls, reportingOn(func(q *reportQuery) { q.From = q.From.Add(1) })},
+	{"reversed bounds are swapped", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.To.Before(q.From) {
 			q.From, q.To = q.To, q.From
 		}
 	})},
-	{"an empty range is all time", "EmptyRange", reportingOn(func(q *reportQuery) {
+	{"an empty range is all time", randomCalls, reportingOn(func(q *reportQuery) {
 		if !q.From.Before(q.To) {
 			q.From, q.To = time.Time{}, reportStart.AddDate(1, 0, 0)
 		}
