@@ -1,0 +1,256 @@
+package llmhttp
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/llmhttp/llmhttp/internal/option"
+)
+
+// Options configures a [Handler]. The zero value is ready to use.
+type Options struct {
+	// Prefix is the path below which the host mounts the Handler, such as "/llm" or
+	// "/api/llm": clients then use a base URL that ends in /llm/v1. It begins with a
+	// slash and does not end with one. Paths outside of it get a 404. If empty, the paths
+	// of the Handler begin with /v1.
+	//
+	// The Pattern of requests, [RequestSummary].Route, log lines and the texts of errors have
+	// the Prefix. The requests that a [Protocol] gets have URLs without it.
+	Prefix string
+
+	// Usage records what requests used, and answers the usage endpoint within 10 seconds. If nil,
+	// usage is not recorded, the endpoint answers 404, and keys cannot have a [Quota]. A successful
+	// reply is sent only after Record has returned; wrap a slow store with [NewUsageBuffer].
+	Usage UsageStore
+
+	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
+	Limiter Limiter
+
+	// Protocols are wire formats to serve besides OpenAI's.
+	Protocols []Protocol
+
+	// Price returns what a request costs, in one currency for all requests. What it
+	// returns is stored with the usage, and everything that shows or limits costs uses
+	// that: a later change of prices does not change what was recorded. Price must not
+	// modify the record or keep it, must return soon, and must be safe for concurrent
+	// use. Negative parts of a Cost count as they are: they lower sums, and so what counts
+	// toward a Quota.
+	//
+	// It is called when a request has ended, before its usage is recorded. If it
+	// returns an error or panics, the usage is recorded as Unpriced, and the error
+	// is logged and told to the Observer. If the key has a [Quota] in money, Price is
+	// also called before the Backend is, with an estimate: the record is Estimated and
+	// has what is known of the request, and not who serves it. Its ServiceTier is the
+	// service_tier that the client asks for; the final record has the one in the reply. An
+	// error then refuses the request: the client gets an [*Error], and for other errors a
+	// 500.
+	//
+	// The Model is the name that the client used, which may be an alias; ServedModel
+	// and Target tell more when the request has ended. If Price is nil, all costs are
+	// zero, and keys cannot have a Quota in money.
+	Price func(*UsageRecord) (Cost, error)
+
+	// QuotaReached is called when a subject has used 80 % of its [Quota], and when it has used
+	// all of it: by default of the tokens or of the money, of which the larger share counts. A
+	// subject that has used 80 % has also used all if a request is refused because too little
+	// is left. Each of the two shares is told once in a period. A Quota whose Tokens or Cost
+	// was changed is another one.
+	//
+	// The period is the calendar month, or begins at Quota.Since if that is later. A Quota with
+	// a negative Per has one period, which does not end. The periods of a sliding Quota
+	// follow each other without a gap: each begins at a time that [time.Time.Truncate] of Per
+	// returns, in UTC. So one that is used evenly is told in each of them.
+	//
+	// A Handler notices when a request of the subject begins or ends, by what it knows then: of
+	// what other processes have served, up to 5 seconds later.
+	//
+	// It is called outside of requests, which it neither delays nor fails, by at most 16
+	// goroutines at a time, in any order. ctx has none of the values of a request. It ends
+	// after a minute, or when the ctx of Shutdown does; QuotaReached must return then.
+	// After an error or a panic, which is logged, it is called again, after 1 second at first
+	// and at most 10 minutes, for a day. The call that has succeeded is the last one.
+	//
+	// If Usage is a [QuotaEventStore], such as those of packages memory and sqlstore, also behind
+	// a [UsageBuffer], of all processes that share it one is called, and none after a restart. A
+	// process that is killed between the call and its end in the store leads to a second call,
+	// when its claim of two minutes has lapsed: the same ID tells so. Then, and after a day
+	// of errors, a request of the subject is needed, which any process may get. With any other
+	// store each Handler calls by itself, once for as long as it runs.
+	//
+	// If nil, nobody is told. NewHandler panics if it is set and Usage is nil.
+	QuotaReached func(ctx context.Context, e *QuotaEvent) error
+
+	// User returns the end user on whose behalf a request is made, which is recorded and
+	// limited: see Key.PerUser. named is what the client tells: the EndUser of the request,
+	// which may be empty. Any holder of a key can name any user, so a host whose clients are
+	// not its own programs ignores it, and derives the user from r, such as from a header that
+	// only its own proxy sets. Its context is that of the request, for [KeyFrom].
+	//
+	// It is called once, when the body was read and the model is known, for chats, counts of their
+	// tokens and other operations that call a model. The client gets an [*Error] that it returns,
+	// and a 500 for other errors. It must be safe for concurrent use, and must not read the body. A
+	// user of more than 128 bytes or with control characters is replaced by "sha256:" and its
+	// SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.
+	User func(r *http.Request, named string) (string, error)
+
+	// UnknownMembers reports whether a request may have a top-level member for which
+	// its format has no field. The Backend gets it in Extra. If the function returns
+	// false, the client gets a 400 that names the member. It is also called for
+	// parameters that are documented and have no field, such as seed.
+	//
+	// The function gets names in lower case, because servers may ignore case: Models as
+	// models, and topK as topk. U+212A counts as k and U+017F as s. Members that differ
+	// from a field only in case never pass, at no level. The function must be safe for
+	// concurrent use. If nil, [DefaultUnknownMembers] is used.
+	UnknownMembers func(name string) bool
+
+	// TrustedOrigins are the origins of web pages that may use the server without a
+	// key, such as "https://app.example.com", and so the names of the server itself:
+	// "https://llm.example.com". They only matter for requests that the KeyStore
+	// admits without a secret, or with any secret, as [AllowAll] does. Of these, the
+	// Handler refuses with a 403 or 415 those that a page of another site may have sent:
+	// with another Origin, to another host (by DNS rebinding), or without
+	// Content-Type. Pages of the host that the request is for are always trusted, and
+	// on loopback those of loopback. Addresses, localhost, and the name of the machine
+	// are always known hosts. "*" trusts every page and knows every host. A browser
+	// shows replies to pages of other origins only if middleware for CORS allows it.
+	TrustedOrigins []string
+
+	// ImageURL stores an image for a client that asked for a URL, and returns the
+	// URL. It must not modify data; mediaType is, for example, "image/png". If
+	// nil, clients get a data: URL.
+	ImageURL func(ctx context.Context, data []byte, mediaType string) (string, error)
+
+	// TextTokens returns the number of tokens of a text. The Handler uses it to
+	// reserve tokens before it calls the Backend, and to estimate the usage if
+	// the Backend reports none. If nil, four bytes count as one token. Images, audio
+	// and files are estimated by their size in any case.
+	TextTokens func(model, text string) int
+
+	// ReserveCompletion is how many tokens are reserved from the limits of a key
+	// for each choice of a chat whose client sets no max_tokens, and at most what
+	// the bucket can hold. What a reply uses beyond it is taken when it has ended,
+	// so concurrent requests can together overrun a limit by that much. Zero
+	// means 512; negative means none: only the prompt is reserved.
+	ReserveCompletion int
+
+	// Observe is called for every request. Use [Observers] to set several.
+	Observe Observer
+
+	// Logger receives what clients do not see: causes of 5xx replies at level
+	// Error, mistakes of the Backend at Warn, requests that Shutdown interrupts
+	// at Info, and disconnected clients at Debug. The texts of errors can quote
+	// requests, but not their API keys. If nil, slog.Default() is used.
+	Logger *slog.Logger
+
+	// MaxBody is the maximum size of a request body in bytes. Zero means 16 MiB;
+	// negative means no limit, which is not for clients that are not trusted.
+	MaxBody int64
+
+	// MaxSpeechInput is how many characters, which are Unicode code points, the text to speak may
+	// have, and the instructions for it. Zero means 4096; negative means no limit but MaxBody.
+	MaxSpeechInput int
+
+	// MaxFiles is the maximum size of the files that a client sends with a request, such as a
+	// recording or images to edit, in bytes of all of them. The form around them may have 1 MiB
+	// more. Larger ones get a 413. Zero means 25 MiB; negative means no limit, which is not for
+	// clients that are not trusted.
+	MaxFiles int64
+
+	// FileDir is a directory for temporary files, in which the files of requests are kept while they
+	// are served: recordings and images. No file remains in it, whatever ends a request; if the
+	// process is killed, that is so on systems that can remove a file which is open, as all but
+	// Windows can. If empty, the files are kept in memory, of which requests at the same time
+	// together need as much as they send.
+	FileDir string
+
+	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
+	// of a chat, of images, of vectors or of audio, all together. A larger one fails with a
+	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
+	MaxReply int64
+
+	// Timeout is how long the Backend may be silent: until the first chunk, between two chunks, or
+	// until a response that comes whole. The request then fails with a 504. It also limits calls of
+	// ImageURL, of the UsageStore for the usage endpoints, and of queries of a Protocol, which fail
+	// with a 503. Zero means 5 minutes; negative means no timeout.
+	Timeout time.Duration
+
+	// KeepAlive is how long a stream may be silent before something that clients ignore,
+	// such as a comment, is written to it, so that proxies do not close it. Zero means 15
+	// seconds; negative means never. Then nothing is written before the first chunk, so that
+	// every error before it has its HTTP status: see [Framing].
+	KeepAlive time.Duration
+
+	// ReadTimeout is how long a client may pause while it sends a request body. The actual timeout
+	// is between one and one and a half times this value. Zero means 1 minute; negative means no
+	// timeout. It takes the place of http.Server.ReadTimeout, which limits the duration of the
+	// whole upload.
+	ReadTimeout time.Duration
+
+	// WriteTimeout is the timeout of each write to a client; a large reply is
+	// written in pieces of 32 KiB. The actual timeout is between one and one and
+	// a half times this value. A whole reply, and the end of a stream, has this
+	// time in all, and in addition the time that it takes at 64 KiB a second. Zero
+	// means 30 seconds; negative means no timeout. It overrides
+	// http.Server.WriteTimeout, which is not needed.
+	//
+	// On HTTP/2, net/http can end a stream only while its connection accepts
+	// data. For clients that do not read from their connections,
+	// http.HTTP2Config.WriteByteTimeout of the server must be set as well, as [Serve]
+	// does.
+	WriteTimeout time.Duration
+
+	// RequestID returns the ID of a request, which must be unique for all time:
+	// it is also the ID of the UsageRecord. Do not take it from a header that
+	// clients control. If nil, or if it returns "", the ID is random.
+	RequestID func(*http.Request) string
+
+	// Now returns the time for records, replies and the expiry of keys. If nil,
+	// [time.Now] is used.
+	Now func() time.Time
+}
+
+// The defaults of [Options].
+const (
+	defaultMaxBody      = 16 << 20
+	defaultMaxFiles     = 25 << 20
+	defaultMaxReply     = 64 << 20
+	defaultTimeout      = 5 * time.Minute
+	defaultKeepAlive    = 15 * time.Second
+	defaultReadTimeout  = time.Minute
+	defaultWriteTimeout = 30 * time.Second
+
+	defaultReserveCompletion = 512
+	defaultMaxSpeechInput    = 4096
+)
+
+// maxDuration can be added to any time without overflow.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
+// withDefaults returns o with its defaults filled in.
+func (o *Options) withDefaults() Options {
+	n := Options{}
+	if o != nil {
+		n = *o
+	}
+	if n.Limiter == nil {
+		n.Limiter = NewLimiter()
+	}
+	n.Logger = cmp.Or(n.Logger, slog.Default())
+	if n.UnknownMembers == nil {
+		n.UnknownMembers = DefaultUnknownMembers
+	}
+	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
+	n.MaxFiles = option.Bound(n.MaxFiles, defaultMaxFiles)
+	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
+	n.MaxSpeechInput = option.Bound(n.MaxSpeechInput, defaultMaxSpeechInput)
+	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
+	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)
+	n.KeepAlive = min(cmp.Or(n.KeepAlive, defaultKeepAlive), maxDuration)
+	n.ReadTimeout = min(cmp.Or(n.ReadTimeout, defaultReadTimeout), maxDuration)
+	n.WriteTimeout = min(cmp.Or(n.WriteTimeout, defaultWriteTimeout), maxDuration)
+	return n
+}
