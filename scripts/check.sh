@@ -8,7 +8,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
 go test -short -vet=all -v work >"$log" 2>&1 || status=1
-grep -E '^(ok|FAIL)\b|^ *--- FAIL: |^panic: |^(vet: )?\S+\.go:[0-9]+:[0-9]+: ' "$log"
+grep -aE '^(ok|FAIL)\b|^ *--- FAIL: |^panic: |^(vet: )?\S+\.go:[0-9]+:[0-9]+: ' "$log"
 echo
 echo "left out, by what the tests need:"
 sed -n 's/.*make check leaves this out: needs //p' "$log" | sort | uniq -c

@@ -131,7 +131,7 @@ func TestStart_MissingServer(t *testing.T) {
 }
 
 func TestShared(t *testing.T) {
-	for name, shared := range map[string]func(testing.TB) *Server{"Postgres": SharedPostgres, "Redis": SharedRedis} {
+	for name, shared := range map[string]func(testing.TB) *Server{"PostgreSQL": SharedPostgres, "Redis": SharedRedis} {
 		t.Run(name, func(t *testing.T) {
 			tier.Needs(t, name)
 			var s *Server
