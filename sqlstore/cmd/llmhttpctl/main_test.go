@@ -112,12 +112,12 @@ func (x *transcript) run(t *testing.T, args ...string) {
 
 // TestTranscript compares commands and their output with a golden file.
 func TestTranscript(t *testing.T) {
-	for name, newDatabase := range map[string]func() string{
-		"SQLite":     func() string { return filepath.Join(t.TempDir(), "llm.db") },
-		"PostgreSQL": func() string { return servertest.Postgres(t, servertest.Args("-c", "fsync=off")).DSN() },
+	for name, newDatabase := range map[string]func(t *testing.T) string{
+		"SQLite":     func(t *testing.T) string { return filepath.Join(t.TempDir(), "llm.db") },
+		"PostgreSQL": func(t *testing.T) string { return servertest.Postgres(t, servertest.Args("-c", "fsync=off")).DSN() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := &transcript{dsn: newDatabase()}
+			x := &transcript{dsn: newDatabase(t)}
 			x.run(t, "migrate")
 			x.run(t, "migrate")
 			x.run(t, "keys", "list")
