@@ -32,7 +32,7 @@ type generation interface {
 	attempts() int                                    // how many choices the model makes, of which the reply has Choices
 	limitTokens(n int)                                // lowers the limit on the tokens of a choice to n
 	echoBytes() int                                   // of the prompt at the beginning of a choice, at most
-	countPrompt(c *tokenEstimator) int                // in tokens
+	countPrompt(c tokenEstimator) int                // in tokens
 	asChat() *ChatRequest                             // for a Transcript
 	send(ctx context.Context, b Forwarder) ChatStream // calls the Backend
 }
@@ -56,7 +56,7 @@ func (r *ChatRequest) limitTokens(n int) {
 
 func (*ChatRequest) echoBytes() int { return 0 }
 
-func (r *ChatRequest) countPrompt(c *tokenEstimator) int { return c.prompt(r) }
+func (r *ChatRequest) countPrompt(c tokenEstimator) int { return c.prompt(r) }
 
 func (r *ChatRequest) asChat() *ChatRequest { return r }
 
@@ -153,8 +153,8 @@ func (q *request) countPrompt(req generation) int {
 }
 
 // tokenEstimator returns the tokenEstimator for the request's model.
-func (q *request) tokenEstimator() *tokenEstimator {
-	return &tokenEstimator{q.record.Model, q.h.opts.TextTokens}
+func (q *request) tokenEstimator() tokenEstimator {
+	return tokenEstimator{q.record.Model, q.h.opts.TextTokens}
 }
 
 // beginReply prepares the reply to req. A nil req gets an empty reply.

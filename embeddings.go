@@ -305,7 +305,7 @@ var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 		model:     func(r *EmbeddingRequest) string { return r.Model },
 		describer: func(r *EmbeddingRequest) describer { return r },
 		user:      (*EmbeddingRequest).EndUser,
-		prompt:    func(c *tokenEstimator, _ bool, r *EmbeddingRequest) int { return c.input(r) },
+		prompt:    func(c tokenEstimator, _ bool, r *EmbeddingRequest) int { return c.input(r) },
 	},
 	call: func(ctx context.Context, b Forwarder, r *EmbeddingRequest) (*EmbeddingResponse, error) {
 		return b.Embed(ctx, r)
@@ -362,7 +362,7 @@ func (r *EmbeddingRequest) describe(d *description) {
 }
 
 // input counts the tokens of an embedding request.
-func (c *tokenEstimator) input(r *EmbeddingRequest) int {
+func (c tokenEstimator) input(r *EmbeddingRequest) int {
 	n := c.label(r.Model) + c.label(r.EncodingFormat) + c.extra(r.Extra)
 	for _, text := range r.Input.Texts {
 		n += c.text(text)

@@ -275,7 +275,7 @@ func decodeImages(
 
 // countImagePrompt counts the tokens of a prompt, which only limits need: there is no
 // estimate of the usage of images.
-func countImagePrompt(c *tokenEstimator, limited bool, r *ImageRequest) int {
+func countImagePrompt(c tokenEstimator, limited bool, r *ImageRequest) int {
 	if !limited {
 		return 0
 	}
@@ -402,7 +402,7 @@ func (r *ImageRequest) describe(d *description) {
 }
 
 // image counts the tokens of the prompt of an image request.
-func (c *tokenEstimator) image(r *ImageRequest) int {
+func (c tokenEstimator) image(r *ImageRequest) int {
 	n := c.text(r.Prompt) + c.extra(r.Extra)
 	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
 		n += c.label(s)

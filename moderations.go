@@ -155,7 +155,7 @@ func (r *ModerationRequest) EndUser() string { return namedUser(r.Extra) }
 func (r *ModerationRequest) describe(d *description) { d.params.Messages = r.Input.Results() }
 
 // moderation counts the tokens of a request for a moderation.
-func (c *tokenEstimator) moderation(r *ModerationRequest) int {
+func (c tokenEstimator) moderation(r *ModerationRequest) int {
 	n := c.label(r.Model) + c.extra(r.Extra)
 	for _, text := range r.Input.Texts {
 		n += c.text(text)
@@ -284,7 +284,7 @@ var moderationsOperation = &oneShot[ModerationRequest, ModerationResponse]{
 		model:     func(r *ModerationRequest) string { return r.Model },
 		describer: func(r *ModerationRequest) describer { return r },
 		user:      (*ModerationRequest).EndUser,
-		prompt:    func(c *tokenEstimator, _ bool, r *ModerationRequest) int { return c.moderation(r) },
+		prompt:    func(c tokenEstimator, _ bool, r *ModerationRequest) int { return c.moderation(r) },
 	},
 	call: func(ctx context.Context, b Forwarder, r *ModerationRequest) (*ModerationResponse, error) {
 		return b.Moderate(ctx, r)

@@ -83,7 +83,7 @@ type modelCall[Req any] struct {
 	model     func(req *Req) string
 	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
-	prompt    func(c *tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
+	prompt    func(c tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
 	units     func(req *Req) *Units                                        // what the client asks for besides tokens, such as images; nil if nothing
 	setRecord func(req *Req, record *UsageRecord)                          // sets what the record has of the request, besides its model; nil if nothing
 }

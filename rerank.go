@@ -242,7 +242,7 @@ var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
 		model:     func(r *RerankRequest) string { return r.Model },
 		describer: func(r *RerankRequest) describer { return r },
 		user:      (*RerankRequest).EndUser,
-		prompt:    func(c *tokenEstimator, _ bool, r *RerankRequest) int { return c.rerank(r) },
+		prompt:    func(c tokenEstimator, _ bool, r *RerankRequest) int { return c.rerank(r) },
 		units:     func(r *RerankRequest) *Units { return &Units{SearchUnits: r.searchUnits()} },
 	},
 	call: callRerank,
@@ -292,7 +292,7 @@ func (r *RerankResponse) size() int {
 func (r *RerankRequest) describe(d *description) { d.params.Messages = len(r.Documents) }
 
 // rerank counts the tokens of a rerank request. A model reads the query once with each document.
-func (c *tokenEstimator) rerank(r *RerankRequest) int {
+func (c tokenEstimator) rerank(r *RerankRequest) int {
 	n := c.label(r.Model) + c.extra(r.Extra) + max(len(r.Documents), 1)*c.text(r.Query)
 	for i := range r.Documents {
 		if d := &r.Documents[i]; d.Raw != nil {

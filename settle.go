@@ -229,7 +229,7 @@ func (l *ledger) estimateOutput(r *UsageRecord, o *outcome) int {
 		return 0
 	}
 	output := *o.output
-	return (&tokenEstimator{r.Model, l.countTokens}).output(&output)
+	return tokenEstimator{r.Model, l.countTokens}.output(&output)
 }
 
 // divideTotal adds those tokens of the total that are neither counted in PromptTokens nor in

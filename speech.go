@@ -197,7 +197,7 @@ func (r *SpeechRequest) describe(d *description) {
 }
 
 // speech counts the tokens of the texts of a request for speech.
-func (c *tokenEstimator) speech(r *SpeechRequest) int {
+func (c tokenEstimator) speech(r *SpeechRequest) int {
 	n := c.text(r.Input) + c.text(r.Instructions) + c.extra(r.Extra) + c.extra(r.Voice.Extra)
 	for _, s := range []string{r.Model, r.Voice.Name, r.Voice.ID, r.ResponseFormat, r.StreamFormat} {
 		n += c.label(s)
@@ -222,7 +222,7 @@ var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
 
 // countSpeechPrompt counts the tokens of a prompt, which only limits need: if the Backend reports
 // no tokens, what is charged are the characters.
-func countSpeechPrompt(c *tokenEstimator, limited bool, r *SpeechRequest) int {
+func countSpeechPrompt(c tokenEstimator, limited bool, r *SpeechRequest) int {
 	if !limited {
 		return 0
 	}

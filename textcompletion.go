@@ -209,11 +209,11 @@ func (r *CompletionRequest) echoBytes() int {
 	return longest
 }
 
-func (r *CompletionRequest) countPrompt(c *tokenEstimator) int { return c.completion(r) }
+func (r *CompletionRequest) countPrompt(c tokenEstimator) int { return c.completion(r) }
 
 // completion counts the tokens of a request to complete prompts. A model reads the suffix once with
 // each prompt.
-func (c *tokenEstimator) completion(r *CompletionRequest) int {
+func (c tokenEstimator) completion(r *CompletionRequest) int {
 	n := c.label(r.Model) + c.extra(r.Extra) + max(r.Prompt.Len(), 1)*c.text(r.Suffix)
 	for _, text := range r.Prompt.Texts {
 		n += c.text(text)

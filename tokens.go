@@ -11,7 +11,7 @@ type tokenEstimator struct {
 	count func(model, text string) int // nil for an estimate by length
 }
 
-func (c *tokenEstimator) text(s string) int {
+func (c tokenEstimator) text(s string) int {
 	if s == "" {
 		return 0
 	}
@@ -42,7 +42,7 @@ const (
 const maxLabel = 64
 
 // label counts the tokens of a text that is usually a label, such as a type or an ID.
-func (c *tokenEstimator) label(s string) int {
+func (c tokenEstimator) label(s string) int {
 	if len(s) <= maxLabel {
 		return 0
 	}
@@ -50,7 +50,7 @@ func (c *tokenEstimator) label(s string) int {
 }
 
 // prompt counts the tokens of everything in a chat that a model may get.
-func (c *tokenEstimator) prompt(r *ChatRequest) int {
+func (c tokenEstimator) prompt(r *ChatRequest) int {
 	n := c.label(r.Model) + c.label(r.ReasoningEffort) + c.toolChoice(r.ToolChoice) + c.extra(r.Extra)
 	for i := range r.Messages {
 		n += c.message(&r.Messages[i])
@@ -70,7 +70,7 @@ func (c *tokenEstimator) prompt(r *ChatRequest) int {
 
 // message counts the tokens of a message. The text in the details of reasoning usually repeats
 // the other, so the longer one counts.
-func (c *tokenEstimator) message(m *Message) int {
+func (c tokenEstimator) message(m *Message) int {
 	n, reasoning, details := tokensPerMessage, 0, 0
 	m.walk(func(kind textKind, s *string) {
 		switch kind {
@@ -91,7 +91,7 @@ func (c *tokenEstimator) message(m *Message) int {
 }
 
 // ofKind counts the tokens of a text of a kind.
-func (c *tokenEstimator) ofKind(kind textKind, s string) int {
+func (c tokenEstimator) ofKind(kind textKind, s string) int {
 	switch kind {
 	case textLabel, textRole:
 		return c.label(s)
@@ -101,7 +101,7 @@ func (c *tokenEstimator) ofKind(kind textKind, s string) int {
 	return c.text(s)
 }
 
-func (c *tokenEstimator) tool(t *Tool) (n int) {
+func (c tokenEstimator) tool(t *Tool) (n int) {
 	t.walk(func(kind textKind, s *string) { n += c.ofKind(kind, *s) }, func(kind textKind, e Extra) { n += c.members(kind, e) })
 	if t.Function != nil {
 		n += c.text(string(t.Function.Parameters))
@@ -109,7 +109,7 @@ func (c *tokenEstimator) tool(t *Tool) (n int) {
 	return n
 }
 
-func (c *tokenEstimator) toolChoice(t *ToolChoice) int {
+func (c tokenEstimator) toolChoice(t *ToolChoice) int {
 	if t == nil {
 		return 0
 	}
@@ -123,14 +123,14 @@ func (c *tokenEstimator) toolChoice(t *ToolChoice) int {
 	return n
 }
 
-func (c *tokenEstimator) namedTool(t *NamedTool) int {
+func (c tokenEstimator) namedTool(t *NamedTool) int {
 	if t == nil {
 		return 0
 	}
 	return c.text(t.Name) + c.extra(t.Extra)
 }
 
-func (c *tokenEstimator) responseFormat(f *ResponseFormat) int {
+func (c tokenEstimator) responseFormat(f *ResponseFormat) int {
 	if f == nil {
 		return 0
 	}
@@ -142,10 +142,10 @@ func (c *tokenEstimator) responseFormat(f *ResponseFormat) int {
 }
 
 // extra counts the tokens of the members of e as text.
-func (c *tokenEstimator) extra(e Extra) int { return c.members(textWhole, e) }
+func (c tokenEstimator) extra(e Extra) int { return c.members(textWhole, e) }
 
 // members counts the tokens of the members of an Extra of a kind.
-func (c *tokenEstimator) members(kind textKind, e Extra) int {
+func (c tokenEstimator) members(kind textKind, e Extra) int {
 	if len(e) == 0 {
 		return 0
 	}
@@ -155,7 +155,7 @@ func (c *tokenEstimator) members(kind textKind, e Extra) int {
 }
 
 // output counts the tokens of a reply.
-func (c *tokenEstimator) output(out *outputCounter) int {
+func (c tokenEstimator) output(out *outputCounter) int {
 	if c.count != nil {
 		return c.text(string(out.text)) + out.media
 	}

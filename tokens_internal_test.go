@@ -77,7 +77,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		"by length":   nil,
 		"CountTokens": func(_, text string) int { return len(text) / 4 },
 	} {
-		c := &tokenEstimator{count: count}
+		c := tokenEstimator{count: count}
 		var chat ChatRequest
 		var embedding EmbeddingRequest
 		var rerank RerankRequest

@@ -212,7 +212,7 @@ const bytesPerAudioMilli = 16
 
 // transcription counts the tokens of a request for a transcription. The estimate of the recording is
 // that of one in a chat.
-func (c *tokenEstimator) transcription(r *TranscriptionRequest) int {
+func (c tokenEstimator) transcription(r *TranscriptionRequest) int {
 	n := c.file(r.File) + c.text(r.Prompt)
 	for _, s := range []string{r.Model, r.Language, r.ResponseFormat} {
 		n += c.label(s)
@@ -230,7 +230,7 @@ func (c *tokenEstimator) transcription(r *TranscriptionRequest) int {
 }
 
 // file counts the tokens of a file as those of one in a chat.
-func (c *tokenEstimator) file(f *File) int {
+func (c tokenEstimator) file(f *File) int {
 	return tokensPerMedia + int(min(f.Size/3*4/bytesPerMedia, math.MaxInt32/2)) + c.label(f.Name) + c.label(f.ContentType)
 }
 
@@ -245,7 +245,7 @@ var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChun
 		model:     func(r *TranscriptionRequest) string { return r.Model },
 		describer: func(r *TranscriptionRequest) describer { return r },
 		user:      (*TranscriptionRequest).EndUser,
-		prompt:    func(c *tokenEstimator, _ bool, r *TranscriptionRequest) int { return c.transcription(r) },
+		prompt:    func(c tokenEstimator, _ bool, r *TranscriptionRequest) int { return c.transcription(r) },
 		units: func(r *TranscriptionRequest) *Units {
 			return &Units{AudioMillis: (r.File.Size + bytesPerAudioMilli - 1) / bytesPerAudioMilli}
 		},
