@@ -14,6 +14,11 @@ import (
 // A reply reserves memory while it is read, and waits if no memory is left. One reply at
 // a time may exceed the limit, because replies would otherwise deadlock waiting for
 // each other.
+//
+// OpenAI's images are base64 of some megabytes each, up to ten in a reply, so that a few dozen
+// requests at a time would take gigabytes. The semaphore of golang.org/x/sync, which the root
+// module does not require, knows weights, but no reservation that grows while it is held, as
+// that of a reply of unknown length does.
 type replyMemory struct {
 	limit int64
 
