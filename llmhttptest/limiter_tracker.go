@@ -132,6 +132,9 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 				b.most = max(b.most, burst) // a full bucket may have been evicted
 			}
 			b.rate = rate
+			// The new rate may be in use from the begin of the call on: a Limiter with several servers
+			// asks one twice if another one refuses.
+			b.most += b.perSecond() * end.Sub(begin).Seconds() * (1 + drift)
 			b.least, b.most = min(b.least, burst), min(b.most, burst)
 		}
 	}
