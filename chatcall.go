@@ -32,7 +32,7 @@ type generation interface {
 	attempts() int                                    // how many choices the model makes, of which the reply has Choices
 	limitTokens(n int)                                // lowers the limit on the tokens of a choice to n
 	echoBytes() int                                   // of the prompt at the beginning of a choice, at most
-	countPrompt(c tokenEstimator) int                // in tokens
+	countPrompt(c tokenEstimator) int                 // in tokens
 	asChat() *ChatRequest                             // for a Transcript
 	send(ctx context.Context, b Forwarder) ChatStream // calls the Backend
 }

@@ -84,8 +84,8 @@ type modelCall[Req any] struct {
 	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
 	prompt    func(c tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
-	units     func(req *Req) *Units                                        // what the client asks for besides tokens, such as images; nil if nothing
-	setRecord func(req *Req, record *UsageRecord)                          // sets what the record has of the request, besides its model; nil if nothing
+	units     func(req *Req) *Units                                       // what the client asks for besides tokens, such as images; nil if nothing
+	setRecord func(req *Req, record *UsageRecord)                         // sets what the record has of the request, besides its model; nil if nothing
 }
 
 // reserve checks the model, and reserves the tokens of the prompt, and what else the client asks for.
