@@ -92,13 +92,11 @@ func (r *chatReply) forwardAll() error {
 // read reads the reply as a stream or as a whole reply, depending on its first byte.
 // The Content-Type may be wrong, and the server may ignore the parameter stream.
 func (r *chatReply) read() error {
-	first, err := skipSpace(r.c.body, r.c.b.opts.MaxReply)
-	switch {
-	case err == io.EOF:
-		return r.c.invalidReply("the reply is empty")
-	case err != nil:
-		return r.c.interruptedError(err)
-	case first == '{', first == '[', first == '<':
+	isStream, err := r.c.isStream()
+	if err != nil {
+		return err
+	}
+	if !isStream {
 		return r.readWhole()
 	}
 	return r.readStream()

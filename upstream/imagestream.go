@@ -48,13 +48,11 @@ func (r *imageReply) forward(ctx context.Context, b *Backend, req *llmhttp.Image
 		return err
 	}
 	defer r.c.close()
-	first, err := skipSpace(r.c.body, b.opts.MaxReply)
-	switch {
-	case err == io.EOF:
-		return r.c.invalidReply("the reply is empty")
-	case err != nil:
-		return r.c.interruptedError(err)
-	case first == '{', first == '[', first == '<':
+	isStream, err := r.c.isStream()
+	if err != nil {
+		return err
+	}
+	if !isStream {
 		return r.readWhole()
 	}
 	return r.readEvents()

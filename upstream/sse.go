@@ -166,6 +166,18 @@ func lineEnd(b []byte) int {
 	return end
 }
 
+// isStream reports whether the reply is a stream, and not JSON or an HTML page, by its first byte.
+func (c *call) isStream() (bool, error) {
+	first, err := skipSpace(c.body, c.b.opts.MaxReply)
+	switch {
+	case err == io.EOF:
+		return false, c.invalidReply("the reply is empty")
+	case err != nil:
+		return false, c.interruptedError(err)
+	}
+	return first != '{' && first != '[' && first != '<', nil
+}
+
 // skipSpace discards a byte order mark and white space, at most limit bytes, and
 // returns the byte that follows. The error is io.EOF if there is none.
 func skipSpace(r *bufio.Reader, limit int64) (byte, error) {

@@ -108,13 +108,11 @@ type transcriptionReply struct {
 // read reads the reply as a stream or as a whole reply, depending on its first byte: servers whose
 // model cannot stream ignore that the client asks for it.
 func (r *transcriptionReply) read() error {
-	first, err := skipSpace(r.c.body, r.c.b.opts.MaxReply)
-	switch {
-	case err == io.EOF:
-		return r.c.invalidReply("the reply is empty")
-	case err != nil:
-		return r.c.interruptedError(err)
-	case first == '{', first == '[', first == '<':
+	isStream, err := r.c.isStream()
+	if err != nil {
+		return err
+	}
+	if !isStream {
 		return r.readWhole()
 	}
 	return r.readStream()
