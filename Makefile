@@ -89,7 +89,7 @@ soak:
 	SOAK_FOR=$(SOAK) go test -race -count=1 -v -timeout=0 -run='^TestSoak$$' ./soak
 	go test -race -count=$(COUNT) -shuffle=on -timeout=2h work
 
-## soak-production: runs examples/production for SOAKTIME (5m) with a fault every 20 seconds, and copies that are killed while accounts are at their limits
+## soak-production: runs examples/production for SOAKTIME (5m) with a fault every 20 seconds, which alerts must tell, and copies that are killed while accounts are at their limits
 soak-production: setup
 	cd examples/production && go test -race -count=1 -v -timeout=1h -run='^TestSoak' -soak=$(SOAKTIME) -soak-interval=10s
 

@@ -37,6 +37,8 @@ type soak struct {
 	dsn      string
 	postgres *servertest.Server
 	redis    *servertest.Server
+	metrics  [2]string // addresses on which copies serve their metrics
+	watch    *metricsServer
 	upstream *process // the first one
 	second   string   // the URL of the other, which this process serves
 	port     string   // of upstream
@@ -65,11 +67,15 @@ type failedRequest struct {
 
 const copyKilled, upstreamKilled = "kill -9 of a copy", "kill -9 of an upstream"
 
+// alertNotReady is the alert about processes that are not ready or dead, alertCheck that about what they need.
+const alertNotReady, alertCheck = "LLMNotReady", "LLMCheckFailing"
+
 // slack is how long a copy on a busy machine may take to store usage.
 const slack = 5 * time.Second
 
-// TestSoak lets faults happen one after another while tenants send requests. Then
-// it compares what was lost with what docs/production.md promises.
+// TestSoak lets faults happen one after another while tenants send requests. Faults that
+// operators are to be told of make an alert fire, until they end. Then it compares what
+// was lost with what docs/production.md promises.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	s := newSoak(t)
@@ -85,16 +91,17 @@ func TestSoak(t *testing.T) {
 		sending.Go(func() { s.send(ctx, k.Secret, i%2 == 0) })
 	}
 	faults := []struct {
-		name  string
-		begin func()
-		end   func()
+		name           string
+		begin          func()
+		end            func()
+		alert, summary string // that fires during the fault; may be empty
 	}{
-		{copyKilled, s.killCopy, s.restartCopy},
-		{"kill -9 of PostgreSQL", func() { s.postgres.Kill(t) }, func() { s.postgres.Start(t) }},
-		{"kill -9 of Redis", func() { s.redis.Kill(t) }, func() { s.redis.Start(t) }},
-		{upstreamKilled, func() { s.upstream.Cmd.Process.Kill(); s.upstream.Wait(t) }, s.startUpstream},
-		{"slow bodies", s.slowBodies, func() {}},
-		{"attack on the breaker", s.attack, func() {}},
+		{copyKilled, s.killCopy, s.restartCopy, alertNotReady, "llmhttp: 1 processes are not ready for requests, or do not answer"},
+		{"kill -9 of PostgreSQL", func() { s.postgres.Kill(t) }, func() { s.postgres.Start(t) }, alertCheck, "llmhttp: the check keys fails in 2 processes"},
+		{"kill -9 of Redis", func() { s.redis.Kill(t) }, func() { s.redis.Start(t) }, alertCheck, "llmhttp: the check limits fails in 2 processes"},
+		{upstreamKilled, func() { s.upstream.Cmd.Process.Kill(); s.upstream.Wait(t) }, s.startUpstream, "", ""},
+		{"slow bodies", s.slowBodies, func() {}, "", ""},
+		{"attack on the breaker", s.attack, func() {}, "", ""},
 	}
 	for start := time.Now(); ; {
 		for _, f := range faults {
@@ -102,8 +109,14 @@ func TestSoak(t *testing.T) {
 			s.setFault(f.name)
 			f.begin()
 			s.awaitLoad(f.name, *soakInterval)
+			if f.alert != "" {
+				s.watch.awaitAlert(t, f.alert, f.summary)
+			}
 			f.end()
 			s.setFault("")
+			if f.alert != "" {
+				s.watch.awaitAlert(t, f.alert, "")
+			}
 		}
 		if time.Since(start) >= *soakTime {
 			break
@@ -115,6 +128,7 @@ func TestSoak(t *testing.T) {
 	for _, p := range s.copies {
 		p.stop(t)
 	}
+	s.watch.awaitAlert(t, alertNotReady, "llmhttp: 2 processes are not ready for requests, or do not answer")
 	s.report()
 }
 
@@ -136,8 +150,13 @@ func newSoak(t *testing.T) *soak {
 	s.second = other.URL
 	s.startUpstream()
 	for i := range s.copies {
-		s.copies[i] = s.startCopy()
+		s.metrics[i] = "127.0.0.1:" + freePort(t)
+		s.copies[i] = s.startCopy(s.metrics[i])
 	}
+	s.watch = startPrometheus(t, s.metrics[:]...)
+	eventually(t, func(c *assert.CollectT) { // a process that was never scraped is not missed
+		require.Equal(c, map[string]float64{"": 2}, s.watch.query(c, "sum(llmhttp:up)"))
+	})
 	return s
 }
 
@@ -145,8 +164,8 @@ func (s *soak) startUpstream() {
 	s.upstream = start(s.t, exec.Command(inmemory, "-addr", "127.0.0.1:"+s.port, "-key", upstreamKey, "-delay", "2ms"))
 }
 
-func (s *soak) startCopy() *process {
-	return startCopy(s.t, s.dsn, s.redis.DSN(), s.upstream, "-redis-fallback", "-usage-delay", "100ms", "-key-grace", "10m",
+func (s *soak) startCopy(metrics string) *process {
+	return startCopy(s.t, s.dsn, s.redis.DSN(), s.upstream, "-metrics", metrics, "-redis-fallback", "-usage-delay", "100ms", "-key-grace", "10m",
 		"-upstream", "models="+s.upstream.url+"/v1 second="+s.second+"/v1")
 }
 
@@ -164,7 +183,7 @@ func (s *soak) killCopy() {
 // restartCopy starts a copy, and puts it under load when it has cached the keys: it
 // cannot serve others while the database is unavailable.
 func (s *soak) restartCopy() {
-	p := s.startCopy()
+	p := s.startCopy(s.copies[0].metricsAddr(s.t)) // copies is written by this goroutine alone
 	s.cacheKeys(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -114,25 +114,39 @@ func (tap *tap) last() string {
 
 var metricsPattern = regexp.MustCompile(`"url":"http://(\S+)/metrics"`)
 
-// A metricsServer is a Prometheus that scrapes a copy of the example.
-type metricsServer struct{ url string }
-
-func startPrometheus(t *testing.T, p *process) *metricsServer {
+// metricsAddr returns the address on which the process serves its metrics.
+func (p *process) metricsAddr(t *testing.T) string {
 	t.Helper()
-	tier.Needs(t, "Prometheus")
 	match := metricsPattern.FindStringSubmatch(p.Output.String())
 	require.NotNil(t, match)
+	return match[1]
+}
+
+// A metricsServer is a Prometheus that scrapes copies of the example as the job llmhttp.
+type metricsServer struct{ url string }
+
+// forPattern matches how long the condition of an alert must hold before it fires.
+var forPattern = regexp.MustCompile(`(?m)^( +for: ).*$`)
+
+// startPrometheus starts a Prometheus that scrapes the addresses, with the alert rules. Alerts fire
+// when their condition has held for a second.
+func startPrometheus(t *testing.T, addrs ...string) *metricsServer {
+	t.Helper()
+	tier.Needs(t, "Prometheus")
+	rules, err := os.ReadFile("../../otelllm/prometheus/alerts.yml")
+	require.NoError(t, err)
+	targets, err := json.Marshal(addrs)
+	require.NoError(t, err)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "prometheus.yml")
-	rules, err := filepath.Abs("../../otelllm/prometheus/alerts.yml")
-	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), forPattern.ReplaceAll(rules, []byte("${1}1s")), 0o600))
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
-global: {scrape_interval: 500ms, evaluation_interval: 1s}
-rule_files: [%q]
+global: {scrape_interval: 500ms, evaluation_interval: 500ms}
+rule_files: [alerts.yml]
 scrape_configs:
   - job_name: llmhttp
-    static_configs: [{targets: [%q]}]
-`, rules, match[1]), 0o600))
+    static_configs: [{targets: %s}]
+`, targets), 0o600))
 	address := "127.0.0.1:" + freePort(t)
 	cmd := exec.Command("prometheus", "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	var output proctest.Buffer
@@ -151,6 +165,36 @@ scrape_configs:
 		require.Equal(c, 200, status)
 	})
 	return m
+}
+
+// awaitAlert waits until an alert that has the summary fires, or none if it is empty.
+func (m *metricsServer) awaitAlert(t *testing.T, name, summary string) {
+	t.Helper()
+	eventually(t, func(c *assert.CollectT) {
+		resp, err := http.Get(m.url + "/api/v1/alerts")
+		require.NoError(c, err)
+		defer resp.Body.Close()
+		var reply struct {
+			Data struct {
+				Alerts []struct {
+					Labels, Annotations map[string]string
+					State               string
+				}
+			}
+		}
+		require.NoError(c, json.NewDecoder(resp.Body).Decode(&reply))
+		var firing []string
+		for _, a := range reply.Data.Alerts {
+			if a.State == "firing" && a.Labels["alertname"] == name {
+				firing = append(firing, a.Annotations["summary"])
+			}
+		}
+		if summary == "" {
+			require.Empty(c, firing, name)
+		} else {
+			require.Contains(c, firing, summary, name)
+		}
+	})
 }
 
 // query returns the values of an instant query, by the values of the labels other than
@@ -225,7 +269,7 @@ func TestTelemetry(t *testing.T) {
 		"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=", "LLMHTTP_UPSTREAM=models=" + upstream.url + "/v1 down=http://127.0.0.1:" + freePort(t), "LLMHTTP_KEY_MODELS=" + upstreamKey,
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=" + otlp.url + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=100",
 	}, "-metrics", "127.0.0.1:0", "-account-metrics", "-prices", prices, "-breaker-failures", "-1", "-trusted-proxies", "127.0.0.0/8"))
-	prometheus := startPrometheus(t, p)
+	prometheus := startPrometheus(t, p.metricsAddr(t))
 	full, limited := client{p.url, createKey(t, dsn).Secret}, client{p.url, createKey(t, dsn, "--requests", "1/365d").Secret}
 
 	var tokens float64
@@ -299,10 +343,12 @@ func TestTelemetry(t *testing.T) {
 	}
 	checkTrace(t, p, otlp, full)
 	assert.Equal(t, "00-"+clientTrace+"-"+hex.EncodeToString(otlp.trace(clientTrace)["chat models"].SpanId)+"-01", upstream.last())
-	assert.Equal(t, map[string]float64{"": 1}, prometheus.query(t, "llmhttp_ready"))
+	assert.Equal(t, map[string]float64{"": 1}, total(t, "Processes 1"), "ready")
+	assert.Equal(t, map[string]float64{"": 1}, total(t, "Processes 2"), "that answer")
+	assert.Empty(t, total(t, "Processes 3"), "that do not")
 	assert.Equal(t, map[string]float64{"keys": 1, "usage": 1, "responses": 1}, prometheus.query(t, "llmhttp_check_success"))
 	for _, secret := range []string{full.secret, "hostile"} {
-		resp, err := http.Get("http://" + metricsPattern.FindStringSubmatch(p.Output.String())[1] + "/metrics")
+		resp, err := http.Get("http://" + p.metricsAddr(t) + "/metrics")
 		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
@@ -396,7 +442,7 @@ func TestTelemetry_RedisAway(t *testing.T) {
 	dsn := filepath.Join(t.TempDir(), "llm.db")
 	p := start(t, newCommand([]string{"LLMHTTP_DSN=" + dsn, "LLMHTTP_REDIS=" + redis.DSN()}, "-demo", "-metrics", "127.0.0.1:0", "-redis-timeout", "1s"))
 	metrics := func() string {
-		_, text := probe("http://" + metricsPattern.FindStringSubmatch(p.Output.String())[1] + "/metrics")
+		_, text := probe("http://" + p.metricsAddr(t) + "/metrics")
 		return text
 	}
 	for _, up := range []int{1, 0, 1} {
@@ -422,13 +468,28 @@ func TestTargets(t *testing.T) {
 	}))
 }
 
-// TestAlertRules checks the rules with Prometheus' own tool.
+// alertPattern matches the name of an alert in its rule.
+var alertPattern = regexp.MustCompile(`- alert: (\w+)`)
+
+// TestAlertRules checks the rules with Prometheus' own tool, and that it is tested of each alert that it
+// fires and that it does not.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
+	const dir = "../../otelllm/prometheus"
+	rules, err := os.ReadFile(filepath.Join(dir, "alerts.yml"))
+	require.NoError(t, err)
+	tests, err := os.ReadFile(filepath.Join(dir, "alerts_test.yml"))
+	require.NoError(t, err)
+	alerts := alertPattern.FindAllStringSubmatch(string(rules), -1)
+	require.NotEmpty(t, alerts)
+	for _, alert := range alerts {
+		assert.Regexp(t, `alertname: `+alert[1]+`\n +exp_alerts:\n`, string(tests), "fires")
+		assert.Contains(t, string(tests), ", alertname: "+alert[1]+"}\n", "does not fire")
+	}
 	tier.Needs(t, "Prometheus")
 	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
 		cmd := exec.Command("promtool", args...)
-		cmd.Dir = "../../otelllm/prometheus"
+		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s", out)
 	}
