@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,25 +25,28 @@ import (
 
 // TestMain runs a server process if the command has started this binary as one.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == serveFlag {
+	if len(os.Args) > 1 && (os.Args[1] == serveFlag || os.Args[1] == countFlag) {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// TestRun_Short checks that every case works. It does not check the results.
+// TestRun_Short checks that every case works, but for those of cachegrind. It does not check the
+// results.
 func TestRun_Short(t *testing.T) {
 	tier.Needs(t, "wrk")
-	var out, log bytes.Buffer
-	require.NoError(t, run([]string{"-short", "-base", os.Args[0]}, &out, &log), "%s", &log)
-	for line := range strings.Lines(out.String()) {
-		if strings.HasPrefix(line, "| ") && !strings.Contains(line, "given back") {
-			assert.NotContains(t, line, "| -   |", "was not measured")
-			assert.NotContains(t, line, "NaN")
-			assert.NotContains(t, line, "Inf")
+	var others []string
+	for name := range parts {
+		if name != "cachegrind" {
+			others = append(others, name)
 		}
 	}
+	var out, log bytes.Buffer
+	require.NoError(t, run([]string{"-short", "-base", os.Args[0], "-only", strings.Join(others, ",")}, &out, &log), "%s", &log)
+	checkMeasured(t, out.String(), func(row string) bool {
+		return !strings.Contains(row, "given back") && !strings.Contains(row, "cachegrind")
+	})
 
 	assert.Contains(t, log.String(), "BenchmarkWhole/size=0.5KB/impl="+base)
 	n := 0
@@ -49,6 +54,43 @@ func TestRun_Short(t *testing.T) {
 		require.IsType(t, &benchfmt.Result{}, r.Result())
 	}
 	assert.NotZero(t, n, "results in the Go benchmark format")
+}
+
+// checkMeasured checks that the rows of budgets in the output have values.
+func checkMeasured(t *testing.T, output string, checked func(row string) bool) {
+	t.Helper()
+	rows := 0
+	for line := range strings.Lines(output) {
+		if strings.HasPrefix(line, "| ") && checked(line) {
+			rows++
+			assert.NotContains(t, line, "| -   |", "was not measured")
+			assert.NotContains(t, line, "NaN")
+			assert.NotContains(t, line, "Inf")
+		}
+	}
+	assert.NotZero(t, rows)
+}
+
+// TestRun_Cachegrind checks the cases of cachegrind, in which a program with the race detector does
+// not run.
+func TestRun_Cachegrind(t *testing.T) {
+	tier.Needs(t, "valgrind")
+	command := filepath.Join(t.TempDir(), "bench")
+	out, err := exec.Command("go", "build", "-o", command, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := exec.Command(command, "-short", "-only", "cachegrind", "-base", command)
+	out, err = cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	checkMeasured(t, string(out), func(row string) bool { return strings.Contains(row, "cachegrind") })
+	for _, contender := range []string{ours, std, bare, base} {
+		assert.Contains(t, string(out), "BenchmarkCachegrind/whole/impl="+contender)
+	}
+}
+
+func TestCount_Mistakes(t *testing.T) {
+	for _, args := range [][]string{{ours, countWhole, "x"}, {ours, "nonesuch", "1"}, {"nonesuch", countWhole, "1"}, {std, countChunk, "1"}} {
+		assert.Error(t, count(args), "%q", args)
+	}
 }
 
 func TestRun_RefusesUnknownPart(t *testing.T) {
@@ -82,6 +124,7 @@ func TestBudget_Judge(t *testing.T) {
 		{"above a lower bound", budget{"", atLeast, 2, series{3}.median()}, "3 (3 to 3)", "yes"},
 		{"at a lower bound", budget{"", atLeast, 2, series{2}.median()}, "2 (2 to 2)", "yes"},
 		{"below a lower bound", budget{"", atLeast, 2, series{1.999}.median()}, "2 (2 to 2)", "no"},
+		{"thousands", budget{"", atMost, 95_400, series{90_833.4, 91_000, 95_500}.median()}, "91000 (90833 to 95500)", "yes"},
 		{"not measured", budget{"", atLeast, 2, series{}.median()}, "-", "-"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -33,6 +33,7 @@ func budgets(r results) []budget {
 		const name = "Gateway/connections=1"
 		return r.series(name, contender, unitLatency).combine(r.series(name, bare, unitLatency), subtract)
 	}
+	counted := func(what, unit string) figure { return r.series("Cachegrind/"+what, ours, unit).median() }
 	chunkAllocs := r.series("Handler/chunks=1100", ours, unitAllocs).
 		combine(r.series("Handler/chunks=100", ours, unitAllocs), allocsPerChunk)
 	return []budget{
@@ -67,6 +68,11 @@ func budgets(r results) []budget {
 		{"gateway, an agent's request of 150 KB: CPU, of ReverseProxy", atMost, 7, cpu("Gateway/request=agent", ours, proxy)},
 		{"gateway stream, paced: CPU, of ReverseProxy", atMost, 1.35, cpu("Gateway/chunks=paced", ours, proxy)},
 		{"gateway stream, ready: CPU, of ReverseProxy", atMost, 1.3, cpu("Gateway/chunks=ready", ours, proxy)},
+		{"cachegrind, whole 0.5 KB: instructions", atMost, 92000, counted(countWhole, unitInstructions)},
+		{"cachegrind, whole 0.5 KB: misses of I1", atMost, 1500, counted(countWhole, unitI1)},
+		{"cachegrind, whole 0.5 KB: misses of LL by instructions", atMost, 10, counted(countWhole, unitLLi)},
+		{"cachegrind, text chunk: instructions", atMost, 3200, counted(countChunk, unitInstructions)},
+		{"cachegrind, text chunk: misses of I1", atMost, 145, counted(countChunk, unitI1)},
 	}
 }
 
@@ -101,7 +107,15 @@ func (b budget) judge() (measured, met string) {
 	default:
 		met = "no"
 	}
-	return fmt.Sprintf("%.3g (%.3g to %.3g)", f.value, f.low, f.high), met
+	return fmt.Sprintf("%s (%s to %s)", format(f.value), format(f.low), format(f.high)), met
+}
+
+// format returns a measured value with three digits, or all before the point if it has more.
+func format(value float64) string {
+	if math.Abs(value) >= 1000 {
+		return fmt.Sprintf("%.0f", value)
+	}
+	return fmt.Sprintf("%.3g", value)
 }
 
 // printReport prints the figures with benchstat, and then the part that

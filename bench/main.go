@@ -5,7 +5,8 @@
 //
 // Every contender that serves HTTP runs in a process of its own under load from wrk, which
 // must be installed. The tables go to standard output, the measurements of each round to
-// standard error in the Go benchmark format. It needs Linux, and go for benchstat.
+// standard error in the Go benchmark format. It needs Linux, go for benchstat, and valgrind for
+// the part cachegrind.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -24,15 +26,16 @@ import (
 
 // parts are the groups of cases that -only can select, in the order of their names.
 var parts = map[string]func(*bench){
-	"whole":   runWhole,    // replies in one piece, with and without otelllm
-	"stream":  runStreams,  // streams of 100 chunks
-	"bursts":  runBursts,   // chunks that are held back
-	"gateway": runGateways, // in front of another server
-	"held":    runHeld,     // idle open streams
-	"memory":  runMemory,   // large and hostile requests
-	"decode":  runDecode,   // requests, in process
-	"handler": runHandler,  // allocations, in process
-	"limiter": runLimiter,  // Limiter.Take, in process
+	"whole":      runWhole,      // replies in one piece, with and without otelllm
+	"stream":     runStreams,    // streams of 100 chunks
+	"bursts":     runBursts,     // chunks that are held back
+	"gateway":    runGateways,   // in front of another server
+	"held":       runHeld,       // idle open streams
+	"memory":     runMemory,     // large and hostile requests
+	"decode":     runDecode,     // requests, in process
+	"handler":    runHandler,    // allocations, in process
+	"limiter":    runLimiter,    // Limiter.Take, in process
+	"cachegrind": runCachegrind, // instructions and misses of caches, in process
 }
 
 // A bench is one run of the command.
@@ -50,9 +53,13 @@ type bench struct {
 func main() {
 	args := os.Args[1:]
 	var err error
-	if len(args) == 4 && args[0] == serveFlag {
+	switch {
+	case len(args) == 4 && args[0] == serveFlag:
 		err = serve(args[1:], os.Stdin, os.Stdout)
-	} else {
+	case len(args) == 4 && args[0] == countFlag:
+		debug.SetGCPercent(-1) // what a collection costs depends on when it happens
+		err = count(args[1:])
+	default:
 		err = run(args, os.Stdout, os.Stderr)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {

@@ -20,6 +20,13 @@ const (
 	unitPeak      = "peak-MB"        // growth of the server's resident memory
 	unitAllocated = "allocated/body" // bytes allocated for a request, for each byte of its body
 	unitGivenBack = "given-back"     // share of the memory of idle buckets
+
+	// What cachegrind counts.
+	unitInstructions = "instructions/op"
+	unitI1           = "I1-misses/op"  // of the first level, by instructions
+	unitLLi          = "LLi-misses/op" // of the last level, by instructions
+	unitD1           = "D1-misses/op"
+	unitLLd          = "LLd-misses/op"
 )
 
 // values are measured values by their units.

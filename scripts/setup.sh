@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Installs what the tests need besides Go, unless it is installed: a C compiler
-# for the race detector, curl, wrk, taskset, PostgreSQL, PgBouncer, Redis, Prometheus,
+# for the race detector, curl, wrk, taskset, valgrind, PostgreSQL, PgBouncer, Redis, Prometheus,
 # Chromium with a font, Python, Node.js with npm, and the npm packages of clients/node. One of these
 # is the Node.js on which its tests run. The tests start their own servers: the
 # servers of the Debian packages may run or not.
 #
-# "scripts/setup.sh bench" installs only what "make bench" needs: wrk and taskset.
+# "scripts/setup.sh bench" installs only what "make bench" needs: wrk, taskset and valgrind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
 command -v wrk >/dev/null || missing+=(wrk)
 command -v taskset >/dev/null || missing+=(util-linux)
+command -v valgrind >/dev/null || missing+=(valgrind)
 if [[ ${1:-} != bench ]]; then
 	command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 	command -v curl >/dev/null || missing+=(curl ca-certificates)
