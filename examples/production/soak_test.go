@@ -91,17 +91,17 @@ func TestSoak(t *testing.T) {
 		sending.Go(func() { s.send(ctx, k.Secret, i%2 == 0) })
 	}
 	faults := []struct {
-		name           string
-		begin          func()
-		end            func()
-		alert, summary string // that fires during the fault; may be empty
+		name             string
+		begin            func()
+		end              func()
+		alert, of, count string // the alert that fires during the fault, and what its summary says; may be empty
 	}{
-		{copyKilled, s.killCopy, s.restartCopy, alertNotReady, "llmhttp: 1 processes are not ready for requests, or do not answer"},
-		{"kill -9 of PostgreSQL", func() { s.postgres.Kill(t) }, func() { s.postgres.Start(t) }, alertCheck, "llmhttp: the check keys fails in 2 processes"},
-		{"kill -9 of Redis", func() { s.redis.Kill(t) }, func() { s.redis.Start(t) }, alertCheck, "llmhttp: the check limits fails in 2 processes"},
-		{upstreamKilled, func() { s.upstream.Cmd.Process.Kill(); s.upstream.Wait(t) }, s.startUpstream, "", ""},
-		{"slow bodies", s.slowBodies, func() {}, "", ""},
-		{"attack on the breaker", s.attack, func() {}, "", ""},
+		{copyKilled, s.killCopy, s.restartCopy, alertNotReady, "not ready for requests, or do not answer", "1 processes"},
+		{"kill -9 of PostgreSQL", func() { s.postgres.Kill(t) }, func() { s.postgres.Start(t) }, alertCheck, "the check keys", "2 processes"},
+		{"kill -9 of Redis", func() { s.redis.Kill(t) }, func() { s.redis.Start(t) }, alertCheck, "the check limits", "2 processes"},
+		{upstreamKilled, func() { s.upstream.Cmd.Process.Kill(); s.upstream.Wait(t) }, s.startUpstream, "", "", ""},
+		{"slow bodies", s.slowBodies, func() {}, "", "", ""},
+		{"attack on the breaker", s.attack, func() {}, "", "", ""},
 	}
 	for start := time.Now(); ; {
 		for _, f := range faults {
@@ -110,12 +110,12 @@ func TestSoak(t *testing.T) {
 			f.begin()
 			s.awaitLoad(f.name, *soakInterval)
 			if f.alert != "" {
-				s.watch.awaitAlert(t, f.alert, f.summary)
+				s.watch.awaitAlert(t, f.alert, f.of, f.count)
 			}
 			f.end()
 			s.setFault("")
 			if f.alert != "" {
-				s.watch.awaitAlert(t, f.alert, "")
+				s.watch.awaitNoAlert(t, f.alert, f.of)
 			}
 		}
 		if time.Since(start) >= *soakTime {
@@ -128,7 +128,7 @@ func TestSoak(t *testing.T) {
 	for _, p := range s.copies {
 		p.stop(t)
 	}
-	s.watch.awaitAlert(t, alertNotReady, "llmhttp: 2 processes are not ready for requests, or do not answer")
+	s.watch.awaitAlert(t, alertNotReady, "2 processes")
 	s.report()
 }
 

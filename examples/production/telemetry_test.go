@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,34 +168,45 @@ scrape_configs:
 	return m
 }
 
-// awaitAlert waits until an alert that has the summary fires, or none if it is empty.
-func (m *metricsServer) awaitAlert(t *testing.T, name, summary string) {
+// awaitAlert waits until an alert fires whose summary contains the texts.
+func (m *metricsServer) awaitAlert(t *testing.T, name string, texts ...string) {
 	t.Helper()
 	eventually(t, func(c *assert.CollectT) {
-		resp, err := http.Get(m.url + "/api/v1/alerts")
-		require.NoError(c, err)
-		defer resp.Body.Close()
-		var reply struct {
-			Data struct {
-				Alerts []struct {
-					Labels, Annotations map[string]string
-					State               string
-				}
-			}
-		}
-		require.NoError(c, json.NewDecoder(resp.Body).Decode(&reply))
-		var firing []string
-		for _, a := range reply.Data.Alerts {
-			if a.State == "firing" && a.Labels["alertname"] == name {
-				firing = append(firing, a.Annotations["summary"])
-			}
-		}
-		if summary == "" {
-			require.Empty(c, firing, name)
-		} else {
-			require.Contains(c, firing, summary, name)
-		}
+		firing := m.alerts(c, name)
+		require.True(c, slices.ContainsFunc(firing, func(summary string) bool {
+			return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(summary, text) })
+		}), "%s fires for %q", name, firing)
 	})
+}
+
+// awaitNoAlert waits until no alert fires whose summary contains the text.
+func (m *metricsServer) awaitNoAlert(t *testing.T, name, text string) {
+	t.Helper()
+	eventually(t, func(c *assert.CollectT) {
+		require.NotContains(c, strings.Join(m.alerts(c, name), "\n"), text, name)
+	})
+}
+
+// alerts returns the summaries of the alerts with a name that fire.
+func (m *metricsServer) alerts(t require.TestingT, name string) (summaries []string) {
+	resp, err := http.Get(m.url + "/api/v1/alerts")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var reply struct {
+		Data struct {
+			Alerts []struct {
+				Labels, Annotations map[string]string
+				State               string
+			}
+		}
+	}
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&reply))
+	for _, a := range reply.Data.Alerts {
+		if a.State == "firing" && a.Labels["alertname"] == name {
+			summaries = append(summaries, a.Annotations["summary"])
+		}
+	}
+	return summaries
 }
 
 // query returns the values of an instant query, by the values of the labels other than
