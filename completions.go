@@ -174,59 +174,9 @@ func (*wholeCompletion) AppendFailure(b []byte, _ *Error) []byte { return b }
 
 // appendCompletion appends a chat.completion object. It may change r.
 func appendCompletion(b []byte, r *ChatResponse) ([]byte, error) {
-	if len(r.Choices) == 1 && len(r.Extra) == 0 && r.Choices[0].isText() {
-		return appendTextReply(b, r)
-	}
 	for i := range r.Choices {
 		m := &r.Choices[i].Message
 		withBothNames(m.Reasoning, &m.ReasoningAlias, &m.Extra)
 	}
 	return chatResponseJSON.Append(b, r)
-}
-
-// isText reports whether c has a text and nothing else.
-func (c *Choice) isText() bool {
-	m := &c.Message
-	for i, s := range m.texts(nil) {
-		if i != contentText && *s != "" {
-			return false
-		}
-	}
-	return m.Content.isText() && m.Name == "" && m.ToolCallID == "" && !m.IsError &&
-		len(m.ReasoningDetails) == 0 && len(m.ToolCalls) == 0 && len(m.Extra) == 0 && c.StopSequence == "" && len(c.Extra) == 0
-}
-
-// appendTextReply is like chatResponseJSON.Append, and faster. It is for a reply with
-// one choice that is a text (budget: whole 0.5 KB; BenchmarkAppendCompletion).
-func appendTextReply(b []byte, r *ChatResponse) ([]byte, error) {
-	c := &r.Choices[0]
-	b = appendString(append(b, `{"id":`...), r.ID)
-	b = strconv.AppendInt(append(b, `,"object":"`+objectCompletion+`","created":`...), r.Created, 10)
-	b = appendString(append(b, `,"model":`...), r.Model)
-	b = strconv.AppendInt(append(b, `,"choices":[{"index":`...), int64(c.Index), 10)
-	b = appendString(append(b, `,"message":{"role":`...), string(c.Message.Role))
-	b = appendString(append(b, `,"content":`...), c.Message.Content[0].Text)
-	b = append(b, `,"refusal":null},"logprobs":null,"finish_reason":`...)
-	b = append(appendNullable(b, string(c.FinishReason)), "}]"...)
-	if r.Usage == nil {
-		return append(b, '}'), nil
-	}
-	b, err := appendUsage(append(b, `,"usage":`...), r.Usage)
-	return append(b, '}'), err
-}
-
-// appendUsage is like usageJSON.Append, and faster for a usage without details (budget:
-// whole 0.5 KB; BenchmarkAppendCompletion).
-func appendUsage(b []byte, u *Usage) ([]byte, error) {
-	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	if p.CachedTokens|p.CacheWriteTokens|p.CacheWrite1hTokens|p.AudioTokens|p.ImageTokens|c.ReasoningTokens|c.AudioTokens != 0 ||
-		p.Extra != nil ||
-		c.Extra != nil ||
-		len(u.Extra) > 0 {
-		return usageJSON.Append(b, u)
-	}
-	b = strconv.AppendInt(append(b, `{"prompt_tokens":`...), int64(u.PromptTokens), 10)
-	b = strconv.AppendInt(append(b, `,"completion_tokens":`...), int64(u.CompletionTokens), 10)
-	b = strconv.AppendInt(append(b, `,"total_tokens":`...), int64(u.total()), 10)
-	return append(b, '}'), nil
 }

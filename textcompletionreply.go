@@ -60,7 +60,7 @@ func (e *wholeTextCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte
 			return b, err
 		}
 	}
-	b, err := appendUsage(append(b, `],"usage":`...), u)
+	b, err := usageJSON.Append(append(b, `],"usage":`...), u)
 	if err != nil {
 		return b, err
 	}
