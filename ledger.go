@@ -34,7 +34,6 @@ type ledger struct {
 	expected    estimate     // that reserve was last called with
 	priced      *UsageRecord // the storage of copyToPrice; nil until it was called
 	reservation tokenReservation
-	settleCtx   detachedContext // for the Limiter and the store after the request; see settleContext
 
 	asked      bool // the Limiter was asked for levels
 	refundable bool // admit has taken a request that refund may return
@@ -50,13 +49,12 @@ type ledger struct {
 
 // books are what the ledgers of a Handler share.
 type books struct {
-	limiter        Limiter
-	localSlots     localSlots                       // if limiter is not a ConcurrencyLimiter
-	store          UsageStore                       // nil if usage is not recorded
-	price          func(*UsageRecord) (Cost, error) // nil if requests cost nothing
-	countTokens    func(model, text string) int
-	quotas         quotaCache
-	settleContexts settleContexts
+	limiter     Limiter
+	localSlots  localSlots                       // if limiter is not a ConcurrencyLimiter
+	store       UsageStore                       // nil if usage is not recorded
+	price       func(*UsageRecord) (Cost, error) // nil if requests cost nothing
+	countTokens func(model, text string) int
+	quotas      quotaCache
 }
 
 // A limitedSubject is a subject whose limits bound a request.
@@ -351,7 +349,9 @@ func (l *ledger) refund(ctx context.Context) {
 		draws = appendDraw(draws, s.id, bucket, r, -1)
 		s.states.requests.refund(r)
 	}
-	l.log.callAndLog("limits not settled", func() error { return l.limiter.Adjust(l.settleContext(ctx), draws...) })
+	until, cancel := settleContext(ctx)
+	defer cancel()
+	l.log.callAndLog("limits not settled", func() error { return l.limiter.Adjust(until, draws...) })
 }
 
 // refund adds a request that is given back to a bucket of the rate r.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -26,7 +25,8 @@ func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
 	l.settled = true
 	billable := o.called && !failedAsNotFound(o) || refused && o.loaded > 0
 	l.describe(r, o)
-	until := l.settleContext(ctx)
+	until, cancel := settleContext(ctx)
+	defer cancel()
 	runAll(
 		func() { l.log.callAndLog("usage not counted", func() error { l.setUsage(r, o, billable); return nil }) },
 		func() { l.log.callAndLog("usage not priced", func() error { return l.setCost(r, billable) }) },
@@ -101,14 +101,9 @@ func joinLabels(own, added []Label) (labels []Label, dropped error) {
 }
 
 // settleContext returns a context with the values of ctx. It is not cancelled when the client
-// leaves, but ends after settleGrace.
-func (l *ledger) settleContext(ctx context.Context) context.Context {
-	c := &l.settleCtx
-	if c.Context != nil { // a Limiter or a store that hangs may still use it
-		c = new(detachedContext)
-	}
-	*c = detachedContext{l.settleContexts.next(), ctx}
-	return c
+// leaves, but ends after settleGrace, or when cancel is called.
+func settleContext(ctx context.Context) (_ context.Context, cancel context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleGrace)
 }
 
 // settleTokens takes the difference between the tokens used and those reserved. A costly
@@ -131,7 +126,9 @@ func (l *ledger) recordUsage(ctx, until context.Context, record *storedRecord, b
 		return nil
 	}
 	if until.Err() != nil { // a Limiter that hangs does not take the store's time
-		until = l.settleContext(ctx)
+		var cancel context.CancelFunc
+		until, cancel = settleContext(ctx)
+		defer cancel()
 	}
 	l.recordErr = errNotRecorded // unless Record returns
 	l.recordErr = l.store.Record(until, record[:]...)
@@ -261,25 +258,5 @@ func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
 }
 
 // settleGrace bounds how long the Limiter and the usage store may take to settle a
-// request that is over. They have at least half of it.
+// request that is over.
 const settleGrace = 10 * time.Second
-
-// settleContexts provides a context that ends after settleGrace and is replaced when
-// half of that has passed. Requests share it, which saves each a timer and its
-// context (TestAllocs_PerRequest).
-type settleContexts struct {
-	mu        sync.Mutex // guards the fields below
-	ctx       context.Context
-	cancel    context.CancelFunc // not called, because requests may still use ctx
-	replaceAt time.Time          // when ctx is to be replaced
-}
-
-func (s *settleContexts) next() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); !now.Before(s.replaceAt) {
-		s.ctx, s.cancel = context.WithDeadline(context.Background(), now.Add(settleGrace))
-		s.replaceAt = now.Add(settleGrace / 2)
-	}
-	return s.ctx
-}
