@@ -28,8 +28,8 @@ type KeyStore interface {
 	// The secret is never empty. For a request without a well-formed secret it is
 	// [Anonymous], which no client can present. A store that does not contain
 	// Anonymous returns ErrKeyNotFound, as for any other unknown secret. The Handler
-	// also looks up Anonymous to find out whether a secret was needed: see
-	// Options.TrustedOrigins.
+	// also looks up a new secret, at most once a minute, to find out whether one was
+	// needed: see Options.TrustedOrigins.
 	//
 	// The Handler checks expiry, scopes and limits; Lookup need not. The Handler
 	// does not modify the Key, so a store may return the same one many times. A
@@ -176,8 +176,7 @@ func NewSecret(prefix string) string {
 // account. Use it only where something else controls access. It may be wrapped in another KeyStore.
 //
 // A Handler with such a KeyStore, or with one that knows its clients by something else
-// than a secret, refuses requests of web pages, and to names of the server, that are not in
-// Options.TrustedOrigins.
+// than a secret, refuses requests of web pages that are not in Options.TrustedOrigins.
 func AllowAll(account string) KeyStore {
 	key := &Key{ID: account, Account: account}
 	return KeyStoreFunc(func(context.Context, string) (*Key, error) { return key, nil })
@@ -290,7 +289,7 @@ func (q *request) authenticate() error {
 	case !key.Expires.IsZero() && !q.record.Time.Before(key.Expires):
 		return errInvalidKey
 	}
-	if err := q.inCall(ClassKeyStore, func() error { return q.checkOrigin(key, secret) }); err != nil {
+	if err := q.inCall(ClassKeyStore, func() error { return q.checkOrigin(secret) }); err != nil {
 		return err
 	}
 	if key.ID == "" || key.Account == "" {

@@ -25,7 +25,7 @@ type Handler struct {
 	routes    routeTable
 	exchange  exchange.Options
 	books     books
-	origins   originPolicy
+	origins   *originPolicy
 	anonymous anonymousCache
 
 	mu      sync.Mutex // guards the fields below

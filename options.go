@@ -108,14 +108,15 @@ type Options struct {
 	UnknownMembers func(name string) bool
 
 	// TrustedOrigins are the origins of web pages that may use the server without a
-	// key, such as "https://app.example.com", and so the names of the server itself:
-	// "https://llm.example.com". They only matter for requests that the KeyStore
-	// admits without a secret, or with any secret, as [AllowAll] does. Of these, the
-	// Handler refuses with a 403 or 415 those that a page of another site may have sent:
-	// with another Origin, to another host (by DNS rebinding), or without
-	// Content-Type. Pages of the host that the request is for are always trusted, and
-	// on loopback those of loopback. Addresses, localhost, and the name of the machine
-	// are always known hosts. "*" trusts every page and knows every host. A browser
+	// key, such as "https://app.example.com", and so the names by which browsers know the
+	// server itself: "https://llm.example.com". They only matter for requests that the
+	// KeyStore admits without a secret, or with an unknown one, as [AllowAll] does. Of
+	// these, the Handler refuses with a 403 those that a page of another site may have
+	// sent: what [http.CrossOriginProtection] refuses, and, because of DNS rebinding,
+	// requests to an unknown host that come from a browser (with Origin, Sec-Fetch-Site
+	// or Cookie) or have arrived on loopback. Addresses, localhost, the name of the
+	// machine and the hosts of TrustedOrigins are known. A program may call the server by any
+	// name, except on loopback. "*" trusts every page and knows every host. A browser
 	// shows replies to pages of other origins only if middleware for CORS allows it.
 	TrustedOrigins []string
 
