@@ -87,7 +87,7 @@ func TestAllocs_PerRequest(t *testing.T) {
 	b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
 	got := allocsPerRequest(b, keys, body, 100)
 	t.Logf("%v allocations", got)
-	assert.LessOrEqual(t, got, 25.0) // the budget in docs/performance.md
+	assert.LessOrEqual(t, got, 30.0) // the budget in docs/performance.md
 
 	// An Observer gets a copy of the numbers, and the state of its request.
 	observe := func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {

@@ -37,8 +37,8 @@ type Handler struct {
 // NewHandler returns a Handler that answers requests with b, for the keys in
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
-// NewHandler panics if b, keys or a Protocol is nil, if the Prefix or one of the TrustedOrigins is
-// malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or
+// NewHandler panics if b, keys or a Protocol is nil, if an interface in opts holds a nil pointer, if
+// the Prefix or one of the TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or
 // a malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
 // Usage. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
@@ -47,6 +47,9 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	if isNil(keys) {
 		panic("llmhttp: nil KeyStore")
+	}
+	if opts != nil {
+		opts.checkInterfaces()
 	}
 	if opts != nil && opts.QuotaReached != nil && opts.Usage == nil {
 		panic("llmhttp: Options.QuotaReached needs Options.Usage")

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -222,6 +223,23 @@ func TestHandler_SetsThePatternOfTheRequest(t *testing.T) {
 		r := httptest.NewRequest("GET", path, nil)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 		assert.Equal(t, want, r.Pattern, path)
+	}
+}
+
+// An interface in Options that holds a nil pointer is a variable that was never set.
+func TestNewHandler_TypedNils(t *testing.T) {
+	var usage *usageLog
+	var limiter *stubLimiter
+	for want, opts := range map[string]llmhttp.Options{
+		"llmhttp: Options.Usage holds a nil *llmhttp_test.usageLog":      {Usage: usage},
+		"llmhttp: Options.Limiter holds a nil *llmhttp_test.stubLimiter": {Limiter: limiter},
+	} {
+		assert.PanicsWithValue(t, want, func() { llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &opts) })
+	}
+	for field := range reflect.TypeFor[llmhttp.Options]().Fields() { // each interface is checked, also those of tomorrow
+		if field.Type.Kind() == reflect.Interface {
+			assert.Contains(t, []string{"Usage", "Limiter"}, field.Name, "add it to this test")
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/option"
@@ -14,7 +16,7 @@ import (
 type Options struct {
 	// Prefix is the path below which the host mounts the Handler, such as "/llm" or
 	// "/api/llm": clients then use a base URL that ends in /llm/v1. It begins with a
-	// slash and does not end with one. Paths outside of it get a 404. If empty, the paths
+	// slash, and ends neither with one nor with /v1. Paths outside of it get a 404. If empty, the paths
 	// of the Handler begin with /v1.
 	//
 	// The Pattern of requests, [RequestSummary].Route, log lines and the texts of errors have
@@ -230,6 +232,17 @@ const (
 
 // maxDuration can be added to any time without overflow.
 const maxDuration = 100 * 365 * 24 * time.Hour
+
+// checkInterfaces panics if an interface in o holds a nil pointer or function: a variable that was
+// never set, which would fail each request.
+func (o *Options) checkInterfaces() {
+	v := reflect.ValueOf(o).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Interface && !f.IsNil() && isNil(f.Interface()) {
+			panic(fmt.Sprintf("llmhttp: Options.%s holds a nil %s", v.Type().Field(i).Name, f.Elem().Type()))
+		}
+	}
+}
 
 // withDefaults returns o with its defaults filled in.
 func (o *Options) withDefaults() Options {

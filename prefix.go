@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -19,6 +20,9 @@ func (p pathPrefix) check() {
 	u := url.URL{Path: s}
 	if s[0] != '/' || s == "/" || path.Clean(s) != s || u.EscapedPath() != s {
 		panic("llmhttp: Options.Prefix must begin with a slash, must not end with one, and must need no escaping: " + s)
+	}
+	if rest, ok := strings.CutSuffix(s, "/v1"); ok {
+		panic(fmt.Sprintf("llmhttp: Options.Prefix must not end in /v1, with which the paths of the Handler begin: %q instead of %q", rest, s))
 	}
 }
 

@@ -20,10 +20,10 @@ func TestPrefix_Malformed(t *testing.T) {
 	newHandler := func(prefix string) {
 		llmhttp.NewHandler(new(stubBackend), keysFor(testKey()), &llmhttp.Options{Prefix: prefix})
 	}
-	for _, prefix := range []string{"/", "llm", "/llm/", "/a//b", "//a", "/a/../b", "/a/.", "/a b", "/a%2Fb", "/{a}", "/a?b", "/a#b", "/\u00e4", "*"} {
+	for _, prefix := range []string{"/", "llm", "/llm/", "/a//b", "//a", "/a/../b", "/a/.", "/a b", "/a%2Fb", "/{a}", "/a?b", "/a#b", "/\u00e4", "*", "/v1", "/llm/v1"} {
 		assert.Panics(t, func() { newHandler(prefix) }, prefix)
 	}
-	for _, prefix := range []string{"", "/llm", "/api/llm", "/v1", "/~a@b:c", "/a.b"} {
+	for _, prefix := range []string{"", "/llm", "/api/llm", "/v1/llm", "/v1beta", "/~a@b:c", "/a.b"} {
 		assert.NotPanics(t, func() { newHandler(prefix) }, prefix)
 	}
 }
@@ -73,6 +73,33 @@ func TestPrefix_Paths(t *testing.T) {
 		})
 	}
 	assert.Equal(t, 200, s.do("POST", "/api/llm"+chatPath, chatBody).StatusCode)
+}
+
+// A 404 tells which base URL or which Prefix may be wrong.
+func TestPrefix_Hints(t *testing.T) {
+	with := func(prefix string) *testServer {
+		return startServer(t, config{backend: textBackend("x"), opts: llmhttp.Options{Prefix: prefix, Protocols: []llmhttp.Protocol{messages.New(nil)}}})
+	}
+	bare, mounted := with(""), with("/llm")
+	for _, tt := range []struct {
+		s          *testServer
+		path, want string
+	}{
+		{bare, "/chat/completions", ". Did you mean POST /v1/chat/completions? The base URL of this client must end in /v1."},
+		{bare, "/v1/v1/messages", ". Did you mean POST /v1/messages? The base URL of this client must not end in /v1: it adds that itself."},
+		{bare, "/v1/v1/messages/count_tokens", ". Did you mean POST /v1/messages/count_tokens? The base URL of this client must not end in /v1: it adds that itself."},
+		{bare, "/llm/v1/chat/completions", ". Did you mean POST /v1/chat/completions? If the server is mounted below /llm, its Options.Prefix must be '/llm', and base URLs end in /llm/v1."},
+		{bare, "/llm/chat/completions", ". Did you mean POST /v1/chat/completions? If the server is mounted below /llm, its Options.Prefix must be '/llm', and base URLs end in /llm/v1."},
+		{bare, "/llm/v1/embeddings", ""}, // the Backend has none
+		{bare, "/completions", ""},
+		{bare, "/v1/chat/completions/", ""},
+		{mounted, "/llm/chat/completions", ". Did you mean POST /llm/v1/chat/completions? The base URL of this client must end in /llm/v1."},
+		{mounted, "/llm/v1/v1/messages", ". Did you mean POST /llm/v1/messages? The base URL of this client must not end in /v1: it adds that itself."},
+		{mounted, "/chat/completions", ". Did you mean POST /llm/v1/chat/completions?"},
+		{mounted, "/api/v1/chat/completions", ". Did you mean POST /llm/v1/chat/completions?"},
+	} {
+		assert.Equal(t, "Invalid URL (POST "+tt.path+")"+tt.want, tt.s.do("POST", tt.path, "{}").checkError(t, 404).Message)
+	}
 }
 
 // Errors name the whole path, and the whole paths of what is served.

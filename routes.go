@@ -40,8 +40,47 @@ func (h *Handler) findRoute(r *http.Request) (rt *boundRoute, routed *http.Reque
 	e := errUnknownURL(r)
 	if h.isKnownPath(routed.URL.Path) || !inside && strings.HasPrefix(r.URL.Path, "/v1/") {
 		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(), ", ") + "."
+	} else if hint := h.hintURL(r); hint != "" {
+		e.Message += ". " + hint
 	}
 	return nil, routed, e
+}
+
+// hintURL returns what may be wrong with the URL of r, or with Options.Prefix, if the path ends as
+// that of a route does, with or without /v1. Otherwise it returns "".
+func (h *Handler) hintURL(r *http.Request) string {
+	path, prefix := r.URL.Path, h.opts.Prefix
+	var meant *boundRoute
+	lead, hasVersion := "", false
+	for served, routes := range h.routes.exact {
+		rest, versioned := strings.CutPrefix(served, "/v1/")
+		if !versioned || !slices.ContainsFunc(routes, func(rt *boundRoute) bool { return h.serves(rt) && rt.allows(r.Method) }) {
+			continue
+		}
+		before, ok := strings.CutSuffix(path, "/"+rest)
+		if ok && (meant == nil || len(before) < len(lead)) {
+			meant = routes[0]
+			lead, hasVersion = strings.CutSuffix(before, "/v1")
+		}
+	}
+	if meant == nil {
+		return ""
+	}
+	hint := fmt.Sprintf("Did you mean %s %s%s?", echo(r.Method), prefix, strings.Join(meant.segments, "/"))
+	switch {
+	case hasVersion && lead == prefix+"/v1":
+		return hint + " The base URL of this client must not end in /v1: it adds that itself."
+	case !hasVersion && lead == prefix:
+		return hint + fmt.Sprintf(" The base URL of this client must end in %s/v1.", prefix)
+	case prefix == "":
+		return hint + fmt.Sprintf(" If the server is mounted below %[1]s, its Options.Prefix must be '%[1]s', and base URLs end in %[1]s/v1.", echo(lead))
+	}
+	return hint
+}
+
+// serves reports whether a route is there for every request, and the Backend supports it.
+func (h *Handler) serves(rt *boundRoute) bool {
+	return rt.match == nil && rt.binding.op.isSupported(h.backend.Backend)
 }
 
 func errUnknownURL(r *http.Request) *Error {
@@ -84,7 +123,7 @@ func (h *Handler) servedPatterns() []string {
 	var patterns []string
 	for _, list := range h.routes.exact {
 		for _, rt := range list {
-			if rt.binding.op.isSupported(h.backend.Backend) && rt.match == nil && !slices.Contains(patterns, rt.pattern) {
+			if h.serves(rt) && !slices.Contains(patterns, rt.pattern) {
 				patterns = append(patterns, rt.pattern)
 			}
 		}

@@ -53,7 +53,7 @@ func budgets(r results) []budget {
 		{"whole 0.5 KB with prices and two more subjects: CPU, of without", atMost, 1.15, cpu("Whole/size=0.5KB", priced, ours)},
 		{"stream, bursts: chunks held back", atMost, 0, r.series("Stream/chunks=bursts", ours, unitLate).median()},
 		{"allocations per text chunk", atMost, 0, chunkAllocs.median()},
-		{"allocations of a whole request", atMost, 25, r.series("Handler/whole", ours, unitAllocs).median()},
+		{"allocations of a whole request", atMost, 30, r.series("Handler/whole", ours, unitAllocs).median()},
 		{"memory of a request of 128 KB, of its body", atMost, 2.5, r.series("Memory/size=128KB", ours, unitAllocated).median()},
 		{"memory of a request of 1 MB, of its body", atMost, 2.5, r.series("Memory/size=1MB", ours, unitAllocated).median()},
 		{"16 MiB of tiny things: MB", atMost, 100, worstHostile(r).median()},
