@@ -15,12 +15,12 @@ import (
 )
 
 // A File is a file that a client has sent, such as a recording. The Name and the ContentType are
-// the client's: each may be empty or wrong. Browsers call a recording "blob", and many programs
+// the client's: each may be empty or wrong. Neither has control characters. Browsers call a recording "blob", and many programs
 // send every file as application/octet-stream, so servers look at the extension of the Name first.
 type File struct {
 	Name        string // without a directory
-	ContentType string
-	Size        int64 // in bytes
+	ContentType string // a media type in the form of mime.FormatMediaType
+	Size        int64  // in bytes
 
 	// Content has the bytes of the file. Several goroutines may read it at the same time. A Backend
 	// may read it until its call has returned; after that, reads fail with an error that wraps

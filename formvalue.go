@@ -42,13 +42,22 @@ func (f *formFields[Req]) decode(r *Req, fields map[string][]string) error {
 			}
 			*list(r) = append(*list(r), elements...)
 		default:
-			if known := membername.Lower(base); f.single[known] != nil || f.lists[known] != nil || slices.Contains(f.files, known) {
+			if known := f.knownName(name); known != "" {
 				return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
 			}
 			f.addExtra(r, name, values)
 		}
 	}
 	return nil
+}
+
+// knownName returns the name of the field that servers may take a field called name for, or "".
+func (f *formFields[Req]) knownName(name string) string {
+	known := membername.Lower(strings.TrimSuffix(name, "[]"))
+	if f.single[known] != nil || f.lists[known] != nil || slices.Contains(f.files, known) {
+		return known
+	}
+	return ""
 }
 
 // file returns the file in the field name, or nil if there is none.

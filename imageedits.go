@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -95,6 +96,9 @@ func (r *ImageRequest) decodeEditJSON(form *Form) (err error) {
 	}
 	delete(r.Extra, "images")
 	delete(r.Extra, fieldMask)
+	if err := checkEditMembers(r.Extra); err != nil {
+		return err
+	}
 	if n := len(refs.Images); n > maxEditImages {
 		return errLongArray("images", maxEditImages, n)
 	}
@@ -109,6 +113,21 @@ func (r *ImageRequest) decodeEditJSON(form *Form) (err error) {
 		r.Mask, err = form.addImage(refs.Mask, fieldMask)
 	}
 	return err
+}
+
+// checkEditMembers returns an *Error if a member of the JSON of an edit, for which there is no field, has the
+// name of a field of the form, such as "image". A Backend that sends a form would send it as that.
+func checkEditMembers(members Extra) error {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		known := imageEditForm.knownName(name)
+		if known == fieldImage {
+			known = "images"
+		}
+		if known != "" {
+			return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
+		}
+	}
+	return nil
 }
 
 // addImage stores the image of ref, which is the member param.
@@ -127,8 +146,11 @@ func (f *Form) addImage(ref *imageRef, param string) (*File, error) {
 	if !isData || !isBase64 {
 		return nil, errBadRequest("invalid_value", param, "Invalid '%s': expected a data: URL with base64. This server fetches no images.", param)
 	}
-	file := &File{ContentType: media}
-	err := f.store(file, base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)), func(int) {})
+	file, err := newFile(param, "", media)
+	if err != nil {
+		return nil, err
+	}
+	err = f.store(file, base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)), func(int) {})
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errTooLarge(f.opts.maxFiles)

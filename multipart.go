@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/headertext"
 )
 
 // A Form is the body of a request that is multipart/form-data
@@ -127,6 +128,8 @@ func (p *formReader) readPart(part *multipart.Part) error {
 		return errBadRequest("", "", "A part of the form of your request has no name.")
 	case !utf8.ValidString(name):
 		return errBadRequest("", "", "The name of a part of the form of your request is not valid UTF-8.")
+	case !headertext.IsSafe(name):
+		return errBadRequest("", "", "The name of a part of the form of your request has a control character.")
 	case len(name) > maxFormName:
 		return errBadRequest("", "", "The name of a part of the form of your request is too long. Expected at most %d bytes.", maxFormName)
 	}
@@ -154,21 +157,40 @@ func (p *formReader) readPart(part *multipart.Part) error {
 
 // readFile adds the file that part has as its content.
 func (p *formReader) readFile(name string, part *multipart.Part) error {
-	file := &File{Name: baseName(part.FileName()), ContentType: part.Header.Get("Content-Type")}
-	if len(file.Name) > maxFormName {
-		return errBadRequest(
-			"string_above_max_length",
-			name,
-			"Invalid '%s': the name of the file is too long. Expected at most %d bytes.",
-			name,
-			maxFormName,
-		)
+	file, err := newFile(name, baseName(part.FileName()), part.Header.Get("Content-Type"))
+	if err != nil {
+		return err
 	}
 	if err := p.form.store(file, part, func(n int) { p.body.left += int64(n) }); err != nil {
 		return formError(err)
 	}
 	p.form.Files[name] = append(p.form.Files[name], file)
 	return nil
+}
+
+// newFile returns a file without content, for one that the client has sent as param. Its name and its media
+// type, which may be empty, can be written into a header.
+func newFile(param, name, mediaType string) (*File, error) {
+	file := &File{Name: name}
+	switch {
+	case len(name) > maxFormName:
+		return nil, errBadRequest(
+			"string_above_max_length",
+			param,
+			"Invalid '%s': the name of the file is too long. Expected at most %d bytes.",
+			param,
+			maxFormName,
+		)
+	case !headertext.IsSafe(name):
+		return nil, errBadRequest("invalid_value", param, "Invalid '%s': the name of the file has a control character.", param)
+	case mediaType == "":
+		return file, nil
+	}
+	var ok bool
+	if file.ContentType, ok = headertext.MediaType(mediaType); !ok {
+		return nil, errBadRequest("invalid_value", param, "Invalid '%s': its content type is not a media type, such as 'image/png'.", param)
+	}
+	return file, nil
 }
 
 // store sets the content of file to that of r. It calls read for each read with the number of bytes.

@@ -190,6 +190,40 @@ func TestForm_Bounds(t *testing.T) {
 	}
 }
 
+// The name and the media type of a file have no control characters, nor has the name of a field, so that each may
+// be written into a header.
+func TestForm_ControlCharacters(t *testing.T) {
+	body := func(head string) string {
+		return "--" + testBoundary + "\r\n" + head + "\r\n\r\nx\r\n--" + testBoundary + "--\r\n"
+	}
+	const file = `Content-Disposition: form-data; name="file"; filename="a.wav"` + "\r\nContent-Type: "
+	for head, want := range map[string]string{ // the media type
+		file + "audio/WAV": "audio/wav", file + "audio/webm;codecs=opus": "audio/webm; codecs=opus", file + "video/webm;codecs=vp8,opus": "video/webm",
+		file + "audio/wav;\r\n name=model": "audio/wav; name=model", // a folded line is one line
+	} {
+		f, err := readTestForm(t, strings.NewReader(body(head)), testFormOptions(""))
+		require.NoError(t, err, "%q", head)
+		assert.Equal(t, want, f.Files["file"][0].ContentType, "%q", head)
+	}
+	const disposition = "Content-Disposition: form-data; "
+	for head, param := range map[string]string{
+		file + "audio/wav\rContent-Disposition: form-data; name=\"model\"":  "", // package net/textproto refuses it
+		file + "audio/wav; name=\"\u0085\"":                                 "file",
+		file + "audio/":                                                     "file",
+		file + "audio/\xff":                                                 "file",
+		disposition + `name="file"; filename*=utf-8''a%0D%0AX-Y%3A%20z.wav`: "file",
+		disposition + `name="image[]"; filename*=utf-8''a%0Ab.png`:          "image[]",
+		disposition + `name*=utf-8''a%0D%0Ab`:                               "",
+		disposition + "name=\"a\tb\"":                                       "",
+	} {
+		_, err := readTestForm(t, strings.NewReader(body(head)), testFormOptions(""))
+		told, _ := errors.AsType[*Error](err)
+		require.NotNil(t, told, "%q", head)
+		assert.Equal(t, 400, told.Status)
+		assert.Equal(t, param, told.Param, "%q", head)
+	}
+}
+
 // Without a bound of files, they do not count toward the bound of the rest.
 func TestForm_NoBound(t *testing.T) {
 	o := testFormOptions(t.TempDir())

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
@@ -182,7 +183,14 @@ func (b *block) checkSource() error {
 	return nil
 }
 
-func (s *source) dataURL() string { return "data:" + s.MediaType + ";base64," + s.Data }
+// dataURL returns the data of a source of type base64 as a data: URL.
+func (s *source) dataURL() (string, error) {
+	media, ok := headertext.MediaType(s.MediaType)
+	if !ok {
+		return "", fieldError("source.media_type", "Input should be a media type, such as 'image/png'")
+	}
+	return "data:" + media + ";base64," + s.Data, nil
+}
 
 func (b *block) imageParts() (llmhttp.Content, error) {
 	if err := b.checkSource(); err != nil {
@@ -191,7 +199,10 @@ func (b *block) imageParts() (llmhttp.Content, error) {
 	s, url := b.Source, b.Source.URL
 	switch s.Type {
 	case "base64":
-		url = s.dataURL()
+		var err error
+		if url, err = s.dataURL(); err != nil {
+			return nil, err
+		}
 	case "url":
 	default:
 		return nil, fieldError("source.type", "Input should be 'base64', 'url' or 'file'")
@@ -210,7 +221,11 @@ func (b *block) documentParts() (llmhttp.Content, error) {
 		parts, err := contentParts(s.Content, (*block).innerParts)
 		return parts, prefixPath(err, "source.content")
 	case "base64":
-		return b.fileParts(s.dataURL()), nil
+		url, err := s.dataURL()
+		if err != nil {
+			return nil, err
+		}
+		return b.fileParts(url), nil
 	case "url":
 		return b.fileParts(s.URL), nil
 	}

@@ -248,7 +248,15 @@ func TestRequest_Refused(t *testing.T) {
 			"messages.1.content.0.source.data: Field required",
 		},
 		"no media type": {turn(`[{"type":"image","source":{"type":"base64","data":"AA"}}]`), "messages.1.content.0.source.media_type: Field required"},
-		"no URL":        {turn(`[{"type":"image","source":{"type":"url"}}]`), "messages.1.content.0.source.url: Field required"},
+		"media type": {
+			turn(`[{"type":"image","source":{"type":"base64","media_type":"image/png\r\nX-Y: z","data":"AA"}}]`),
+			"messages.1.content.0.source.media_type: Input should be a media type, such as 'image/png'",
+		},
+		"media type of a document": {
+			turn(`[{"type":"document","source":{"type":"base64","media_type":";base64,AAAA","data":"AA"}}]`),
+			"messages.1.content.0.source.media_type: Input should be a media type, such as 'image/png'",
+		},
+		"no URL": {turn(`[{"type":"image","source":{"type":"url"}}]`), "messages.1.content.0.source.url: Field required"},
 		"document type": {
 			turn(`[{"type":"document","source":{"type":"disk"}}]`),
 			"messages.1.content.0.source.type: Input should be 'base64', 'text', 'content', 'url' or 'file'",

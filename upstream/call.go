@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -107,7 +109,27 @@ func (c *call) newRequest(body payload, accept string) (*http.Request, error) {
 			return nil, err
 		}
 	}
+	if name := unsafeHeader(r.Header); name != "" {
+		return nil, c.newFailure(http.StatusBadGateway, messageUnavailable, "the request is not valid", errors.New("control character in the header "+name))
+	}
 	return r, nil
+}
+
+// unsafeHeader returns the name of a header with a control character, or "". A Transport of the host may write
+// headers without the checks of net/http.
+func unsafeHeader(h http.Header) string {
+	for name, values := range h {
+		if slices.ContainsFunc(values, hasHeaderControl) {
+			return name
+		}
+	}
+	return ""
+}
+
+// hasHeaderControl reports whether s has a character that the value of a header must not have (RFC 9110,
+// section 5.5).
+func hasHeaderControl(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 const (

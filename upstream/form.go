@@ -4,56 +4,113 @@ import (
 	"bytes"
 	"io"
 	"mime/multipart"
+	"net/http"
 	"net/textproto"
+	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/headertext"
 )
 
-// A form is the body of a request with files, which are not copied: they are read while it is sent.
+// A form is the body of a request with files, which are not copied: they are read while it is sent. The files
+// come last, so that a server that reads the parts in their order knows the model before them.
 type form struct {
 	head  bytes.Buffer // what w has written
 	w     *multipart.Writer
+	names map[string]bool // of the fields and files that the Backend has added, also empty ones, without "[]"
 	files []formFile
+	err   error // the first one
 }
 
 // A formFile is a file of a form.
 type formFile struct {
-	offset int // in head
-	file   *llmhttp.File
+	field, name string
+	offset      int // in head, of the content
+	file        *llmhttp.File
 }
 
 func newForm() *form {
-	f := new(form)
+	f := &form{names: make(map[string]bool)}
 	f.w = multipart.NewWriter(&f.head)
 	return f
 }
 
-// add adds a field, unless it is empty. A Buffer returns no error.
+// add adds a field, unless it is empty.
 func (f *form) add(name, value string) {
+	f.names[baseField(name)] = true
+	f.write(name, value)
+}
+
+// addList adds a field for each of the values.
+func (f *form) addList(name string, values []string) {
+	f.names[baseField(name)] = true
+	for _, v := range values {
+		f.write(name, v)
+	}
+}
+
+// addExtra adds a field for which the request has no Go field. It must come after all calls of add and addFile:
+// as in JSON, a member that has a field is not encoded from Extra.
+func (f *form) addExtra(name string, values []string) {
+	if f.names[baseField(name)] {
+		return
+	}
+	if !headertext.IsSafe(name) {
+		f.fail("", "The name of a parameter has a control character.")
+		return
+	}
+	for _, v := range values {
+		f.write(name, v)
+	}
+}
+
+// write writes a field, unless it is empty. A Buffer returns no error.
+func (f *form) write(name, value string) {
 	if value != "" {
 		_ = f.w.WriteField(name, value)
 	}
 }
 
-// addFile adds a file. fallback is its name if it has none.
-func (f *form) addFile(name string, file *llmhttp.File, fallback string) {
-	header := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(name, fileName(file, fallback))}}
-	if file.ContentType != "" {
-		header.Set("Content-Type", file.ContentType)
+// addFile adds a file. fallback is its name if it has none. The Handler has checked the names and media types
+// of the files of its clients; a host may have made others.
+func (f *form) addFile(field string, file *llmhttp.File, fallback string) {
+	base := baseField(field)
+	f.names[base] = true
+	name := fileName(file, fallback)
+	switch {
+	case !headertext.IsSafe(name):
+		f.fail(base, "Invalid '"+base+"': the name of the file has a control character.")
+	case !headertext.IsSafe(file.ContentType):
+		f.fail(base, "Invalid '"+base+"': its content type is not a media type, such as 'image/png'.")
 	}
-	_, _ = f.w.CreatePart(header)
-	f.files = append(f.files, formFile{f.head.Len(), file})
+	f.files = append(f.files, formFile{field: field, name: name, file: file})
 }
 
-// payload ends the form and returns it.
-func (f *form) payload() payload {
-	_ = f.w.Close()
-	b := f.head.Bytes()
-	size := int64(len(b))
-	for _, file := range f.files {
+func (f *form) fail(param, message string) {
+	if f.err == nil {
+		f.err = &llmhttp.Error{Status: http.StatusBadRequest, Code: "invalid_value", Param: param, Message: message}
+	}
+}
+
+// payload ends the form and returns it, or an *llmhttp.Error.
+func (f *form) payload() (payload, error) {
+	if f.err != nil {
+		return payload{}, f.err
+	}
+	size := int64(0)
+	for i := range f.files {
+		file := &f.files[i]
+		header := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(file.field, file.name)}}
+		if file.file.ContentType != "" {
+			header.Set("Content-Type", file.file.ContentType)
+		}
+		_, _ = f.w.CreatePart(header)
+		file.offset = f.head.Len()
 		size += file.file.Size
 	}
-	return payload{f.w.FormDataContentType(), size, func() (io.ReadCloser, error) {
+	_ = f.w.Close()
+	b := f.head.Bytes()
+	return payload{f.w.FormDataContentType(), size + int64(len(b)), func() (io.ReadCloser, error) {
 		var parts []io.Reader
 		from := 0
 		for _, file := range f.files {
@@ -61,8 +118,11 @@ func (f *form) payload() payload {
 			from = file.offset
 		}
 		return io.NopCloser(io.MultiReader(append(parts, bytes.NewReader(b[from:]))...)), nil
-	}}
+	}}, nil
 }
+
+// baseField returns the name of a field without the "[]" of lists.
+func baseField(name string) string { return strings.TrimSuffix(name, "[]") }
 
 // fileName returns a name for the file with an extension, by which servers know what it is.
 func fileName(f *llmhttp.File, fallback string) string {

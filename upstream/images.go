@@ -25,7 +25,10 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 // JSON, which not every server takes. Images are passed on as by GenerateImages.
 func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
 	model := b.modelNames(req.Model)
-	body := encodeImageEdit(b.serverImageRequest(req, model))
+	body, err := encodeImageEdit(b.serverImageRequest(req, model))
+	if err != nil {
+		return nil, err
+	}
 	return b.fetchImageReply(ctx, b.imageEdits, body, model, req.ResponseFormat)
 }
 
@@ -71,28 +74,17 @@ func (c *call) decodeImages(reply []byte, format string) (*llmhttp.ImageResponse
 	return resp, nil
 }
 
-// encodeImageEdit returns the form for the server. The files come last: see encodeTranscription.
-func encodeImageEdit(r *llmhttp.ImageRequest) payload {
+// encodeImageEdit returns the form for the server.
+func encodeImageEdit(r *llmhttp.ImageRequest) (payload, error) {
 	f := newForm()
 	f.add("model", r.Model)
 	f.add("prompt", r.Prompt)
-	if r.N != nil {
-		f.add("n", strconv.Itoa(*r.N))
-	}
+	f.add("n", formInt(r.N))
 	f.add("size", r.Size)
 	f.add("quality", r.Quality)
 	f.add("response_format", r.ResponseFormat)
-	if r.Stream {
-		f.add("stream", "true")
-	}
-	if r.PartialImages != nil {
-		f.add("partial_images", strconv.Itoa(*r.PartialImages))
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
-		for _, v := range formValues(r.Extra[name]) {
-			f.add(name, v)
-		}
-	}
+	f.add("stream", formBool(r.Stream))
+	f.add("partial_images", formInt(r.PartialImages))
 	image := "image" // servers that edit a single one may know no other name
 	if len(r.Images) > 1 {
 		image = "image[]"
@@ -102,8 +94,29 @@ func encodeImageEdit(r *llmhttp.ImageRequest) payload {
 	}
 	if r.Mask != nil {
 		f.addFile("mask", r.Mask, "mask")
+	} else {
+		f.add("mask", "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
+		f.addExtra(name, formValues(r.Extra[name]))
 	}
 	return f.payload()
+}
+
+// formInt returns the value of a field for an integer.
+func formInt(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
+}
+
+// formBool returns the value of a field that is left out if it is false.
+func formBool(b bool) string {
+	if b {
+		return "true"
+	}
+	return ""
 }
 
 // formValues returns the values of the field of a form for a member of a request: strings as they

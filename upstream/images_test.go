@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -367,4 +369,110 @@ func TestStreamImages(t *testing.T) {
 			assert.Equal(t, test.units, g.recordedUsage(1).Units)
 		})
 	}
+}
+
+// What a client, or a host that asks the Backend itself, gives to a form neither adds headers to a part nor
+// takes the place of a field of the request.
+func TestForm_IsWrittenSafely(t *testing.T) {
+	var parts []string
+	asked := 0
+	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked++
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(body)) {
+			if strings.HasPrefix(line, "Content-Disposition: ") {
+				parts = append(parts, strings.TrimPrefix(strings.TrimSpace(line), "Content-Disposition: form-data; "))
+			}
+		}
+		return okResponse(mediaJSON, strings.NewReader(`{"text":"a","data":[{"b64_json":"`+base64Of(png)+`"}]}`)), nil
+	})
+	b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
+	file := func(name, contentType string) *llmhttp.File {
+		return &llmhttp.File{Name: name, ContentType: contentType, Size: 1, Content: strings.NewReader("x")}
+	}
+	text := json.RawMessage(`"x"`)
+	for name, test := range map[string]struct {
+		file  *llmhttp.File
+		extra string // the name of a member
+		want  bool
+	}{
+		"safe":               {file("a \"b\".png", "image/png; x=y"), "seed", true},
+		"type with CRLF":     {file("a.png", "image/png\r\nContent-Disposition: form-data; name=\"model\""), "", false},
+		"type with LF":       {file("a.png", "image/png\nX: y"), "", false},
+		"name with LF":       {file("a\n.png", ""), "", false},
+		"name with NUL":      {file("a\x00.png", ""), "", false},
+		"name with NEL":      {file("a\u0085.png", ""), "", false},
+		"member with LF":     {file("a.png", ""), "a\nb", false},
+		"member of a field":  {file("a.png", ""), "model", true},
+		"list for a field":   {file("a.png", ""), "response_format[]", true},
+		"empty field":        {file("a.png", ""), "stream", true},
+		"member of the file": {file("a.png", ""), "image[]", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			extra, values := llmhttp.Extra{"p": text}, map[string][]string{"p": {"x"}}
+			if test.extra != "" {
+				extra[test.extra], values[strings.Replace(test.extra, "image", "file", 1)] = text, []string{"x"}
+			}
+			edit := llmhttp.ImageRequest{Model: "m", Prompt: "p", Images: []*llmhttp.File{test.file}, Extra: extra}
+			masked := edit
+			masked.Images, masked.Mask = []*llmhttp.File{file("a.png", "")}, test.file
+			transcription := llmhttp.TranscriptionRequest{Model: "m", File: test.file, Extra: values}
+			for param, call := range map[string]func() error{
+				"image": func() error { _, err := b.EditImages(t.Context(), &edit); return err },
+				"mask":  func() error { _, err := b.EditImages(t.Context(), &masked); return err },
+				"stream": func() error {
+					for _, err := range b.StreamImages(t.Context(), &edit) {
+						return err
+					}
+					return nil
+				},
+				"file": func() error {
+					_, err := llmhttp.CollectTranscription(b.Transcribe(t.Context(), &transcription))
+					return err
+				},
+			} {
+				asked, parts = 0, nil
+				err := call()
+				if test.want {
+					require.NoError(t, err)
+					assert.Equal(t, 1, asked)
+					for _, field := range []string{"model", "response_format[]", "stream", "image[]", "file[]"} {
+						count := 0
+						for _, part := range parts {
+							if strings.HasPrefix(part, `name="`+field+`"`) {
+								count++
+							}
+						}
+						assert.Equal(t, map[bool]int{true: 1}[field == "model"], count, "%s of %q", field, parts)
+					}
+					continue
+				}
+				assert.Zero(t, asked)
+				refused, ok := errors.AsType[*llmhttp.Error](err)
+				require.True(t, ok, "%v", err)
+				assert.Equal(t, 400, refused.Status)
+				switch {
+				case test.extra != "":
+					param = ""
+				case param == "stream":
+					param = "image"
+				}
+				assert.Equal(t, param, refused.Param)
+			}
+		})
+	}
+}
+
+// A Transport of the host gets no header with a control character, whatever the host makes the ID of a request.
+func TestHeaders_NoControlCharacters(t *testing.T) {
+	transport := roundTripper(func(*http.Request) (*http.Response, error) { panic("called") })
+	g := newGateway(t, "http://upstream.test", &upstream.Options{Transport: transport}, func(o *llmhttp.Options) {
+		o.RequestID = func(*http.Request) string { return "id\r\nX-Other: y" }
+	})
+	resp, err := g.Client().Do(g.request(t.Context(), "POST", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
+	assert.Contains(t, g.log.String(), "control character in the header X-Request-Id")
 }

@@ -33,17 +33,20 @@ type imageReply struct {
 func (r *imageReply) forward(ctx context.Context, b *Backend, req *llmhttp.ImageRequest) error {
 	model := b.modelNames(req.Model)
 	asked := b.serverImageRequest(req, model)
-	e, body := b.images, payload{}
-	if req.Images == nil {
-		encoded, err := asked.MarshalJSON()
-		if err != nil {
-			return err
-		}
-		body = jsonPayload(encoded)
-	} else {
-		e, body = b.imageEdits, encodeImageEdit(asked)
-	}
+	var e endpoint
+	var body payload
 	var err error
+	if req.Images == nil {
+		var encoded []byte
+		encoded, err = asked.MarshalJSON()
+		e, body = b.images, jsonPayload(encoded)
+	} else {
+		e = b.imageEdits
+		body, err = encodeImageEdit(asked)
+	}
+	if err != nil {
+		return err
+	}
 	if r.c, err = b.startCallWith(ctx, e, body, mediaEvents, model); err != nil {
 		return err
 	}

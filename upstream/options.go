@@ -195,10 +195,8 @@ func (o *Options) validateHeader() error {
 		case name == "Authorization" && (o.Key != "" || o.KeyFunc != nil):
 			return errors.New("upstream: Options.Header has Authorization, and there is a key as well")
 		}
-		for _, v := range values {
-			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-				return fmt.Errorf("upstream: Options.Header has a control character in %s", name)
-			}
+		if slices.ContainsFunc(values, hasHeaderControl) {
+			return fmt.Errorf("upstream: Options.Header has a control character in %s", name)
 		}
 	}
 	return nil

@@ -37,7 +37,11 @@ func (b *Backend) forwardTranscription(
 	if req.Stream {
 		accept = mediaEvents
 	}
-	c, err := b.startCallWith(ctx, e, encodeTranscription(req, model.server), accept, model)
+	body, err := encodeTranscription(req, model.server)
+	if err != nil {
+		return err
+	}
+	c, err := b.startCallWith(ctx, e, body, accept, model)
 	if err != nil {
 		return err
 	}
@@ -49,32 +53,25 @@ func (b *Backend) forwardTranscription(
 	return nil
 }
 
-// encodeTranscription returns the form for the server. The file comes last, so that a server that
-// reads the parts in their order knows the model before it.
-func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) payload {
+// encodeTranscription returns the form for the server.
+func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) (payload, error) {
 	f := newForm()
 	f.add("model", model)
 	f.add("language", r.Language)
 	f.add("prompt", r.Prompt)
 	f.add("response_format", serverFormat(r))
+	temperature := ""
 	if r.Temperature != nil {
-		f.add("temperature", strconv.FormatFloat(*r.Temperature, 'g', -1, 64))
+		temperature = strconv.FormatFloat(*r.Temperature, 'g', -1, 64)
 	}
-	for _, g := range granularities(r) {
-		f.add("timestamp_granularities[]", g)
-	}
-	for _, s := range r.Include {
-		f.add("include[]", s)
-	}
-	if r.Stream {
-		f.add("stream", "true")
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
-		for _, v := range r.Extra[name] {
-			f.add(name, v)
-		}
-	}
+	f.add("temperature", temperature)
+	f.addList("timestamp_granularities[]", granularities(r))
+	f.addList("include[]", r.Include)
+	f.add("stream", formBool(r.Stream))
 	f.addFile("file", r.File, "audio")
+	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
+		f.addExtra(name, r.Extra[name])
+	}
 	return f.payload()
 }
 
