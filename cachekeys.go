@@ -3,8 +3,10 @@ package llmhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/keycache"
@@ -41,15 +43,10 @@ func CacheKeys(store KeyStore, ttl, grace time.Duration) KeyStore {
 	}
 	cache := keycache.New(keycache.Options[Key]{
 		TTL: max(ttl, 0), Grace: max(grace, 0), Size: maxCachedKeys, Unknown: ErrKeyNotFound, IsFailure: isStoreFailure,
-		Read: func(ctx context.Context, _, secret string) (*Key, error) {
-			key, err := store.Lookup(ctx, secret)
-			if err != nil && !errors.Is(err, ErrKeyNotFound) { // it may be logged
-				err = newRedactor(secret).error(err)
-			}
-			return key, err
-		},
+		Read: func(ctx context.Context, _, secret string) (*Key, error) { return lookupRedacted(ctx, store, secret) },
 		Warn: func(err error) {
-			slog.Default().Error("llmhttp: the KeyStore does not answer; serving cached keys", "error", err)
+			// Only the text is redacted, and not what slog may ask err for in place of it.
+			slog.Default().Error("llmhttp: the KeyStore does not answer; serving cached keys", "error", errorText(err))
 		},
 		Context: context.WithoutCancel,
 		Start:   func(read func()) { go read() },
@@ -57,6 +54,20 @@ func CacheKeys(store KeyStore, ttl, grace time.Duration) KeyStore {
 	return KeyStoreFunc(func(ctx context.Context, secret string) (*Key, error) {
 		return cache.Lookup(ctx, HashSecret(secret), secret)
 	})
+}
+
+// lookupRedacted looks up the secret in store. An error, also that of a panic, does not quote the secret: it may
+// be logged.
+func lookupRedacted(ctx context.Context, store KeyStore, secret string) (key *Key, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			key, err = nil, fmt.Errorf("the KeyStore panicked: %v\n%s", p, debug.Stack())
+		}
+		if err != nil {
+			err = newRedactor(secret).error(err)
+		}
+	}()
+	return store.Lookup(ctx, secret)
 }
 
 // isStoreFailure reports whether an error of a KeyStore says that it has failed: any but an *Error

@@ -186,6 +186,61 @@ func TestCacheKeys_Panic(t *testing.T) {
 	assert.Contains(t, s.log.String(), secretCause)
 }
 
+// A secret that a panic or an error of the store has is in no log, whatever interfaces of package slog the error has,
+// and in no error.
+func TestCacheKeys_SecretIsNotLogged(t *testing.T) {
+	for name, fail := range map[string]func(secret string) error{
+		"panic with a text":      func(secret string) error { panic("bad secret " + secret) },
+		"panic with an error":    func(secret string) error { panic(fmt.Errorf("bad secret %q", secret)) },
+		"panic with a struct":    func(secret string) error { panic(struct{ Secret string }{secret}) },
+		"error":                  func(secret string) error { return fmt.Errorf("bad secret %s", secret) },
+		"error that is verbose":  func(secret string) error { return verboseError{secret} },
+		"error that is resolved": func(secret string) error { return loggedError{secret} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := captureDefaultLog(t)
+			synctest.Test(t, func(t *testing.T) {
+				failing := false
+				keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+					if failing {
+						return nil, fail(secret)
+					}
+					return &llmhttp.Key{ID: "1"}, nil
+				}), time.Second, time.Minute)
+				_, err := keys.Lookup(t.Context(), testSecret)
+				require.NoError(t, err)
+				failing = true
+				time.Sleep(2 * time.Second)
+				_, err = keys.Lookup(t.Context(), testSecret)
+				require.NoError(t, err, "within grace")
+				time.Sleep(time.Hour)
+				_, err = keys.Lookup(t.Context(), testSecret)
+				require.Error(t, err, "after grace")
+				assert.NotContains(t, err.Error(), testSecret)
+			})
+			assert.Contains(t, log.String(), "serving cached keys")
+			assert.NotContains(t, log.String(), testSecret)
+		})
+	}
+	keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+		return nil, fmt.Errorf("%s: %w", secret, llmhttp.ErrKeyNotFound)
+	}), 0, 0)
+	_, err := keys.Lookup(t.Context(), testSecret)
+	require.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+	assert.NotContains(t, err.Error(), testSecret)
+}
+
+// A verboseError tells a secret with %+v only, and a loggedError to package slog only.
+type (
+	verboseError struct{ secret string }
+	loggedError  struct{ secret string }
+)
+
+func (e verboseError) Error() string              { return "bad secret" }
+func (e verboseError) Format(s fmt.State, _ rune) { fmt.Fprint(s, "bad secret ", e.secret) }
+func (e loggedError) Error() string               { return "bad secret" }
+func (e loggedError) LogValue() slog.Value        { return slog.StringValue(e.secret) }
+
 // The cache has a bound, and unknown secrets take no place of keys.
 func TestCacheKeys_Bounded(t *testing.T) {
 	lookups := 0
