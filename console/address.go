@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -77,3 +78,28 @@ func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil && addr.IsLoopback()
 }
+
+// isLocal reports whether a browser on this machine has sent r over the loopback interface without a proxy. The
+// Host alone does not tell: proxies such as nginx send the address at which they reach the console, by default
+// without any header of a proxy, but the Origin is still that of the page.
+func isLocal(r *http.Request) bool {
+	sender, ok := parseAddr(r.RemoteAddr)
+	if !ok || !sender.IsLoopback() || !isLoopback(r.Host) {
+		return false
+	}
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains(proxyHeaders, name) {
+			return false
+		}
+	}
+	for _, name := range []string{"Origin", "Referer"} {
+		page := r.Header.Get(name)
+		if u, err := url.Parse(page); page != "" && (err != nil || u.Scheme != "http" || !isLoopback(u.Host)) {
+			return false
+		}
+	}
+	return true
+}
+
+// proxyHeaders are the headers that proxies add, besides X-Forwarded-*.
+var proxyHeaders = []string{"Forwarded", "Via", "X-Real-Ip", "X-Original-Host", "X-Original-Forwarded-For", "Cf-Connecting-Ip", "True-Client-Ip"}

@@ -29,3 +29,5 @@ func FewAttempts(t *testing.T) {
 	SlowAttempts(t)
 	attemptsPerName.N = AttemptsPerName
 }
+
+var IsLocal = isLocal

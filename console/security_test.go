@@ -131,6 +131,50 @@ func TestSecurity_Cookie(t *testing.T) {
 	}
 }
 
+// A proxy does not change whether a cookie has Secure, also if it sends the address of the console as the Host and
+// does not tell that it is one. Only a request that came from this machine itself is exempt.
+func TestSecurity_CookieBehindProxy(t *testing.T) {
+	h := newHost(t, nil)
+	form := url.Values{"name": {adminName}, "password": {adminPassword}}.Encode()
+	for name, test := range map[string]struct {
+		header map[string]string
+		secure bool
+	}{
+		"direct":            {nil, false},
+		"direct by browser": {map[string]string{"Origin": "http://127.0.0.1:8080", "Referer": "http://127.0.0.1:8080/console/sign-in"}, false},
+		"X-Forwarded-For":   {map[string]string{"X-Forwarded-For": "192.0.2.1"}, true},
+		"X-Forwarded-Proto": {map[string]string{"X-Forwarded-Proto": "https"}, true},
+		"Forwarded":         {map[string]string{"Forwarded": "for=192.0.2.1"}, true},
+		"Via":               {map[string]string{"Via": "1.1 proxy"}, true},
+		"X-Real-IP":         {map[string]string{"X-Real-IP": "192.0.2.1"}, true},
+		"silent proxy":      {map[string]string{"Origin": "https://console.example.com", "Sec-Fetch-Site": "same-origin"}, true},
+		"only a Referer":    {map[string]string{"Referer": "https://console.example.com/console/"}, true},
+		"no Origin to tell": {map[string]string{"Origin": "null", "Sec-Fetch-Site": "same-origin"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/console/sign-in", strings.NewReader(form))
+			require.NoError(t, err)
+			r.Host = "127.0.0.1:8080"
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			for name, value := range test.header {
+				r.Header.Set(name, value)
+			}
+			response, err := http.DefaultTransport.RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			require.Len(t, response.Cookies(), 2)
+			for _, c := range response.Cookies() {
+				assert.Equal(t, test.secure, c.Secure, c.Name)
+			}
+		})
+	}
+	for remote, local := range map[string]bool{"127.0.0.1:5000": true, "[::1]:5000": true, "10.0.0.7:5000": false, "@": false, "": false} {
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:8080/console/sign-in", nil)
+		r.RemoteAddr = remote
+		assert.Equal(t, local, console.IsLocal(r), remote)
+	}
+}
+
 func TestSecurity_SignOut(t *testing.T) {
 	h := newHost(t, nil)
 	v := h.newAdmin(t)

@@ -58,8 +58,9 @@ type SignIn struct {
 	// copy of the cookie.
 	SessionSecret []byte
 
-	// PlainHTTP lets browsers send session cookies without TLS to addresses other than that of the
-	// same machine, where networks can read them.
+	// PlainHTTP lets browsers send session cookies without TLS, also where networks can read them. If it is
+	// false, a cookie lacks Secure only in the reply to a request that a browser on this machine has sent to
+	// an address of the loopback interface, and not through a proxy.
 	PlainHTTP bool
 
 	// ClientAddr returns the address of a client, by which attempts to sign in
@@ -331,6 +332,6 @@ func (s *signIn) setSession(w http.ResponseWriter, r *http.Request, path, value 
 // setCookie sends a cookie that neither scripts nor other sites can use.
 func (s *signIn) setCookie(w http.ResponseWriter, r *http.Request, cookie *http.Cookie) {
 	cookie.HttpOnly, cookie.SameSite = true, http.SameSiteStrictMode
-	cookie.Secure = r.TLS != nil || !s.config.PlainHTTP && !isLoopback(r.Host)
+	cookie.Secure = r.TLS != nil || !s.config.PlainHTTP && !isLocal(r)
 	http.SetCookie(w, cookie)
 }
