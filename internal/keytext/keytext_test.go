@@ -126,6 +126,9 @@ func TestUsageCSV(t *testing.T) {
 	for _, text := range []string{"plain", "=1+1", "+1", "-1", "@a", "\ta", "", `a "b", c`} {
 		w.Write([]string{text, "m"}, sum)
 	}
+	for _, start := range []string{"\uff1d", "\uff0b", "\uff0d", "\uff20", "\r", "\n"} { // = + - @ in full width
+		assert.Equal(t, "'"+start+"1", spreadsheetText(start+"1"))
+	}
 	require.NoError(t, w.Flush())
 	const numbers = ",m,1,2,3,0,0,0,0,4,5,0,-6,0,0,0,0.25,0,0,-1,0,-0.75,7\n"
 	assert.Equal(t, "key,model,requests,prompt_tokens,cached_tokens,cache_write_tokens,cache_write_1h_tokens,prompt_audio_tokens,prompt_image_tokens,"+

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -63,10 +64,14 @@ func (c *UsageCSV) Flush() error {
 	return c.w.Error()
 }
 
+// formulaStarts are the characters with which formulas begin, also in the full width of East Asian keyboards,
+// and white space that spreadsheets skip before them.
+const formulaStarts = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+
 // spreadsheetText returns s in a form that spreadsheets do not take for a formula:
 // with a leading apostrophe if need be.
 func spreadsheetText(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+	if first, _ := utf8.DecodeRuneInString(s); s != "" && strings.ContainsRune(formulaStarts, first) {
 		return "'" + s
 	}
 	return s
