@@ -357,7 +357,9 @@ func (l *ledger) refund(ctx context.Context) {
 // refund adds a request that is given back to a bucket of the rate r.
 func (s *limitState) refund(r Rate) {
 	r = r.WithDefaults()
-	s.info.Remaining = min(s.info.Remaining+1, s.info.Limit)
+	if s.info.Remaining < s.info.Limit {
+		s.info.Remaining++
+	}
 	s.info.ResetAfter = max(s.info.ResetAfter-r.Per/time.Duration(max(r.N, 1)), 0)
 }
 

@@ -271,8 +271,8 @@ type Draw struct {
 
 // A Level is the state of a bucket after a Take.
 type Level struct {
-	// Remaining is the number of tokens in the bucket, rounded down. It is zero
-	// for a bucket in debt.
+	// Remaining is the number of tokens in the bucket, rounded down, and at most the burst. It is
+	// zero for a bucket in debt. Of a burst above 2^53 it has the precision of a float64.
 	Remaining int64
 
 	// RetryAfter is zero if the bucket held enough. Otherwise it is the time

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -28,5 +29,16 @@ func TestErrRateLimit_Messages(t *testing.T) {
 			assert.Equal(t, tc.wantMessage, e.Message)
 			assert.Equal(t, tc.wantNoRetry, e.NoRetry)
 		})
+	}
+}
+
+// A request that is given back never makes what remains more than the limit, also if that is the largest one.
+func TestLimitState_Refund(t *testing.T) {
+	for _, test := range []struct{ limit, remaining, want int64 }{
+		{10, 3, 4}, {10, 10, 10}, {math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
+	} {
+		s := limitState{true, LimitInfo{Limit: test.limit, Remaining: test.remaining}}
+		s.refund(PerMinute(10))
+		assert.Equal(t, test.want, s.info.Remaining)
 	}
 }

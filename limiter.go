@@ -319,11 +319,11 @@ func (b *bucket) timeToReach(want, tokens float64) time.Duration {
 	return time.Duration(wait)
 }
 
-// remaining returns tokens as a whole number that is not negative.
+// remaining returns tokens as a whole number from zero to the burst.
 func (b *bucket) remaining(tokens float64) int64 {
-	tokens += b.epsilon()
-	if tokens >= math.MaxInt64 {
-		return math.MaxInt64
+	tokens += min(b.epsilon(), 0.5) // so that a whole number remains that
+	if tokens >= float64(b.rate.Burst) {
+		return int64(b.rate.Burst) // a float64 of it may be larger, and not fit in an int64
 	}
 	return int64(max(tokens, 0))
 }

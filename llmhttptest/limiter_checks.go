@@ -2,9 +2,11 @@ package llmhttptest
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -22,6 +24,11 @@ var limiterChecks = []check[limiterTest]{
 		"Names",
 		"kinds or IDs of subjects or names of buckets or slots are ignored, normalised, cut or parsed, or are joined without a safe separator.",
 		checkLimiterNames,
+	},
+	{
+		"LargeBuckets",
+		"Remaining is rounded up, or is converted from a number that has not room for it.",
+		checkLimiterLargeBuckets,
 	},
 	{"CancelledContext", "the Limiter checks the context in the middle of its work.", checkLimiterCancelled},
 	{"ConcurrentTakes", "reading and writing the buckets of a Take is not one atomic step.", checkLimiterConcurrentTakes},
@@ -85,6 +92,31 @@ func checkLimiterNames(t testing.TB, s limiterTest) {
 		}
 		if t.Failed() {
 			return
+		}
+	}
+}
+
+// checkLimiterLargeBuckets checks what remains in buckets of many tokens: exactly up to 2^53, above it with the
+// precision of a float64, and never more than there can be.
+func checkLimiterLargeBuckets(t testing.TB, s limiterTest) {
+	const exact, amount, rounding = 1 << 53, 3, 2048
+	for _, size := range []int64{1<<31 - 1, 1<<40 + 1, exact - 1, math.MaxInt64} {
+		burst := int(min(size, math.MaxInt))
+		d := llmhttp.Draw{Subject: newSubject(), Bucket: "bucket", Rate: llmhttp.Rate{N: 1, Per: 10000 * time.Hour, Burst: burst}}
+		for _, taken := range []int64{0, amount} {
+			d.Amount = taken
+			levels, err := s.limiter.Take(t.Context(), d)
+			if err != nil || len(levels) != 1 {
+				t.Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, err)
+			}
+			want, got := int64(burst)-taken, levels[0].Remaining
+			least, most := want, want
+			if want > exact {
+				least, most = want-rounding, int64(burst)
+			}
+			if got < least || got > most {
+				t.Errorf("%d tokens remain after a Take of %d of %d, want %d to %d", got, taken, burst, least, most)
+			}
 		}
 	}
 }

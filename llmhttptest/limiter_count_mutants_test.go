@@ -76,6 +76,10 @@ var countMutants = []mutant[limiterTest]{
 		}
 	})},
 	{"Remaining is one too small", "RandomCalls", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = max(0, l.Remaining-1) })},
+	{"Remaining has the tolerance of times", "LargeBuckets", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) {
+		l.Remaining = int64(b.held + max(1e-6, 1e-12*float64(b.rate.Burst)))
+	})},
+	{"Remaining has 32 bits", "LargeBuckets", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(int32(l.Remaining)) })},
 	{"ResetAfter is always zero", "RandomCalls", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = 0 })},
 	{"ResetAfter is Per", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.rate.Per })},
 	{"ResetAfter is the time until the next token", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.until(b.held + 1) })},

@@ -80,7 +80,10 @@ func (b *tokens) until(n float64) time.Duration {
 }
 
 func correctLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
-	l := llmhttp.Level{Remaining: max(0, int64(b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
+	l := llmhttp.Level{Remaining: int64(max(0, b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
+	if b.held >= float64(b.rate.Burst) {
+		l.Remaining = int64(b.rate.Burst) // a float64 may be too large
+	}
 	if !enough {
 		l.RetryAfter = max(1, b.until(float64(d.Amount)))
 	}

@@ -6,7 +6,7 @@
 -- ARGV[3]  and on, for each key: the cost; and the rate of the bucket, which is
 --          n tokens in per nanoseconds with a burst
 --
--- Returns three integers for each key: the remaining tokens; the microseconds
+-- Returns three integers for each key, which may be texts: the remaining tokens; the microseconds
 -- until the bucket holds the cost, 0 if it did; and the microseconds until the
 -- bucket is full. -1 microseconds mean never.
 --
@@ -111,7 +111,11 @@ for i, key in ipairs(KEYS) do
 	if b.changed then
 		store(key, b, reset)
 	end
-	levels[3*i - 2] = math.floor(math.min(math.max(b.holds, 0), largest))
+	if b.holds >= b.burst then
+		levels[3*i - 2] = ARGV[4*i + 2] -- as it is: a double may be larger
+	else
+		levels[3*i - 2] = math.floor(math.min(math.max(b.holds, 0), largest))
+	end
 	levels[3*i - 1] = b.retry
 	levels[3*i] = reset
 end
