@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -31,15 +30,23 @@ const (
 
 	// maxBackoff bounds the delay between tries.
 	maxBackoff = time.Minute
+
+	// maxFailures is how many writes fail in a row until the store seems to be down.
+	maxFailures = 10
+
+	// maxRefusals is how often the store refuses a record alone, while it takes others, until the
+	// record is dropped.
+	maxRefusals = 5
 )
 
 // A UsageBuffer is a [UsageStore] that collects records and writes them to
 // another store in batches, in the background. It may be used concurrently.
 //
-// A batch that the store refuses is divided, so that a record which the store
-// cannot take does not hold back the others. Such a record is dropped: it is
-// logged, and counted by Dropped. A store that takes nothing is tried again with
-// exponential backoff of at most a minute. Meanwhile the buffer holds up to 100
+// The records of a batch that the store refuses are written one by one, so that a
+// record which the store cannot take does not hold back the others. Such a record is
+// tried again with the next ones, and dropped when it was refused five times while the
+// store took others: it is logged, and counted by Dropped. A store that takes nothing is
+// tried again with exponential backoff of at most a minute. Meanwhile the buffer holds up to 100
 // batches, or 10,000 records if that is more; further records are dropped, and
 // Record returns an error. If the process ends without Close, the records in the
 // buffer are lost.
@@ -50,17 +57,16 @@ type UsageBuffer struct {
 	logger   *slog.Logger
 	capacity int
 
-	// writing is a semaphore that guards the fields below it: it holds a value while
-	// records are written.
-	writing  chan struct{}
-	accepted int                      // writes that the store took
-	refusals map[string]recordRefusal // by the ID of the record
+	// writing is a semaphore: it holds a value while records are written. Only its holder
+	// removes records.
+	writing chan struct{}
 
 	mu      sync.Mutex // guards the fields below
 	records []UsageRecord
-	timer   *time.Timer   // set while there are records and no goroutine writes them
-	busy    bool          // a background goroutine writes or is about to
-	backoff time.Duration // before the next try; zero if the last one succeeded
+	refused []refusedRecord // not in records
+	timer   *time.Timer     // set while there are records and no goroutine writes them
+	busy    bool            // a background goroutine writes or is about to
+	backoff time.Duration   // before the next try; zero if the last one succeeded
 	dropped int64
 	err     error // of the last batch; nil if it was written
 	closed  bool
@@ -113,7 +119,7 @@ func (b *UsageBuffer) Record(ctx context.Context, records ...UsageRecord) error 
 		return b.store.Record(ctx, records...)
 	}
 	defer b.mu.Unlock()
-	room := min(len(records), b.capacity-len(b.records))
+	room := min(len(records), max(b.capacity-len(b.records)-len(b.refused), 0))
 	b.records = append(b.records, records[:room]...)
 	b.schedule()
 	if lost := len(records) - room; lost > 0 {
@@ -151,7 +157,7 @@ func (b *UsageBuffer) onTimer() {
 func (b *UsageBuffer) run() {
 	err := b.writeAll(context.Background())
 	b.mu.Lock()
-	waiting, backoff := len(b.records), b.backoff
+	waiting, backoff := len(b.records)+len(b.refused), b.backoff
 	b.busy = false
 	b.schedule()
 	b.mu.Unlock()
@@ -160,8 +166,8 @@ func (b *UsageBuffer) run() {
 	}
 }
 
-// writeAll writes the records that are in the buffer when it is called, up to the
-// first failure.
+// writeAll writes the records that are in the buffer when it is called, until the store seems to
+// be down. It returns an error if some are left.
 func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	select {
 	case b.writing <- struct{}{}:
@@ -171,24 +177,24 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	left := len(b.records)
+	w := &usageWriter{b: b, ctx: ctx, failing: b.err != nil}
 	b.mu.Unlock()
-	var failed error
-	for left > 0 {
-		b.mu.Lock()
-		batch, failing := slices.Clone(b.records[:min(left, b.size)]), b.err != nil
-		b.mu.Unlock()
-		w := batchWriter{b: b, ctx: ctx}
-		w.write(batch, failing)
-		b.finishBatch(len(batch), &w)
-		if !w.isComplete() {
-			failed = w.err
-			if !w.wroteAllButRefused() {
-				break
-			}
+	for left > 0 && !w.isDown() {
+		n := min(left, b.size)
+		if w.isTrying() {
+			n = 1
 		}
-		left -= len(batch)
+		w.writeBatch(n)
+		left -= n
 	}
-	return failed
+	complete := b.noteResult(w)
+	w.writeRefused()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if complete && len(b.refused) == 0 {
+		return nil
+	}
+	return w.err
 }
 
 // write writes a batch to the store.
@@ -203,29 +209,38 @@ func (b *UsageBuffer) write(ctx context.Context, batch []UsageRecord) (err error
 	return b.store.Record(ctx, batch...)
 }
 
-// finishBatch replaces the n oldest records, a batch, by those that w did not write.
-// Those that were refused alone become the newest: they do not hold back others.
-func (b *UsageBuffer) finishBatch(n int, w *batchWriter) {
+// noteResult sets when the next try is, and what Err returns, after w has written what it could. It
+// reports whether that is all but records that the store refuses alone.
+func (b *UsageBuffer) noteResult(w *usageWriter) (complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.records = append(slices.Replace(b.records, 0, n, w.unwritten...), w.refused...)
+	complete = w.err == nil || w.accepted && !w.isDown()
 	switch {
-	case w.isComplete(), w.wroteAllButRefused():
+	case complete:
 		b.backoff, b.err = 0, nil
 	case w.ctx.Err() == nil: // if the caller gave up, the store has not failed
 		b.err = w.err
 		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)
 	}
+	if !w.accepted { // nothing says that these records are the reason
+		for i := range b.refused {
+			if r := &b.refused[i]; r.refusals == 0 {
+				b.records = append(b.records, r.UsageRecord)
+			}
+		}
+		b.refused = slices.DeleteFunc(b.refused, func(r refusedRecord) bool { return r.refusals == 0 })
+	}
 	if len(b.records) == 0 && cap(b.records) > 4*b.size {
 		b.records = nil // gives back the memory of a long outage
 	}
+	return complete
 }
 
 // Waiting returns how many records are in the buffer.
 func (b *UsageBuffer) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.records)
+	return len(b.records) + len(b.refused)
 }
 
 // Dropped returns how many records were dropped because the buffer was full or
@@ -296,12 +311,18 @@ func (b *UsageBuffer) sums(q UsageQuery) []UsageSum {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var sums []UsageSum
-	for i := range b.records {
-		if r := &b.records[i]; q.Includes(r) {
+	add := func(r *UsageRecord) {
+		if q.Includes(r) {
 			s := r.Sum()
 			s.Start = q.PeriodStart(r.Time)
 			sums = append(sums, s)
 		}
+	}
+	for i := range b.records {
+		add(&b.records[i])
+	}
+	for i := range b.refused {
+		add(&b.refused[i].UsageRecord)
 	}
 	return sums
 }
@@ -335,135 +356,122 @@ func (b *UsageBuffer) Close(ctx context.Context) error {
 	if err := b.writeAll(ctx); err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return fmt.Errorf("llmhttp: %d usage records not stored: %w", len(b.records), err)
+		return fmt.Errorf("llmhttp: %d usage records not stored: %w", len(b.records)+len(b.refused), err)
 	}
 	return nil
 }
 
-// maxRefusals is how often the store refuses a record alone, and takes others in
-// between, until the record is dropped.
-const maxRefusals = 3
-
-// A recordRefusal counts how often the store has refused a record that was written alone.
-type recordRefusal struct {
-	count    int
-	accepted int // what UsageBuffer.accepted was at the last count
+// A refusedRecord is one that the store refused when it was written alone.
+type refusedRecord struct {
+	UsageRecord
+	refusals int // while the store took others
 }
 
-// A batchWriter writes a batch of records, in parts if the store refuses it. It
-// is used by the goroutine that holds UsageBuffer.writing.
-type batchWriter struct {
-	b           *UsageBuffer
-	ctx         context.Context
-	maxFailures int  // how many failures in a row do not mean that the store is down
-	failures    int  // in a row
-	accepted    bool // the store took something
-	err         error
-
-	unwritten []UsageRecord // were not written, because the store is down
-	refused   []UsageRecord // were refused alone
+// A usageWriter writes records for one call of writeAll. It is used by the goroutine that
+// holds UsageBuffer.writing.
+type usageWriter struct {
+	b        *UsageBuffer
+	ctx      context.Context
+	failing  bool // the last call of writeAll failed
+	accepted bool // the store took something
+	timedOut bool // the store did not answer
+	failures int  // in a row
+	err      error
 }
 
-// write writes a batch. If the store is failing, it begins with a single record, so that a
-// store that is down gets one call. If the store takes the record, the others are divided to
-// find those that it does not take.
-func (w *batchWriter) write(batch []UsageRecord, failing bool) {
-	w.maxFailures = bits.Len(uint(len(batch))) + 1
-	switch {
-	case len(batch) == 1:
-		w.divide(batch)
-	case !failing:
-		if !w.writeOnce(batch) {
-			w.unwritten = batch
-		}
-	default:
-		w.divide(batch[:1])
-		if !w.accepted && w.err != nil {
-			w.unwritten = append(w.unwritten, batch[1:]...)
-			return
-		}
-		w.divide(batch[1:])
+// isDown reports whether the store seems to be down.
+func (w *usageWriter) isDown() bool {
+	return w.timedOut || w.failures >= maxFailures || w.isTrying() && w.failures > 0
+}
+
+// isTrying reports whether the store was failing, and has taken nothing yet. It then gets one
+// record, so that a store that is down gets one call.
+func (w *usageWriter) isTrying() bool { return w.failing && !w.accepted }
+
+// writeBatch writes the n oldest records. If the store refuses them, it writes them one by one.
+func (w *usageWriter) writeBatch(n int) {
+	if w.writeOldest(n) || n == 1 {
+		return
+	}
+	for ; n > 0 && !w.isDown(); n-- {
+		w.writeOldest(1)
 	}
 }
 
-// divide writes records in as few calls as possible.
-func (w *batchWriter) divide(records []UsageRecord) {
-	switch {
-	case !w.storeSeemsDown() && w.writeOnce(records):
-	case w.storeSeemsDown():
-		w.unwritten = append(w.unwritten, records...)
-	case len(records) == 1:
-		w.refuse(&records[0])
-	default:
-		half := len(records) / 2
-		w.divide(records[:half])
-		w.divide(records[half:])
+// writeOldest writes the n oldest records in one call and reports whether the store took them.
+func (w *usageWriter) writeOldest(n int) bool {
+	b := w.b
+	b.mu.Lock()
+	batch := slices.Clone(b.records[:n])
+	b.mu.Unlock()
+	ok := w.write(batch)
+	if !ok && (n > 1 || w.timedOut) {
+		return false
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.records = slices.Delete(b.records, 0, n)
+	if !ok {
+		b.refused = append(b.refused, refusedRecord{UsageRecord: batch[0]})
+	}
+	return ok
 }
 
-// isComplete reports whether nothing is to be tried again.
-func (w *batchWriter) isComplete() bool { return len(w.unwritten)+len(w.refused) == 0 }
+// writeRefused writes the records that were refused alone once more, and drops those that were
+// refused too often.
+func (w *usageWriter) writeRefused() {
+	b := w.b
+	b.mu.Lock()
+	refused := slices.Clone(b.refused)
+	b.mu.Unlock()
+	var left []refusedRecord
+	for i := range refused {
+		r := refused[i]
+		if w.isDown() {
+			left = append(refused[i:], left...) // begins with the others the next time
+			break
+		}
+		if w.write([]UsageRecord{r.UsageRecord}) {
+			continue
+		}
+		if w.accepted && !w.timedOut {
+			r.refusals++
+		}
+		if r.refusals < maxRefusals {
+			left = append(left, r)
+		} else {
+			b.drop(&r.UsageRecord, w.err)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = left
+}
 
-// wroteAllButRefused reports whether the store took records, and refused the others one by
-// one.
-func (w *batchWriter) wroteAllButRefused() bool { return w.accepted && len(w.unwritten) == 0 }
-
-// storeSeemsDown reports whether the store seems to be down.
-func (w *batchWriter) storeSeemsDown() bool { return w.failures > w.maxFailures }
-
-// writeOnce writes records and reports whether the store took them. A store that does
-// not answer is down.
-func (w *batchWriter) writeOnce(records []UsageRecord) bool {
+// write writes records in one call and reports whether the store took them.
+func (w *usageWriter) write(records []UsageRecord) bool {
 	if err := w.b.write(w.ctx, records); err != nil {
 		w.err = err
 		w.failures++
-		if w.ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
-			w.failures = w.maxFailures + 1
-		}
+		w.timedOut = w.ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)
 		return false
 	}
 	w.failures, w.accepted = 0, true
-	w.b.accepted++
-	for i := range records {
-		delete(w.b.refusals, records[i].ID)
-	}
 	return true
 }
 
-// refuse notes that the store refused a record alone. After the first time, this counts
-// only if the store has taken something since it was last counted. A record whose count is
-// maxRefusals is dropped.
-func (w *batchWriter) refuse(r *UsageRecord) {
-	b := w.b
-	known := b.refusals[r.ID]
-	if known.count == 0 || b.accepted > known.accepted {
-		known = recordRefusal{known.count + 1, b.accepted}
-	}
-	if known.count < maxRefusals {
-		if b.refusals == nil {
-			b.refusals = make(map[string]recordRefusal)
-		}
-		b.refusals[r.ID] = known
-		w.refused = append(w.refused, *r)
-		return
-	}
-	delete(b.refusals, r.ID)
+// drop logs a record that is dropped because of err.
+func (b *UsageBuffer) drop(r *UsageRecord, err error) {
 	b.mu.Lock()
 	b.dropped++
 	b.mu.Unlock()
 	b.logger.Error(
 		"usage record dropped: the store does not take it",
-		"id",
-		r.ID,
-		"request_id",
-		r.RequestID,
-		"account",
-		r.Account,
-		"key_id",
-		r.KeyID,
-		"operation",
-		string(r.Operation),
-		"error",
-		errorText(w.err),
+		"id", r.ID,
+		"request_id", r.RequestID,
+		"account", r.Account,
+		"key_id", r.KeyID,
+		"operation", string(r.Operation),
+		"error", errorText(err),
 	)
 }
