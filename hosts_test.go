@@ -44,11 +44,11 @@ func TestHosts_EmbeddingsAreRedacted(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, w.Code, "what cannot be read is refused")
 }
 
-// A host puts a UsageBuffer in front of its store, and does not tell Serve.
+// A host puts a UsageBuffer in front of its store and a wrapper around that, and does not tell Serve.
 func TestHosts_UsageSurvivesShutdown(t *testing.T) {
 	store := new(usageLog)
 	buffer := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{BatchSize: 1000, Delay: time.Hour})
-	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: buffer})
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: wrappedStore{buffer}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

@@ -202,7 +202,7 @@ func concurrentSlots(subjects []limitedSubject) (slots []Slot) {
 // acquireSlots takes the wanted slots, or returns an error if one of them is full.
 func (l *ledger) acquireSlots(ctx context.Context, wanted []Slot) error {
 	acquire := l.localSlots.Acquire
-	if c, ok := l.limiter.(ConcurrencyLimiter); ok {
+	if c, ok := LimiterAs[ConcurrencyLimiter](l.limiter); ok {
 		acquire = c.Acquire
 	}
 	release, full, err := acquire(ctx, wanted...)

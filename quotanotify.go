@@ -60,7 +60,7 @@ func newQuotaNotifier(o *Options) *quotaNotifier {
 	if n.now == nil {
 		n.now = time.Now
 	}
-	n.store, _ = o.Usage.(QuotaEventStore)
+	n.store, _ = StoreAs[QuotaEventStore](o.Usage)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
 }

@@ -24,7 +24,7 @@ func quotaSlot(s SubjectID, name, account string, reserved, limit, used int64) S
 // in this Handler, or minimum if less is left. It replaces what it has reserved before; that is
 // given back first, because the Backend has not been called.
 func (l *ledger) shareQuotas(ctx context.Context, minimum amount) error {
-	reserver, ok := l.limiter.(Reserver)
+	reserver, ok := LimiterAs[Reserver](l.limiter)
 	if !ok {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (c *quotaCache) stored(e *quotaEntry) amount {
 // linger returns how long usage that the store has taken counts in a Reserver. A day is enough for
 // any buffer.
 func (c *quotaCache) linger() time.Duration {
-	if b, ok := c.store.(*UsageBuffer); ok {
+	if b, ok := StoreAs[*UsageBuffer](c.store); ok {
 		return quotaLinger + min(b.delay, day)
 	}
 	return quotaLinger

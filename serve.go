@@ -14,8 +14,8 @@ import (
 // ServeOptions configure [Serve]. The zero value is ready to use.
 type ServeOptions struct {
 	// Usage is closed when no request is left that could add a record. Nil means
-	// Options.Usage of the Handler if that is a UsageBuffer, so it only needs to be set if
-	// something wraps the buffer. Other Handlers may go on to use it: see [UsageBuffer.Record].
+	// Options.Usage of the Handler if that is a UsageBuffer, or wraps one as [StoreAs] describes, so
+	// it seldom needs to be set. Other Handlers may go on to use it: see [UsageBuffer.Record].
 	Usage *UsageBuffer
 
 	// Delay is how long the server still accepts connections and requests after the
@@ -83,7 +83,7 @@ func Serve(ctx context.Context, server *http.Server, h *Handler, opts *ServeOpti
 	if opts != nil {
 		d.opts = *opts
 	}
-	if b, ok := h.opts.Usage.(*UsageBuffer); ok {
+	if b, ok := StoreAs[*UsageBuffer](h.opts.Usage); ok {
 		d.opts.Usage = cmp.Or(d.opts.Usage, b)
 	}
 	if len(listeners) == 0 {

@@ -64,7 +64,7 @@ type UsageBuffer struct {
 	mu      sync.Mutex // guards the fields below
 	records []UsageRecord
 	refused []refusedRecord // not in records
-	timer   *time.Timer     // set while there are records and no goroutine writes them
+	timer   *time.Timer     // set while there are records and no goroutine writes them in the background
 	busy    bool            // a background goroutine writes or is about to
 	backoff time.Duration   // before the next try; zero if the last one succeeded
 	dropped int64
@@ -215,10 +215,11 @@ func (b *UsageBuffer) noteResult(w *usageWriter) (complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	complete = w.err == nil || w.accepted && !w.isDown()
+	gaveUp := w.ctx.Err() != nil // if the caller gave up, the store has not failed
 	switch {
-	case complete:
+	case complete, w.accepted && gaveUp:
 		b.backoff, b.err = 0, nil
-	case w.ctx.Err() == nil: // if the caller gave up, the store has not failed
+	case !gaveUp:
 		b.err = w.err
 		b.backoff = min(max(2*b.backoff, b.delay, time.Millisecond), maxBackoff)
 	}
@@ -232,6 +233,10 @@ func (b *UsageBuffer) noteResult(w *usageWriter) (complete bool) {
 	}
 	if len(b.records) == 0 && cap(b.records) > 4*b.size {
 		b.records = nil // gives back the memory of a long outage
+	}
+	if b.err == nil && b.timer != nil && b.timer.Stop() { // its time may be that of the backoff
+		b.timer = nil
+		b.schedule()
 	}
 	return complete
 }
@@ -251,9 +256,20 @@ func (b *UsageBuffer) Dropped() int64 {
 	return b.dropped
 }
 
-// Err returns the error of the last write if the store did not take it, and nil if
-// it did. A health check can tell by it that usage will be lost.
-func (b *UsageBuffer) Err() error {
+// Check returns nil if the store took the last write, apart from records that it refuses alone,
+// or if there was none. Otherwise it tries to write what waits, without regard to the time of the
+// next try, and returns an error if the store still takes nothing or ctx is done first. So a
+// readiness check that calls it passes as soon as the store works again.
+func (b *UsageBuffer) Check(ctx context.Context) error {
+	if b.lastErr() == nil {
+		return nil
+	}
+	_ = b.writeAll(ctx)
+	return b.lastErr()
+}
+
+// lastErr returns the error of the last write if the store took nothing.
+func (b *UsageBuffer) lastErr() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err
@@ -290,7 +306,7 @@ func (b *UsageBuffer) ClaimQuotaEvent(
 	lease time.Duration,
 	keep time.Time,
 ) (claimed bool, wait time.Duration, err error) {
-	if s, ok := b.store.(QuotaEventStore); ok {
+	if s, ok := StoreAs[QuotaEventStore](b.store); ok {
 		return s.ClaimQuotaEvent(ctx, id, lease, keep)
 	}
 	return false, 0, errNoQuotaEvents
@@ -298,7 +314,7 @@ func (b *UsageBuffer) ClaimQuotaEvent(
 
 // EndQuotaEvent calls the method of the store, as ClaimQuotaEvent does.
 func (b *UsageBuffer) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
-	if s, ok := b.store.(QuotaEventStore); ok {
+	if s, ok := StoreAs[QuotaEventStore](b.store); ok {
 		return s.EndQuotaEvent(ctx, id, handled)
 	}
 	return errNoQuotaEvents
@@ -331,6 +347,18 @@ func compareSums(a, b UsageSum) int {
 	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
 }
 
+// Store returns the store that b writes to. It lacks what waits in b: see [UsageBuffer.Flush].
+func (b *UsageBuffer) Store() UsageStore { return b.store }
+
+// Flush writes the records that wait, without regard to the time of the next try. It returns an
+// error if some of them are left because the store did not take them or ctx is done.
+func (b *UsageBuffer) Flush(ctx context.Context) error {
+	if err := b.writeAll(ctx); err != nil {
+		return fmt.Errorf("llmhttp: %d usage records not stored: %w", b.Waiting(), err)
+	}
+	return nil
+}
+
 // tryWriteAll is like writeAll, but gives up after half of the time that ctx allows.
 func (b *UsageBuffer) tryWriteAll(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok {
@@ -353,12 +381,7 @@ func (b *UsageBuffer) Close(ctx context.Context) error {
 		b.timer = nil
 	}
 	b.mu.Unlock()
-	if err := b.writeAll(ctx); err != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return fmt.Errorf("llmhttp: %d usage records not stored: %w", len(b.records)+len(b.refused), err)
-	}
-	return nil
+	return b.Flush(ctx)
 }
 
 // A refusedRecord is one that the store refused when it was written alone.

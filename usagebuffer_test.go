@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,6 +175,76 @@ func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
 	})
 }
 
+// Check tries a store that has failed, whatever the time of the next try is, and no other.
+func TestUsageBuffer_Check(t *testing.T) {
+	testUsageBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		down := true
+		s.fail = func(int) error {
+			if down {
+				return errDown
+			}
+			return nil
+		}
+		require.NoError(t, b.Check(t.Context()))
+		recordEach(t, b, 0, 1)
+		require.NoError(t, b.Check(t.Context()), "nothing has failed yet")
+		assert.Empty(t, s.log())
+		time.Sleep(10 * time.Minute)
+		recordEach(t, b, 1, 4)
+		calls := len(s.batches)
+		require.ErrorIs(t, b.Check(t.Context()), errDown)
+		assert.Len(t, s.batches, calls+1, "a single call")
+		s.mu.Lock()
+		down = false
+		s.mu.Unlock()
+		require.NoError(t, b.Check(t.Context()))
+		assert.Len(t, s.records(), 5)
+		calls = len(s.batches)
+		require.NoError(t, b.Check(t.Context()))
+		assert.Len(t, s.batches, calls)
+		recordEach(t, b, 5, 1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Len(t, s.records(), 6, "the next write does not wait for the backoff")
+		require.NoError(t, b.Close(t.Context()))
+	})
+}
+
+// A Check whose time ends while it writes a backlog has found out that the store works. The rest
+// is written without the backoff.
+func TestUsageBuffer_CheckOfABacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		s := &usageLog{before: func(ctx context.Context) error {
+			if down.Load() {
+				return errDown
+			}
+			select {
+			case <-time.After(400 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		b := newUsageBuffer(s, 10, time.Second)
+		require.NoError(t, b.Record(t.Context(), usageRecords(0, 100)...))
+		time.Sleep(10 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		down.Store(false)
+		assert.ErrorIs(t, b.Check(ctx), errDown, "the store takes longer than the check")
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.NoError(t, b.Check(ctx))
+		assert.Len(t, s.records(), 11)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		assert.Len(t, s.records(), 100)
+		require.NoError(t, b.Close(t.Context()))
+	})
+}
+
 // A pickyStore rejects records of some models.
 type pickyStore struct {
 	*batchStore
@@ -238,7 +309,7 @@ func TestUsageBuffer_RefusedRecord(t *testing.T) {
 			})
 			require.NoError(t, err)
 			assert.Equal(t, []llmhttp.UsageSum{{Requests: 8}, {Start: sums[1].Start, Model: "bad", Requests: 1}}, sums)
-			assert.NoError(t, b.Err())
+			assert.NoError(t, b.Check(t.Context()))
 			assert.Equal(t, 1, b.Waiting())
 			assert.ErrorContains(t, b.Close(t.Context()), "1 usage records not stored: invalid byte sequence")
 			assert.Len(t, s.records(), 8)

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -23,9 +24,10 @@ type Handler struct {
 	handler    http.Handler
 }
 
-// New returns a Handler for keys, and for their accounts if keys is a [manage.AccountManager] too.
-// It copies opts. It returns an error if opts do not have exactly one of User and SignIn, or if a
-// field is not valid.
+// New returns a Handler for keys, and for their accounts if keys is a [manage.AccountManager] too: a
+// wrapper that embeds only the KeyManager of a store hides the accounts. It copies opts. It returns an
+// error if opts do not have exactly one of User and SignIn, if a field is not valid, or if Usage cannot
+// report.
 func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 	if keys == nil {
 		return nil, errors.New("console: nil KeyManager")
@@ -34,7 +36,10 @@ func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := newHandler(keys, o)
+	h, err := newHandler(keys, o)
+	if err != nil {
+		return nil, err
+	}
 	if o.SignIn != nil {
 		config := *o.SignIn
 		config.ClientAddr = o.clientAddr()
@@ -50,9 +55,16 @@ func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 }
 
 // newHandler returns a Handler without a sign-in and without routes, which New adds.
-func newHandler(keys manage.KeyManager, o *Options) *Handler {
+func newHandler(keys manage.KeyManager, o *Options) (*Handler, error) {
 	audit := newAuditLog(o)
-	reports := newUsageReports(o.Usage)
+	reports := new(usageReports)
+	if o.Usage != nil {
+		reporter, err := manage.ReporterOf(o.Usage)
+		if err != nil {
+			return nil, fmt.Errorf("console: Options.Usage: %w", err)
+		}
+		reports.store = reporter
+	}
 	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, monitor: o.Monitor, logger: o.Logger}
 	h := &Handler{
 		user:     o.User,
@@ -74,7 +86,7 @@ func newHandler(keys manage.KeyManager, o *Options) *Handler {
 	if accounts := accountsOf(keys); accounts != nil {
 		h.accounts = &accountPages{accounts: accounts, limits: limits, reports: reports, audit: audit}
 	}
-	return h
+	return h, nil
 }
 
 // newMux returns the handler of all paths below path.

@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
@@ -22,18 +24,20 @@ func TestNew_Errors(t *testing.T) {
 		opts *console.Options
 		want string
 	}{
-		"no keys":              {nil, &console.Options{User: user}, "nil KeyManager"},
-		"no options":           {keys, nil, "either User or SignIn"},
-		"User and SignIn":      {keys, &console.Options{User: user, SignIn: &console.SignIn{Keys: true}}, "either User or SignIn"},
-		"relative path":        {keys, &console.Options{User: user, Path: "console/"}, "Options.Path"},
-		"path without end":     {keys, &console.Options{User: user, Path: "/console"}, "Options.Path"},
-		"path with braces":     {keys, &console.Options{User: user, Path: "/{x}/"}, "Options.Path"},
-		"prefix without slash": {keys, &console.Options{User: user, APIPrefix: "llm"}, "Options.APIPrefix"},
-		"prefix with an end":   {keys, &console.Options{User: user, APIPrefix: "/llm/"}, "Options.APIPrefix"},
-		"URL without scheme":   {keys, &console.Options{User: user, APIURL: "llm.example.com/v1"}, "Options.APIURL"},
-		"zero proxy":           {keys, &console.Options{User: user, TrustedProxies: make([]netip.Prefix, 1)}, "Options.TrustedProxies[0]"},
-		"nobody can sign in":   {keys, &console.Options{SignIn: &console.SignIn{}}, "nobody can sign in"},
-		"not a password hash":  {keys, &console.Options{SignIn: &console.SignIn{Admins: map[string]string{"ada": "x"}}}, "ada"},
+		"no keys":               {nil, &console.Options{User: user}, "nil KeyManager"},
+		"no options":            {keys, nil, "either User or SignIn"},
+		"User and SignIn":       {keys, &console.Options{User: user, SignIn: &console.SignIn{Keys: true}}, "either User or SignIn"},
+		"relative path":         {keys, &console.Options{User: user, Path: "console/"}, "Options.Path"},
+		"path without end":      {keys, &console.Options{User: user, Path: "/console"}, "Options.Path"},
+		"path with braces":      {keys, &console.Options{User: user, Path: "/{x}/"}, "Options.Path"},
+		"prefix without slash":  {keys, &console.Options{User: user, APIPrefix: "llm"}, "Options.APIPrefix"},
+		"prefix with an end":    {keys, &console.Options{User: user, APIPrefix: "/llm/"}, "Options.APIPrefix"},
+		"URL without scheme":    {keys, &console.Options{User: user, APIURL: "llm.example.com/v1"}, "Options.APIURL"},
+		"zero proxy":            {keys, &console.Options{User: user, TrustedProxies: make([]netip.Prefix, 1)}, "Options.TrustedProxies[0]"},
+		"store without reports": {keys, &console.Options{User: user, Usage: plainStore{}}, "console: Options.Usage: manage: a console_test.plainStore cannot report usage"},
+		"buffer of such a one":  {keys, &console.Options{User: user, Usage: llmhttp.NewUsageBuffer(plainStore{}, nil)}, "console: Options.Usage: the store of the UsageBuffer: manage: a console_test.plainStore"},
+		"nobody can sign in":    {keys, &console.Options{SignIn: &console.SignIn{}}, "nobody can sign in"},
+		"not a password hash":   {keys, &console.Options{SignIn: &console.SignIn{Admins: map[string]string{"ada": "x"}}}, "ada"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := console.New(test.keys, test.opts)
@@ -41,6 +45,19 @@ func TestNew_Errors(t *testing.T) {
 			assert.ErrorContains(t, err, test.want)
 		})
 	}
+}
+
+// A plainStore is a UsageStore that cannot report.
+type plainStore struct{ llmhttp.UsageStore }
+
+// The console shows usage that waits in a UsageBuffer.
+func TestUsage_BehindABuffer(t *testing.T) {
+	buffer := llmhttp.NewUsageBuffer(memory.NewUsageStore(), &llmhttp.UsageBufferOptions{BatchSize: 1000, Delay: time.Hour})
+	h := newHostWithStores(t, memory.NewKeyStore(), buffer, nil)
+	require.NoError(t, buffer.Record(t.Context(), record("1", today(), "acme", "key_1", "waiting-model", 7)))
+	v := h.newAdmin(t)
+	assert.Contains(t, v.get("keys").body, "/console/usage")
+	assert.Contains(t, v.get("usage?by=model").body, "waiting-model")
 }
 
 // What a UserFunc returns decides who sees the console and what its errors reveal.

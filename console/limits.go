@@ -157,7 +157,7 @@ func (l *limitReader) readQuota(ctx context.Context, s limitedSubject, use *limi
 // count them, it sets those that the Monitor of this process counts.
 func (l *limitReader) readConcurrent(ctx context.Context, s limitedSubject, use *limitUse) error {
 	use.Max = float64(max(s.Limits.Concurrent, 0))
-	if counter, ok := l.limiter.(manage.ConcurrencyCounter); ok {
+	if counter, ok := llmhttp.LimiterAs[manage.ConcurrencyCounter](l.limiter); ok {
 		n, err := counter.Concurrent(ctx, s.ID)
 		use.Known, use.Used = err == nil, float64(n)
 		return err

@@ -38,8 +38,8 @@ type Options struct {
 	// ends with a slash. Empty means "/console/".
 	Path string
 
-	// Usage is the UsageStore of the API. If it is not a [manage.UsageReporter], the
-	// console shows no usage. Costs are those that it has stored, shown as US dollars.
+	// Usage is the UsageStore of the API, of which [manage.ReporterOf] must find a reporter. Costs
+	// are those that it has stored, shown as US dollars. If nil, the console shows no usage.
 	Usage llmhttp.UsageStore
 
 	// Limiter is the Limiter of the API. With it the console shows how much of

@@ -133,7 +133,7 @@ func newMenu(keys manage.KeyManager, o *Options) []menuEntry {
 	if accountsOf(keys) != nil {
 		menu = append(menu, menuEntry{"accounts", "Accounts", admins}, menuEntry{"account", "Account", owners})
 	}
-	if _, ok := o.Usage.(manage.UsageReporter); ok {
+	if o.Usage != nil {
 		menu = append(menu, menuEntry{"usage", "Usage", everyone})
 	}
 	if o.API != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -39,12 +38,6 @@ type usageRow struct {
 // usageReports read and add up usage.
 type usageReports struct {
 	store manage.UsageReporter // nil if the host has none
-}
-
-// newUsageReports returns reports of the usage in store, which may be nil.
-func newUsageReports(store llmhttp.UsageStore) *usageReports {
-	reporter, _ := store.(manage.UsageReporter)
-	return &usageReports{store: reporter}
 }
 
 // read reads the sums that f selects. If f selects a key, it reads only what was used

@@ -2,6 +2,8 @@ package manage
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -17,6 +19,46 @@ type UsageReporter interface {
 	// select in a way that q asks for, or that does not know q.By, returns an error that
 	// wraps [errors.ErrUnsupported].
 	Report(ctx context.Context, q ReportQuery) (Report, error)
+}
+
+// ReporterOf returns what reports the usage in s: s itself or what it wraps, as [llmhttp.StoreAs]
+// finds it. Behind a [llmhttp.UsageBuffer] each report first writes the records that wait; if that
+// fails, the report lacks them. The error wraps [errors.ErrUnsupported] and names the type of the
+// store that is no UsageReporter.
+func ReporterOf(s llmhttp.UsageStore) (UsageReporter, error) {
+	if r, ok := llmhttp.StoreAs[UsageReporter](s); ok {
+		return r, nil
+	}
+	b, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](s)
+	if !ok || b == nil {
+		return nil, fmt.Errorf("manage: a %T cannot report usage, because it is no manage.UsageReporter: %w", s, errors.ErrUnsupported)
+	}
+	inner, err := ReporterOf(b.Store())
+	if err != nil {
+		return nil, fmt.Errorf("the store of the UsageBuffer: %w", err)
+	}
+	return &bufferReporter{b, inner}, nil
+}
+
+// A bufferReporter reports the usage behind a UsageBuffer.
+type bufferReporter struct {
+	*llmhttp.UsageBuffer
+	store UsageReporter
+}
+
+// Report gives the buffer half of the time of ctx.
+func (r *bufferReporter) Report(ctx context.Context, q ReportQuery) (Report, error) {
+	r.flush(ctx)
+	return r.store.Report(ctx, q)
+}
+
+func (r *bufferReporter) flush(ctx context.Context) {
+	if end, ok := ctx.Deadline(); ok {
+		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+		ctx = half
+	}
+	_ = r.Flush(ctx) // the buffer logs failures
 }
 
 // A ReportQuery selects usage and says how to group it. Conditions that are not zero

@@ -238,7 +238,7 @@ func run(c *config) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeLimiter()) }()
 	usage := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{Delay: c.usageDelay})
-	health.add("usage", max(c.keyGrace, 0), func(context.Context) error { return usage.Err() })
+	health.add("usage", max(c.keyGrace, 0), usage.Check)
 	protocols, err := c.protocols.protocols(store)
 	if err != nil {
 		return err
@@ -283,7 +283,7 @@ func run(c *config) (err error) {
 	}
 	h := llmhttp.NewHandler(models.backend, console.NewKeyStore(store), options)
 	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, models.router, &console.Options{
-		Usage: store, Limiter: limiter, API: h, Monitor: monitor,
+		Usage: usage, Limiter: limiter, API: h, Monitor: monitor,
 	})
 	if err != nil {
 		return err

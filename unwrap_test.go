@@ -1,0 +1,76 @@
+package llmhttp_test
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// A wrappedStore is a wrapper that changes nothing.
+type wrappedStore struct{ llmhttp.UsageStore }
+
+func (w wrappedStore) Unwrap() llmhttp.UsageStore { return w.UsageStore }
+
+// A guardStore is a wrapper that hides what it wraps.
+type guardStore struct{ llmhttp.UsageStore }
+
+type wrappedLimiter struct{ llmhttp.Limiter }
+
+func (w wrappedLimiter) Unwrap() llmhttp.Limiter { return w.Limiter }
+
+// A slotLimiter is a Reserver that counts its calls, and refuses nothing.
+type slotLimiter struct {
+	llmhttp.Limiter
+	acquired, reserved atomic.Int64
+}
+
+func (l *slotLimiter) Acquire(context.Context, ...llmhttp.Slot) (release func(), full int, err error) {
+	l.acquired.Add(1)
+	return func() {}, 0, nil
+}
+
+func (l *slotLimiter) Reserve(context.Context, ...llmhttp.Slot) (settle func(time.Duration, ...int64), full int, err error) {
+	l.reserved.Add(1)
+	return func(time.Duration, ...int64) {}, 0, nil
+}
+
+func TestStoreAs(t *testing.T) {
+	store := memory.NewUsageStore()
+	buffer := llmhttp.NewUsageBuffer(store, nil)
+	found, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](wrappedStore{wrappedStore{buffer}})
+	assert.True(t, ok)
+	assert.Same(t, buffer, found)
+	for name, s := range map[string]llmhttp.UsageStore{"nil": nil, "other": store, "guard": guardStore{buffer}, "wrapped nil": wrappedStore{}} {
+		_, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](s)
+		assert.False(t, ok, name)
+	}
+}
+
+// A Handler finds what a Limiter can behind a wrapper.
+func TestHandler_WrappedLimiter(t *testing.T) {
+	slots := &slotLimiter{Limiter: llmhttp.NewLimiter()}
+	key := &llmhttp.Key{ID: "key_1", Limits: llmhttp.Limits{Concurrent: 1, Quota: llmhttp.Quota{Tokens: 1000}}}
+	s := startServer(t, config{
+		keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil }),
+		opts: llmhttp.Options{Limiter: wrappedLimiter{slots}, Usage: memory.NewUsageStore()},
+	})
+	require.Equal(t, http.StatusOK, s.chat(chatBody).StatusCode)
+	assert.EqualValues(t, 1, slots.acquired.Load())
+	assert.EqualValues(t, 1, slots.reserved.Load())
+}
+
+// A UsageBuffer finds a QuotaEventStore behind a wrapper of its store.
+func TestUsageBuffer_WrappedStore(t *testing.T) {
+	buffer := llmhttp.NewUsageBuffer(wrappedStore{memory.NewUsageStore()}, nil)
+	claimed, _, err := buffer.ClaimQuotaEvent(t.Context(), "event", time.Minute, time.Time{})
+	require.NoError(t, err)
+	assert.True(t, claimed)
+}
