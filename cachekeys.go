@@ -1,73 +1,254 @@
 package llmhttp
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/keycache"
 )
 
 const (
-	defaultKeyTTL = 10 * time.Second
+	defaultKeyTTL     = 10 * time.Second
+	defaultCachedKeys = 10_000
 
-	// maxCachedKeys is the number of keys that CacheKeys keeps, and of unknown secrets.
-	maxCachedKeys = 10_000
+	keyLookupTimeout = 5 * time.Second  // for one Lookup of the store
+	keyRetryDelay    = time.Second      // after a Lookup of the store for a cached key that failed
+	keyWarnInterval  = 10 * time.Second // between warnings
 )
 
-// CacheKeys returns a KeyStore that caches what store returns. For ttl it answers without asking
-// store, also that a secret is unknown. So a key that is changed, revoked or added in store is so
-// for clients within ttl. After it, the next Lookup asks store again. If store then fails, the old
-// key is served until grace has passed too, with an attempt each second, and slog.Default() is told
-// every 10 seconds. A ttl of zero means 10 seconds; negative means that nothing is cached. A grace
-// of zero or less means none.
-//
-// Requests with the same secret that come at the same time share one Lookup of store. It has the values of
-// the context of one of them, and goes on if that request ends, for at most 5 seconds: store must return
-// when its context is done. An error that wraps [ErrKeyNotFound] tells that the secret is unknown. An
-// [*Error] with a status below 500 is passed on and not cached. Any other error, and a panic, is a failure.
-//
-// At most 10,000 keys are kept, and as many unknown secrets, which take no place of the keys; the
-// least recently used ones are dropped. Secrets are kept as their [HashSecret] only. A store of
-// package sqlstore has such a cache already. CacheKeys panics if store is nil.
-func CacheKeys(store KeyStore, ttl, grace time.Duration) KeyStore {
-	if isNil(store) {
-		panic("llmhttp: CacheKeys of a nil KeyStore")
-	}
-	if ttl == 0 {
-		ttl = defaultKeyTTL
-	}
-	cache := keycache.New(keycache.Options[Key]{
-		TTL: max(ttl, 0), Grace: max(grace, 0), Size: maxCachedKeys, Unknown: ErrKeyNotFound, IsFailure: isStoreFailure,
-		Read: func(ctx context.Context, _, secret string) (*Key, error) { return lookupRedacted(ctx, store, secret) },
-		Warn: func(err error) {
-			// Only the text is redacted, and not what slog may ask err for in place of it.
-			slog.Default().Error("llmhttp: the KeyStore does not answer; serving cached keys", "error", errorText(err))
-		},
-		Context: context.WithoutCancel,
-		Start:   func(read func()) { go read() },
-	})
-	return KeyStoreFunc(func(ctx context.Context, secret string) (*Key, error) {
-		return cache.Lookup(ctx, HashSecret(secret), secret)
-	})
+// CacheKeys is [NewKeyCache] with a TTL and a Grace, and the other options at their defaults.
+func CacheKeys(store KeyStore, ttl, grace time.Duration) *KeyCache {
+	return NewKeyCache(store, &KeyCacheOptions{TTL: ttl, Grace: grace})
 }
 
-// lookupRedacted looks up the secret in store. An error, also that of a panic, does not quote the secret: it may
-// be logged.
-func lookupRedacted(ctx context.Context, store KeyStore, secret string) (key *Key, err error) {
+// KeyCacheOptions configure a [KeyCache]. The zero value is ready to use.
+type KeyCacheOptions struct {
+	// TTL is how long an answer of the store is served, also that a secret is unknown. So a key
+	// that is changed, revoked or added in the store is so for clients within TTL. Zero means 10
+	// seconds; negative means that nothing is cached.
+	TTL time.Duration
+
+	// Grace is how long after TTL a key is still served if the store fails. Zero and negative
+	// mean no grace.
+	Grace time.Duration
+
+	// Size is the maximum number of cached keys, and of cached unknown secrets. Zero means 10,000;
+	// negative means that nothing is cached.
+	Size int
+
+	// Logger is told every 10 seconds that keys are served although the store fails. Nil means
+	// slog.Default(). Secrets are not logged.
+	Logger *slog.Logger
+}
+
+// A KeyCache is a [KeyStore] that caches what another one returns. It may be used concurrently.
+//
+// A key is read again before its TTL has passed: from half of it on, or from 5 seconds before its
+// end if that is later, the first Lookup starts to read it in the background, and requests are served
+// the cached key meanwhile. So a slow store delays no request with a key in use, and a key is never
+// served for longer than TTL after the store was asked. If the store fails and there is a
+// Grace, the key is served until that has passed too, with an attempt each second.
+//
+// Requests with the same secret that come at the same time share one Lookup of the store. It has the
+// values of the context of one of them, and goes on if that request ends, for at most 5 seconds: the store
+// must return when its context is done. An error that wraps [ErrKeyNotFound] tells that the secret is
+// unknown. An [*Error] with a status below 500 is passed on and not cached. Any other error, and a panic,
+// is a failure.
+//
+// Unknown secrets take no place of keys; the least recently used ones of both are dropped. Secrets
+// are kept as their [HashSecret] only. A store of package sqlstore has such a cache already. A
+// KeyCache has no other methods of the store than Lookup: give a console the store itself.
+type KeyCache struct {
+	store      KeyStore
+	ttl, grace time.Duration
+	size       int
+	logger     *slog.Logger // nil means slog.Default()
+
+	mu      sync.Mutex // guards the fields below and the entries
+	entries map[string]*list.Element
+	known   list.List           // of *keyEntry with a key, most recently used first
+	unknown list.List           // of *keyEntry without a key, separate so that invalid secrets evict no keys
+	reads   map[string]*keyRead // in progress, whose results may be cached, by hash
+	warned  time.Time           // when a warning was last logged
+}
+
+// A keyEntry is a cached answer of the store.
+type keyEntry struct {
+	hash    string
+	key     *Key      // nil if the secret is unknown
+	readAt  time.Time // when the read began
+	failing bool      // the store has failed since
+	retryAt time.Time // zero unless a read has failed since
+}
+
+// A keyRead is a Lookup of the store in progress.
+type keyRead struct {
+	begun time.Time
+	done  chan struct{} // closed when key and err are set
+	key   *Key
+	err   error
+}
+
+// NewKeyCache returns a KeyCache for store. Nil opts mean the zero KeyCacheOptions. It panics if
+// store is nil.
+func NewKeyCache(store KeyStore, opts *KeyCacheOptions) *KeyCache {
+	if isNil(store) {
+		panic("llmhttp: a cache of a nil KeyStore")
+	}
+	var o KeyCacheOptions
+	if opts != nil {
+		o = *opts
+	}
+	ttl := max(cmp.Or(o.TTL, defaultKeyTTL), 0)
+	return &KeyCache{
+		store: store, ttl: ttl, grace: min(max(o.Grace, 0), math.MaxInt64-ttl), size: max(cmp.Or(o.Size, defaultCachedKeys), 0),
+		logger: o.Logger, entries: make(map[string]*list.Element), reads: make(map[string]*keyRead),
+	}
+}
+
+// Lookup returns the key for a secret. The error is [ErrKeyNotFound], one of the store or that of
+// ctx. Once ctx is done, it only returns what is cached.
+func (c *KeyCache) Lookup(ctx context.Context, secret string) (*Key, error) {
+	hash, now := HashSecret(secret), time.Now()
+	c.mu.Lock()
+	e := c.entry(hash)
+	isServed := e != nil && c.serves(e, now)
+	if err := ctx.Err(); err != nil && !isServed {
+		c.mu.Unlock()
+		return nil, err
+	}
+	var r *keyRead
+	if !isServed || ctx.Err() == nil && c.refreshes(e, now) {
+		r = c.startRead(ctx, hash, secret, now)
+	}
+	c.mu.Unlock()
+	if isServed {
+		if e.key == nil {
+			return nil, ErrKeyNotFound
+		}
+		return e.key, nil
+	}
+	select {
+	case <-r.done:
+		return r.key, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// entry returns the entry for hash and notes that it is used, or returns nil. The caller holds mu.
+func (c *KeyCache) entry(hash string) *keyEntry {
+	element := c.entries[hash]
+	if element == nil {
+		return nil
+	}
+	e := element.Value.(*keyEntry)
+	c.listFor(e).MoveToFront(element)
+	return e
+}
+
+// serves reports whether e may be served without waiting for the store. The caller holds mu.
+func (c *KeyCache) serves(e *keyEntry, now time.Time) bool {
+	age := now.Sub(e.readAt)
+	return age < c.ttl || e.failing && e.key != nil && age < c.ttl+c.grace
+}
+
+// refreshes reports whether e is to be read again while it is served. The caller holds mu.
+func (c *KeyCache) refreshes(e *keyEntry, now time.Time) bool {
+	begin := c.ttl - min(c.ttl/2, keyLookupTimeout)
+	return e.key != nil && now.Sub(e.readAt) >= begin && !now.Before(e.retryAt)
+}
+
+// startRead returns the read of hash that is in progress, or starts one. The caller holds mu.
+func (c *KeyCache) startRead(ctx context.Context, hash, secret string, now time.Time) *keyRead {
+	r := c.reads[hash]
+	if r == nil {
+		r = &keyRead{begun: now, done: make(chan struct{})}
+		c.reads[hash] = r
+		go c.read(context.WithoutCancel(ctx), hash, secret, r)
+	}
+	return r
+}
+
+var (
+	errKeyStoreExited = errors.New("llmhttp: the KeyStore did not return")
+	errNoKeyNoError   = errors.New("llmhttp: the KeyStore returned neither a key nor an error")
+)
+
+// read asks the store for r and caches the result. It continues when the callers that wait for r have
+// gone, and ends r even if the store calls runtime.Goexit.
+func (c *KeyCache) read(ctx context.Context, hash, secret string, r *keyRead) {
+	ctx, cancel := context.WithTimeout(ctx, keyLookupTimeout)
+	defer cancel()
+	var key *Key
+	err := errKeyStoreExited
+	defer func() { c.end(hash, r, key, err) }()
+	key, err = c.ask(ctx, secret)
+}
+
+// ask looks up secret in the store. No error, which may be logged, has the secret. A panic is an
+// error that wraps nothing, because it is not on the goroutine of a request and no answer.
+func (c *KeyCache) ask(ctx context.Context, secret string) (key *Key, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			key, err = nil, fmt.Errorf("the KeyStore panicked: %v\n%s", p, debug.Stack())
-		}
-		if err != nil {
-			err = newRedactor(secret).error(err)
+			key, err = nil, errors.New(newRedactor(secret).text(fmt.Sprintf("llmhttp: the KeyStore panicked: %v\n%s", p, debug.Stack())))
 		}
 	}()
-	return store.Lookup(ctx, secret)
+	key, err = c.store.Lookup(ctx, secret)
+	switch {
+	case err != nil:
+		return nil, newRedactor(secret).error(err)
+	case key == nil:
+		return nil, errNoKeyNoError
+	}
+	return key, nil
+}
+
+// end caches the result of r, and wakes those that wait for it.
+func (c *KeyCache) end(hash string, r *keyRead, key *Key, err error) {
+	r.key, r.err = key, err
+	defer close(r.done)
+	if c.add(hash, r) {
+		cmp.Or(c.logger, slog.Default()).Error("llmhttp: the KeyStore does not answer; serving cached keys", "error", errorText(err)) // its text alone is redacted
+	}
+}
+
+// add caches the result of r. If the store has failed and the cached key may be served, it sets the
+// result to that, and reports whether the failure is to be logged.
+func (c *KeyCache) add(hash string, r *keyRead) (warn bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	isCurrent := c.reads[hash] == r // otherwise the key was forgotten, and the result may be outdated
+	if isCurrent {
+		delete(c.reads, hash)
+	}
+	if r.err == nil || errors.Is(r.err, ErrKeyNotFound) {
+		if isCurrent {
+			c.insert(&keyEntry{hash: hash, key: r.key, readAt: r.begun})
+		}
+		return false
+	}
+	element := c.entries[hash]
+	if element == nil {
+		return false
+	}
+	now, e := time.Now(), element.Value.(*keyEntry)
+	e.retryAt, e.failing = now.Add(keyRetryDelay), isStoreFailure(r.err)
+	if !e.failing || e.key == nil || !c.serves(e, now) {
+		return false
+	}
+	r.key, r.err = e.key, nil
+	if warn = now.Sub(c.warned) >= keyWarnInterval; warn {
+		c.warned = now
+	}
+	return warn
 }
 
 // isStoreFailure reports whether an error of a KeyStore says that it has failed: any but an *Error
@@ -75,4 +256,59 @@ func lookupRedacted(ctx context.Context, store KeyStore, secret string) (key *Ke
 func isStoreFailure(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return !ok || e == nil || e.Status >= http.StatusInternalServerError || e.Status < http.StatusBadRequest
+}
+
+func (c *KeyCache) listFor(e *keyEntry) *list.List {
+	if e.key == nil {
+		return &c.unknown
+	}
+	return &c.known
+}
+
+// insert adds e in place of an entry with the same hash. If the list of e is full it evicts the
+// least recently used entry. The caller holds mu.
+func (c *KeyCache) insert(e *keyEntry) {
+	if c.size == 0 {
+		return
+	}
+	c.remove(c.entries[e.hash])
+	l := c.listFor(e)
+	if l.Len() >= c.size {
+		c.remove(l.Back())
+	}
+	c.entries[e.hash] = l.PushFront(e)
+}
+
+// remove removes an element, which may be nil. The caller holds mu.
+func (c *KeyCache) remove(element *list.Element) {
+	if element == nil {
+		return
+	}
+	e := element.Value.(*keyEntry)
+	c.listFor(e).Remove(element)
+	delete(c.entries, e.hash)
+}
+
+// Forget drops what is cached of the secrets with the given hashes, as [HashSecret] returns
+// them: the next Lookup asks the store. Answers to questions in progress are not cached.
+func (c *KeyCache) Forget(hashes ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, hash := range hashes {
+		delete(c.reads, hash)
+		c.remove(c.entries[hash])
+	}
+}
+
+// ForgetIf drops the cached keys for which is returns true, and all unknown secrets, which may be
+// those of such keys. Answers to questions in progress are not cached. is must not use the cache.
+func (c *KeyCache) ForgetIf(is func(key *Key) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.reads)
+	for _, element := range c.entries {
+		if e := element.Value.(*keyEntry); e.key == nil || is(e.key) {
+			c.remove(element)
+		}
+	}
 }

@@ -36,12 +36,12 @@ func (s *accountStore) listAccounts(ctx context.Context, q *manage.AccountQuery)
 	}
 	var after manage.AccountInfo
 	if q.After != "" {
-		if after, err = readAccount(ctx, s.db.read, q.After); err != nil {
+		if after, err = readAccount(ctx, s.db.report, q.After); err != nil {
 			return nil, err
 		}
 	}
 	statement, args := s.pageOfAccounts(q, &after)
-	err = forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
+	err = forEachRow(ctx, s.db.report, func(rows *sql.Rows) error {
 		info, err := scanAccount(rows)
 		page = append(page, info)
 		return err
@@ -224,7 +224,7 @@ func (s *accountStore) ListCredit(ctx context.Context, q manage.CreditQuery) ([]
 }
 
 func (s *accountStore) listCredit(ctx context.Context, q *manage.CreditQuery) (page []manage.CreditEntry, err error) {
-	if _, err := readAccount(ctx, s.db.read, q.Account); err != nil {
+	if _, err := readAccount(ctx, s.db.report, q.Account); err != nil {
 		return nil, err
 	}
 	var after int64
@@ -232,7 +232,7 @@ func (s *accountStore) listCredit(ctx context.Context, q *manage.CreditQuery) (p
 		if checkName("After", q.After) != nil {
 			return nil, manage.ErrCreditNotFound
 		}
-		err := s.db.read.QueryRowContext(ctx, "SELECT number FROM llmhttp_credit WHERE id = $1 AND account = $2", q.After, q.Account).
+		err := s.db.report.QueryRowContext(ctx, "SELECT number FROM llmhttp_credit WHERE id = $1 AND account = $2", q.After, q.Account).
 			Scan(&after)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil, manage.ErrCreditNotFound
@@ -242,7 +242,7 @@ func (s *accountStore) listCredit(ctx context.Context, q *manage.CreditQuery) (p
 		}
 	}
 	statement, args := pageOfCredit(q, after)
-	err = forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
+	err = forEachRow(ctx, s.db.report, func(rows *sql.Rows) error {
 		e, err := scanCredit(rows)
 		page = append(page, e)
 		return err

@@ -12,7 +12,8 @@ import (
 type database struct {
 	dialect
 	write, read *sql.DB // one pool for PostgreSQL and for SQLite in memory
-	discardIdle func()  // closes the idle connections of both pools
+	report      *sql.DB // a pool for what people look at; that of read for SQLite in memory
+	discardIdle func()  // closes the idle connections of all pools
 	close       func() error
 	now         func() time.Time // replaced in tests; retry and the key cache use time.Now
 
@@ -71,18 +72,19 @@ type dialect interface {
 	isUnavailable(err error) bool
 }
 
-// openDatabase opens the database that dsn names. Unless create is set, a SQLite
+// openDatabase opens the database that dsn names, with at most reportConns connections for
+// reports. If that is not positive, reports use the pool for reading. Unless create is set, a SQLite
 // file must exist.
-func openDatabase(ctx context.Context, dsn string, create bool) (*database, error) {
+func openDatabase(ctx context.Context, dsn string, create bool, reportConns int) (*database, error) {
 	source, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
 	}
 	var db *database
 	if source.postgres {
-		db, err = openPostgres(ctx, source.address)
+		db, err = openPostgres(ctx, source.address, reportConns)
 	} else {
-		db, err = openSQLite(source, create)
+		db, err = openSQLite(source, create, reportConns)
 	}
 	if err != nil {
 		return nil, err

@@ -4,17 +4,21 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keycache"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A keyCache caches the keys of the database, and remembers when each was last used.
 type keyCache struct {
-	*keycache.Cache[llmhttp.Key]
+	*llmhttp.KeyCache
 	maxUses int // the largest size of lastUsed
+
+	closing sync.Mutex      // held while reads begin
+	closed  atomic.Bool     // set once, with closing held
+	running *sync.WaitGroup // counts reads
 
 	mu       sync.Mutex           // guards the field below
 	lastUsed map[string]time.Time // by key ID, since the last takeLastUsed
@@ -27,28 +31,49 @@ func newKeyCache(
 	running *sync.WaitGroup,
 	read func(ctx context.Context, hash string) (*llmhttp.Key, error),
 ) *keyCache {
-	size := max(opts.KeyCache, 0)
-	return &keyCache{
-		Cache: keycache.New(keycache.Options[llmhttp.Key]{
-			TTL: max(opts.KeyTTL, 0), Grace: max(opts.KeyGrace, 0), Size: size,
-			Read:      func(ctx context.Context, hash, _ string) (*llmhttp.Key, error) { return read(ctx, hash) },
-			Unknown:   llmhttp.ErrKeyNotFound,
-			IsFailure: func(error) bool { return true },
-			Warn: func(err error) {
-				opts.logger().Error("the database does not answer; serving cached keys", "error", err)
-			},
-			Context: func(context.Context) context.Context { return db.ctx },
-			Start:   running.Go,
-		}),
-		maxUses:  2 * cmp.Or(size, defaultKeyCache),
-		lastUsed: make(map[string]time.Time),
-	}
+	c := &keyCache{maxUses: 2 * cmp.Or(max(opts.KeyCache, 0), defaultKeyCache), running: running, lastUsed: make(map[string]time.Time)}
+	store := llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+		if !c.beginRead() {
+			return nil, errClosed
+		}
+		defer running.Done()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(db.ctx, cancel)()
+		return read(ctx, llmhttp.HashSecret(secret))
+	})
+	c.KeyCache = llmhttp.NewKeyCache(store, &llmhttp.KeyCacheOptions{
+		TTL: opts.KeyTTL, Grace: opts.KeyGrace, Size: opts.KeyCache, Logger: opts.logger(),
+	})
+	return c
 }
 
-// lookup returns the key whose secret has the given hash, and notes that it is used. The error is
-// ErrKeyNotFound, errClosed, or an error of the database or of ctx.
-func (c *keyCache) lookup(ctx context.Context, hash string) (*llmhttp.Key, error) {
-	key, err := c.Lookup(ctx, hash, "")
+// beginRead adds a read to running, or reports false after close.
+func (c *keyCache) beginRead() bool {
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if c.closed.Load() {
+		return false
+	}
+	c.running.Add(1)
+	return true
+}
+
+// close makes lookup fail with errClosed. It reports whether this is the first call. Afterwards no
+// read begins.
+func (c *keyCache) close() bool {
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	return !c.closed.Swap(true)
+}
+
+// lookup returns the key for secret, and notes that it is used. The error is ErrKeyNotFound,
+// errClosed, or an error of the database or of ctx.
+func (c *keyCache) lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
+	if c.closed.Load() {
+		return nil, errClosed
+	}
+	key, err := c.Lookup(ctx, secret)
 	if err == nil {
 		c.mu.Lock()
 		c.noteUse(key.ID, time.Now())

@@ -18,7 +18,7 @@ import (
 type testCache struct {
 	*keyCache
 	background sync.WaitGroup
-	ids        map[string]string
+	ids        map[string]string // by the hash of the secret
 }
 
 func newTestCache(t *testing.T, opts Options) *testCache {
@@ -34,10 +34,13 @@ func (c *testCache) readKey(_ context.Context, hash string) (*llmhttp.Key, error
 	return nil, llmhttp.ErrKeyNotFound
 }
 
-// get returns the IDs of the keys with the given hashes, or "none", or the text of an error.
-func (c *testCache) get(hashes ...string) (results []string) {
-	for _, hash := range hashes {
-		key, err := c.lookup(context.Background(), hash)
+// set stores the ID of the key with the given secret. An empty one removes the key.
+func (c *testCache) set(secret, id string) { c.ids[llmhttp.HashSecret(secret)] = id }
+
+// get returns the IDs of the keys with the given secrets, or "none", or the text of an error.
+func (c *testCache) get(secrets ...string) (results []string) {
+	for _, secret := range secrets {
+		key, err := c.lookup(context.Background(), secret)
 		switch {
 		case errors.Is(err, llmhttp.ErrKeyNotFound):
 			results = append(results, "none")
@@ -50,7 +53,7 @@ func (c *testCache) get(hashes ...string) (results []string) {
 	return results
 }
 
-// Package keycache tests what the options mean; this tests that they are passed on.
+// Package llmhttp tests what the options mean; this tests that they are passed on.
 func TestKeyCache_Options(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts Options
@@ -62,10 +65,10 @@ func TestKeyCache_Options(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTestCache(t, test.opts)
-			c.ids["a"] = "A"
+			c.set("a", "A")
 			assert.Equal(t, []string{"A"}, c.get("a"))
 			assert.Contains(t, c.takeLastUsed(), "A", "uses are recorded in any case")
-			delete(c.ids, "a")
+			c.set("a", "")
 			assert.Equal(t, []string{test.want}, c.get("a"))
 		})
 	}
@@ -73,9 +76,12 @@ func TestKeyCache_Options(t *testing.T) {
 
 func TestKeyCache_ForgetAccount(t *testing.T) {
 	c := newTestCache(t, Options{KeyTTL: time.Hour, KeyCache: 10})
-	c.ids["a"], c.ids["b"] = "A", "B"
+	c.set("a", "A")
+	c.set("b", "B")
 	assert.Equal(t, []string{"A", "B", "none"}, c.get("a", "b", "suspended"))
-	c.ids["a"], c.ids["b"], c.ids["suspended"] = "", "other", "S"
+	c.set("a", "")
+	c.set("b", "other")
+	c.set("suspended", "S")
 	c.forgetAccount("of A")
 	assert.Equal(t, []string{"none", "B", "S"}, c.get("a", "b", "suspended"), "what is cached of other accounts stays")
 }
@@ -83,10 +89,10 @@ func TestKeyCache_ForgetAccount(t *testing.T) {
 func TestKeyCache_LastUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(t, Options{KeyTTL: time.Hour, KeyCache: 2})
-		for _, hash := range []string{"a", "b", "c"} {
-			c.ids[hash] = hash
+		for _, id := range []string{"a", "b", "c"} {
+			c.set(id, id)
 		}
-		c.ids["a2"] = "a" // another secret of the same key
+		c.set("a2", "a") // another secret of the same key
 		start := time.Now()
 		c.get("a")
 		time.Sleep(time.Second)
@@ -97,11 +103,11 @@ func TestKeyCache_LastUsed(t *testing.T) {
 		assert.Equal(t, map[string]time.Time{"a": start}, c.takeLastUsed())
 		time.Sleep(time.Second)
 		c.get("c")
-		c.Forget("c")
+		c.Forget(llmhttp.HashSecret("c"))
 		assert.Equal(t, map[string]time.Time{"c": start.Add(2 * time.Second)}, c.takeLastUsed())
 
 		for i := range 100 {
-			c.ids[fmt.Sprint(i)] = fmt.Sprint(i)
+			c.set(fmt.Sprint(i), fmt.Sprint(i))
 			c.get(fmt.Sprint(i))
 		}
 		assert.LessOrEqual(t, len(c.lastUsed), 4)
@@ -110,9 +116,10 @@ func TestKeyCache_LastUsed(t *testing.T) {
 
 func TestKeyCache_Close(t *testing.T) {
 	c := newTestCache(t, Options{KeyTTL: time.Hour, KeyCache: 2})
-	c.ids["a"] = "A"
+	c.set("a", "A")
 	assert.Equal(t, []string{"A"}, c.get("a"))
-	assert.True(t, c.Close(errClosed))
-	assert.False(t, c.Close(errClosed))
+	assert.True(t, c.close())
+	assert.False(t, c.close())
 	assert.Equal(t, []string{errClosed.Error()}, c.get("a"))
+	assert.False(t, c.beginRead(), "the cache reads nothing in the background either")
 }

@@ -36,7 +36,7 @@ type keyStore struct {
 // Lookup implements [llmhttp.KeyStore]. The result can be as old as
 // Options.KeyTTL, but it reflects every change that this Store has made.
 func (s *keyStore) Lookup(ctx context.Context, secret string) (*llmhttp.Key, error) {
-	key, err := s.cache.lookup(ctx, llmhttp.HashSecret(secret))
+	key, err := s.cache.lookup(ctx, secret)
 	if err != nil && !errors.Is(err, llmhttp.ErrKeyNotFound) {
 		return nil, s.db.wrapError("looking up a key", err)
 	}
@@ -176,7 +176,7 @@ func (s *keyStore) listKeys(ctx context.Context, q *manage.KeyQuery) ([]manage.K
 		comparison, order = "<", " ORDER BY created DESC, id DESC"
 	}
 	if q.After != "" {
-		last, err := readKey(ctx, s.db.read, q.After, "")
+		last, err := readKey(ctx, s.db.report, q.After, "")
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (s *keyStore) listKeys(ctx context.Context, q *manage.KeyQuery) ([]manage.K
 	// SQLite reads only an index in the subquery.
 	subquery := "SELECT id FROM llmhttp_keys WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(limit)
 	var page []manage.KeyInfo
-	err := forEachRow(ctx, s.db.read, func(rows *sql.Rows) error {
+	err := forEachRow(ctx, s.db.report, func(rows *sql.Rows) error {
 		info, err := scanKey(rows)
 		page = append(page, info)
 		return err

@@ -43,7 +43,7 @@ func fakeMigrations(n int) []migration {
 
 func TestMigrate(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		db, err := openDatabase(t.Context(), dsn, true)
+		db, err := openDatabase(t.Context(), dsn, true, 0)
 		require.NoError(t, err)
 		t.Cleanup(func() { db.stop(); assert.NoError(t, db.close()) })
 		applied := func() int {
@@ -74,7 +74,7 @@ func TestMigrate(t *testing.T) {
 		var running sync.WaitGroup
 		for range 8 {
 			running.Go(func() {
-				other, err := openDatabase(t.Context(), dsn, true)
+				other, err := openDatabase(t.Context(), dsn, true, 0)
 				if assert.NoError(t, err) {
 					assert.NoError(t, other.retry(t.Context(), other.isConflict, func() error { return other.migrate(t.Context(), migrations[:4]) }))
 					other.stop()
@@ -104,7 +104,7 @@ func TestMigrate(t *testing.T) {
 // A database whose tables another program has made in another way is refused and not changed.
 func TestMigrate_Fingerprints(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		db, err := openDatabase(t.Context(), dsn, true)
+		db, err := openDatabase(t.Context(), dsn, true, 0)
 		require.NoError(t, err)
 		t.Cleanup(func() { db.stop(); assert.NoError(t, db.close()) })
 		require.NoError(t, db.migrate(t.Context(), fakeMigrations(2)))

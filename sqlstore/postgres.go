@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -27,7 +29,7 @@ type postgresDialect struct{}
 // connectTimeout limits an attempt to connect if the DSN sets no limit.
 const connectTimeout = 5 * time.Second
 
-func openPostgres(ctx context.Context, dsn string) (*database, error) {
+func openPostgres(ctx context.Context, dsn string, reportConns int) (*database, error) {
 	config, err := parsePostgres(dsn)
 	if err != nil {
 		return nil, err
@@ -36,17 +38,54 @@ func openPostgres(ctx context.Context, dsn string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := stdlib.OpenDBFromPool(pool)
-	closeAll := func() error {
-		err := db.Close()
-		pool.Close()
+	pools := []*pgxpool.Pool{pool}
+	if reportConns > 0 {
+		reports, err := pgxpool.NewWithConfig(ctx, reportConfig(config, reportConns))
+		if err != nil {
+			pool.Close()
+			return nil, err
+		}
+		pools = append(pools, reports)
+	}
+	db := &database{dialect: postgresDialect{}, write: stdlib.OpenDBFromPool(pool)}
+	db.read, db.report = db.write, db.write
+	if reportConns > 0 {
+		db.report = stdlib.OpenDBFromPool(pools[1])
+	}
+	db.discardIdle = func() {
+		for _, p := range pools {
+			p.Reset()
+		}
+	}
+	db.close = func() error {
+		err := errors.Join(db.report.Close(), db.write.Close()) // Close may be called twice
+		for _, p := range pools {
+			p.Close()
+		}
 		return err
 	}
-	if err := checkEncoding(ctx, db); err != nil {
-		_ = closeAll()
+	if err := checkEncoding(ctx, db.write); err != nil {
+		_ = db.close()
 		return nil, err
 	}
-	return &database{dialect: postgresDialect{}, write: db, read: db, discardIdle: pool.Reset, close: closeAll}, nil
+	return db, nil
+}
+
+// reportCancelTimeout is how long a query may go on after the server was asked to cancel it, until
+// its connection is closed.
+const reportCancelTimeout = 5 * time.Second
+
+// reportConfig returns the configuration of a pool of at most conns connections, which are opened
+// when they are needed. When the context of a query ends, the server is told to cancel it. pgx would
+// otherwise close the connection, which the server notices only when it sends the result, so that
+// abandoned reports would go on and their number have no bound.
+func reportConfig(config *pgxpool.Config, conns int) *pgxpool.Config {
+	config = config.Copy()
+	config.MaxConns, config.MinConns, config.MinIdleConns = int32(min(conns, math.MaxInt32)), 0, 0
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: reportCancelTimeout}
+	}
+	return config
 }
 
 // parsePostgres parses the DSN of a PostgreSQL database. Its errors contain no

@@ -31,7 +31,7 @@ const sqliteReaders = 4
 // database.retry does most of the waiting for writers in other processes, because
 // it ends with its context, unlike the busy timeout of SQLite. Readers wait only
 // while another process recovers the file after a crash.
-func openSQLite(source dataSource, create bool) (*database, error) {
+func openSQLite(source dataSource, create bool, reportConns int) (*database, error) {
 	if err := source.prepareFile(create); err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func openSQLite(source dataSource, create bool) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{dialect: sqliteDialect{}, write: write, read: write, discardIdle: func() {}, close: write.Close}
+	db := &database{dialect: sqliteDialect{}, write: write, read: write, report: write, discardIdle: func() {}, close: write.Close}
 	if source.memory {
 		return db, nil
 	}
@@ -47,8 +47,17 @@ func openSQLite(source dataSource, create bool) (*database, error) {
 	if err != nil {
 		return nil, errors.Join(err, write.Close())
 	}
-	db.read = read
+	db.read, db.report = read, read
 	db.close = func() error { return errors.Join(read.Close(), write.Close()) }
+	if reportConns <= 0 {
+		return db, nil
+	}
+	report, err := newSQLitePool(source, reportConns, "busy_timeout(5000)")
+	if err != nil {
+		return nil, errors.Join(err, db.close())
+	}
+	db.report = report
+	db.close = func() error { return errors.Join(report.Close(), read.Close(), write.Close()) }
 	return db, nil
 }
 

@@ -17,7 +17,7 @@ import (
 // Options configure a [Store]. The zero value is ready to use.
 type Options struct {
 	// KeyTTL is how long Lookup caches a key with its account, or the fact that a
-	// secret is unknown. Changes by other processes, also of the credit of an
+	// secret is unknown, as a [llmhttp.KeyCache] does. Changes by other processes, also of the credit of an
 	// account, take effect within KeyTTL. Zero means 10 seconds; negative means
 	// no time.
 	KeyTTL time.Duration
@@ -31,6 +31,12 @@ type Options struct {
 	// unknown secrets. Zero means 10,000; negative means no cache, and so no
 	// KeyGrace.
 	KeyCache int
+
+	// ReportConns is the maximum number of further connections, for what people look at: Report,
+	// Query with a Step, and lists of keys, accounts and credit entries. So these wait for each other
+	// and not Lookup, Record and the queries of quotas for them. Zero means 2; negative means that they
+	// share the connections of all others. A SQLite database in memory has a single connection.
+	ReportConns int
 
 	// KeepRecords is how long the records of single requests are kept, at least a day; see
 	// [Store.Prune]. Sums by day are kept forever. Zero means 400 days; negative means no limit.
@@ -57,7 +63,9 @@ type Options struct {
 const (
 	day = 24 * time.Hour
 
-	defaultKeyCache = 10_000
+	defaultKeyCache    = 10_000
+	defaultReportConns = 2
+
 	maxSecretPrefix = 32
 )
 
@@ -100,8 +108,8 @@ var (
 //   - postgres://user:password@host:port/database?sslmode=verify-full, also with
 //     the scheme postgresql, or host=... user=... password=...: PostgreSQL 14 or
 //     later with the encoding UTF8. Environment variables such as PGPASSWORD
-//     supply missing values. pool_max_conns limits the number of connections. Its
-//     default is the number of CPUs, and at least 4. It works behind PgBouncer,
+//     supply missing values. pool_max_conns limits the number of connections, without
+//     those of Options.ReportConns. Its default is the number of CPUs, and at least 4. It works behind PgBouncer,
 //     also if that assigns connections to transactions; without it,
 //     default_query_exec_mode=cache_statement saves the database some planning.
 //   - a path, sqlite:path or file:path?parameters: a SQLite file. If it does not
@@ -125,7 +133,7 @@ func open(ctx context.Context, dsn string, opts *Options, migrations []migration
 	if err := s.opts.setDefaults(); err != nil {
 		return nil, err
 	}
-	db, err := openDatabase(ctx, dsn, !s.opts.NoMigrate)
+	db, err := openDatabase(ctx, dsn, !s.opts.NoMigrate, s.opts.ReportConns)
 	if errors.Is(err, ErrSchemaTooOld) {
 		return nil, err
 	}
@@ -169,6 +177,7 @@ func (s *Store) prepareSchema(ctx context.Context, migrations []migration) (err 
 func (o *Options) setDefaults() error {
 	o.KeyTTL = cmp.Or(o.KeyTTL, 10*time.Second)
 	o.KeyCache = cmp.Or(o.KeyCache, defaultKeyCache)
+	o.ReportConns = cmp.Or(o.ReportConns, defaultReportConns)
 	o.KeepRecords = cmp.Or(o.KeepRecords, 400*day)
 	o.MaxResponseBytes = cmp.Or(o.MaxResponseBytes, 1<<30)
 	o.SecretPrefix = cmp.Or(o.SecretPrefix, "sk-")
@@ -194,7 +203,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // database. If an [llmhttp.UsageBuffer] writes to the Store, close the buffer
 // first. Calls after the first do nothing.
 func (s *Store) Close() error {
-	if !s.cache.Close(errClosed) {
+	if !s.cache.close() {
 		return nil
 	}
 	s.db.stop()

@@ -34,11 +34,11 @@ func TestStore_Close(t *testing.T) {
 func TestOptions_ZeroAndNegative(t *testing.T) {
 	for name, test := range map[string]struct{ give, want Options }{
 		"zero": {Options{}, Options{
-			KeyTTL: 10 * time.Second, KeyCache: 10_000, KeepRecords: 400 * day, MaxResponseBytes: 1 << 30, SecretPrefix: "sk-",
+			KeyTTL: 10 * time.Second, KeyCache: 10_000, ReportConns: 2, KeepRecords: 400 * day, MaxResponseBytes: 1 << 30, SecretPrefix: "sk-",
 		}},
 		"negative": {
-			Options{KeyTTL: -1, KeyGrace: -1, KeyCache: -1, KeepRecords: -1, MaxResponseBytes: -1},
-			Options{KeyTTL: -1, KeyGrace: -1, KeyCache: -1, KeepRecords: -1, MaxResponseBytes: -1, SecretPrefix: "sk-"},
+			Options{KeyTTL: -1, KeyGrace: -1, KeyCache: -1, ReportConns: -1, KeepRecords: -1, MaxResponseBytes: -1},
+			Options{KeyTTL: -1, KeyGrace: -1, KeyCache: -1, ReportConns: -1, KeepRecords: -1, MaxResponseBytes: -1, SecretPrefix: "sk-"},
 		},
 	} {
 		require.NoError(t, test.give.setDefaults(), name)

@@ -22,6 +22,8 @@ import (
 // If the records of a day that several periods share have been pruned, the whole day counts as used
 // at its beginning.
 //
+// With a Step it uses the connections of Options.ReportConns.
+//
 // It can sum for subjects of all kinds that have the form of a [llmhttp.SubjectID]. What an end
 // user has used in a month whose records have been pruned may count as used on the last of its
 // days: see [Store.Prune].
@@ -41,10 +43,14 @@ func (s *usageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 	if !q.From.Before(q.To) {
 		return nil, nil
 	}
+	pool := s.db.read
+	if q.Step != 0 { // not for a quota, which requests wait for
+		pool = s.db.report
+	}
 	sums, err := retryRead(ctx, s.db, func() (sums usageSums, err error) {
 		// Sums and records must be read from the same snapshot.
 		opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-		err = inTx(ctx, s.db.read, opts, func(tx *sql.Tx) (err error) {
+		err = inTx(ctx, pool, opts, func(tx *sql.Tx) (err error) {
 			sums, err = newSelection(s.db, q).read(ctx, tx)
 			return err
 		})

@@ -43,7 +43,7 @@ func (s *usageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.R
 
 // reportSums reads sums by day.
 func (s *usageStore) reportSums(ctx context.Context, q *manage.ReportQuery) (manage.Report, error) {
-	sums, err := newSumReport(s.db, q).read(ctx, s.db.read)
+	sums, err := newSumReport(s.db, q).read(ctx, s.db.report)
 	return manage.Report{Sums: sums}, err
 }
 
@@ -51,7 +51,7 @@ func (s *usageStore) reportSums(ctx context.Context, q *manage.ReportQuery) (man
 // snapshot.
 func (s *usageStore) reportRecords(ctx context.Context, q *manage.ReportQuery) (r manage.Report, err error) {
 	opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-	err = inTx(ctx, s.db.read, opts, func(tx *sql.Tx) error {
+	err = inTx(ctx, s.db.report, opts, func(tx *sql.Tx) error {
 		pruned, err := readState(ctx, tx, statePruned)
 		if err != nil {
 			return err
