@@ -19,9 +19,13 @@ import (
 // store that cannot sum for subjects of that kind, a Quota is a mistake: requests get a 500,
 // and the cause is logged.
 //
-// The sums of a subject are read at most every 5 seconds while it is used. Meanwhile a Handler
+// The sums of a subject are read every 5 seconds while it is used. Meanwhile a Handler
 // counts its own requests. A single Handler exceeds a Quota only by what requests use beyond their
 // reservations.
+//
+// While the store records usage, sums that are read may include it or not. Until they have been read
+// again, such usage is reserved but does not count as used: it can only lead to an error that
+// clients retry, and to no call of Options.QuotaReached.
 //
 // So do several Handlers on the same store that share a [Reserver]. It has what their requests
 // have reserved, and for 10 seconds after a request has ended also what it has used, and
@@ -108,10 +112,15 @@ func sumAmounts(sums []UsageSum) (total amount) {
 	return total
 }
 
-// A quotaReservation is what a request has reserved of the quota of a subject.
+// A quotaReservation is what a request has reserved of the quota of a subject, and when that is
+// recorded, what it has used.
 type quotaReservation struct {
 	entry  *quotaEntry // nil if nothing is reserved
 	amount amount
+
+	// While the usage is recorded.
+	reads  uint64        // quotaEntry.reads before
+	events []*QuotaEvent // to be told when it is recorded
 }
 
 // reserveQuota reserves from the quotas of all subjects, or of none, what the request is expected
@@ -236,24 +245,44 @@ func callPrice(price func(*UsageRecord) (Cost, error), r *UsageRecord) (cost Cos
 	return price(r)
 }
 
-// spendQuota ends the reservations. If the request is billable, its usage counts toward the
-// quotas, even if the store did not record it.
+// spendQuota counts what the request has used, in place of its reservations. It is called before the
+// store records that.
 func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
-	var spent amount
-	if billable {
-		spent = amount{r.Units.Tokens(), r.Cost.Total()}
-	}
-	l.settleQuota(r, spent)
-}
-
-// settleQuota replaces each reservation by what was spent.
-func (l *ledger) settleQuota(record *UsageRecord, spent amount) {
 	for i := range l.subjects {
-		s := &l.subjects[i]
-		if r := s.quota; r.entry != nil {
-			s.quota = quotaReservation{}
-			l.quotas.settle(l.quotaOwner(s, record), s.limits.Quota, r, spent, record.Time)
+		if s := &l.subjects[i]; s.quota.entry != nil {
+			s.quota = l.quotas.spend(s.limits.Quota, s.quota, spentAmount(r, billable), r.Time)
 		}
 	}
-	l.settleShared(spent)
+}
+
+// endQuota is called after spendQuota when the store has been asked to record the usage, which
+// counts even if that has failed.
+func (l *ledger) endQuota(r *UsageRecord, billable bool) {
+	for i := range l.subjects {
+		if s := &l.subjects[i]; s.quota.entry != nil {
+			q := s.quota
+			s.quota = quotaReservation{}
+			l.quotas.endSpending(l.quotaOwner(s, r), q)
+		}
+	}
+	l.settleShared(spentAmount(r, billable))
+}
+
+// spentAmount returns what a request counts toward quotas: nothing unless it is billable.
+func spentAmount(r *UsageRecord, billable bool) amount {
+	if !billable {
+		return amount{}
+	}
+	return amount{r.Units.Tokens(), r.Cost.Total()}
+}
+
+// releaseQuota gives back what is reserved by a request that has used nothing.
+func (l *ledger) releaseQuota() {
+	for i := range l.subjects {
+		if s := &l.subjects[i]; s.quota.entry != nil {
+			l.quotas.giveBack(s.quota, quotaReservation{})
+			s.quota = quotaReservation{}
+		}
+	}
+	l.settleShared(amount{})
 }

@@ -24,7 +24,7 @@ const (
 )
 
 // A quotaCache has what subjects have used of their quotas: the sums of the UsageStore,
-// and what this Handler has served or reserved since they were read.
+// and what this Handler has served or reserved since they were read, each once: see quotaEntry.
 type quotaCache struct {
 	store  UsageStore
 	events *quotaNotifier // nil if the host wants none
@@ -56,19 +56,30 @@ func newQuotaID(o quotaOwner, q Quota, arrived time.Time) quotaID {
 	return quotaID{o, q.Per, start.UnixMicro()}
 }
 
-// A quotaEntry has what counts toward the quota of a subject.
+// A quotaEntry has what counts toward the quota of a subject. Usage is unread from when the store is
+// asked to record it until a read of the sums has succeeded that began after the store had answered.
+// In between, a read that overlaps with the recording leaves it in doubt.
 type quotaEntry struct {
-	stored   amount        // what the store reported
-	known    bool          // the store has reported
-	readAt   time.Time     // when the last read of the store began
-	usedAt   time.Time     // when the subject was last used
-	reading  chan struct{} // closed when the read in progress ends; nil if there is none
-	err      error         // of the last read
-	recent   amount        // used since the last successful read began
-	reserved amount        // by requests in progress
-	requests int           // in progress
-	noted    notedShare    // of the last event
+	stored  amount        // what the store reported
+	known   bool          // the store has reported
+	reads   uint64        // that have succeeded
+	readAt  time.Time     // when the last read of the store began
+	usedAt  time.Time     // when the subject was last used
+	reading chan struct{} // closed when the read in progress ends; nil if there is none
+	err     error         // of the last read
+
+	unread    amount // usage that stored need not include
+	recording amount // the part of unread that the store has not answered for
+	doubtful  amount // the part of stored and unread that may be in both
+	clears    bool   // a read would make doubtful smaller
+
+	reserved amount     // by requests in progress
+	requests int        // in progress
+	noted    notedShare // of the last event
 }
+
+// used returns what was used for certain.
+func (e *quotaEntry) used() amount { return e.stored.plus(e.unread).minus(e.doubtful) }
 
 // isFresh reports whether the use of e at usedAt needs no read of the store, because the
 // last one is recent or another request is reading.
@@ -83,38 +94,48 @@ func (e *quotaEntry) isFresh() bool {
 func (c *quotaCache) reserve(
 	ctx context.Context, o quotaOwner, q Quota, old quotaReservation, want, minimum amount, arrived time.Time,
 ) (quotaReservation, error) {
-	e, err := c.read(ctx, o, q, arrived)
-	if err != nil {
-		return old, err
+	for retried := false; ; retried = true {
+		e, err := c.read(ctx, o, q, arrived)
+		if err != nil {
+			return old, err
+		}
+		c.mu.Lock()
+		r, refused := e.reserve(o.subject, q, old, want, minimum)
+		events := c.noteShare(e, &q, arrived, refused != nil && refused.Code == codeQuota)
+		retry := refused != nil && refused.Code != codeQuota && e.clears && e.reading == nil && !retried
+		if retry {
+			e.readAt = time.Time{} // so that the sums are not fresh
+		}
+		c.mu.Unlock()
+		c.begin(&o, e, events)
+		switch {
+		case retry:
+		case refused != nil:
+			return old, refused
+		default:
+			return r, nil
+		}
 	}
-	c.mu.Lock()
-	r, refused := e.reserve(o.subject, q, old, want, minimum)
-	events := c.noteShare(e, &q, arrived, refused != nil && refused.Code == codeQuota)
-	c.mu.Unlock()
-	c.begin(&o, e, events)
-	if refused != nil {
-		return old, refused
-	}
-	return r, nil
 }
 
 // reserve is quotaCache.reserve with the entry of a subject. The caller holds quotaCache.mu.
 func (e *quotaEntry) reserve(s SubjectID, q Quota, old quotaReservation, want, minimum amount) (_ quotaReservation, refused *Error) {
-	used, reserved := e.stored.plus(e.recent), e.reserved.minus(old.amount)
-	if used.plus(reserved).plus(want).exceeds(q) {
+	used, reserved := e.used(), e.reserved.minus(old.amount)
+	most := used.plus(e.doubtful).plus(reserved)
+	if most.plus(want).exceeds(q) {
 		want = minimum
 	}
 	switch {
 	case used.reaches(q), used.plus(want).exceeds(q):
 		return old, errQuota(s)
-	case used.plus(reserved).plus(want).exceeds(q):
+	case most.plus(want).exceeds(q):
 		return old, errQuotaReserved(s)
 	}
 	e.reserved = reserved.plus(want)
 	if old.entry == nil {
 		e.requests++
 	}
-	return quotaReservation{e, want}, nil
+	return quotaReservation{entry: e, amount: want}, nil
 }
 
 // giveBack replaces a reservation by old, in whose place reserve has made it.
@@ -128,17 +149,26 @@ func (c *quotaCache) giveBack(r, old quotaReservation) {
 	}
 }
 
-// settle replaces a reservation of the quota q of o by the amount that the request used, which has
-// arrived at a time.
-func (c *quotaCache) settle(o quotaOwner, q Quota, r quotaReservation, used amount, arrived time.Time) {
+// spend counts what a request has used of the quota q, in place of what it has reserved, before the
+// store is asked to record that. The request has arrived at a time. endSpending must follow.
+func (c *quotaCache) spend(q Quota, r quotaReservation, used amount, arrived time.Time) quotaReservation {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := r.entry
 	e.reserved = e.reserved.minus(r.amount)
+	e.unread, e.recording = e.unread.plus(used), e.recording.plus(used)
+	return quotaReservation{entry: e, amount: used, reads: e.reads, events: c.noteShare(e, &q, arrived, false)}
+}
+
+// endSpending ends what spend has returned, of o, when the store has answered.
+func (c *quotaCache) endSpending(o quotaOwner, r quotaReservation) {
+	c.mu.Lock()
+	e := r.entry
+	e.recording = e.recording.minus(r.amount)
 	e.requests--
-	e.recent = e.recent.plus(used)
-	events := c.noteShare(e, &q, arrived, false)
+	e.clears = e.clears || e.reads != r.reads
 	c.mu.Unlock()
-	c.begin(&o, e, events)
+	c.begin(&o, e, r.events)
 }
 
 // noteShare is quotaEntry.noteShare if the host wants events. The caller holds mu.
@@ -173,10 +203,10 @@ func (c *quotaCache) read(ctx context.Context, o quotaOwner, q Quota, arrived ti
 	reading := e.reading
 	if reading == nil {
 		e.reading = make(chan struct{})
-		e.readAt = e.usedAt
-		recent := e.recent
+		e.readAt, e.clears = e.usedAt, false
+		recorded := e.unread.minus(e.recording)
 		c.mu.Unlock()
-		c.query(ctx, o, q, e, recent, arrived)
+		c.query(ctx, o, q, e, recorded, arrived)
 	} else {
 		c.mu.Unlock()
 		select {
@@ -226,10 +256,11 @@ func (c *quotaCache) sweep(now time.Time) {
 	}
 }
 
-// query asks the store for what o has used and writes it to e. recent is what e.recent was
-// before the query: the sums include it.
-func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaEntry, recent amount, arrived time.Time) {
-	stored, err := amount{}, errGoexit
+// query asks the store for what o has used and writes it to e. recorded is the part of e.unread
+// that was recorded before the query: the sums include it.
+func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaEntry, recorded amount, arrived time.Time) {
+	var stored, doubtful amount
+	err := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
 			err = newPanicError(p)
@@ -240,16 +271,26 @@ func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaE
 		e.reading, e.err = nil, err
 		if err == nil {
 			e.stored, e.known = stored, true
-			e.recent = e.recent.minus(recent)
+			e.reads++
+			e.unread = e.unread.minus(recorded)
+			e.doubtful = e.unread.plus(doubtful)
+			e.clears = e.clears || e.unread != e.recording
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout)
 	defer cancel()
 	// The range ends with a day, of which a store may keep sums. It includes the
 	// records of copies whose clocks are ahead.
-	sums, queryErr := c.store.Query(ctx, UsageQuery{
+	query := UsageQuery{
 		Account: o.account, Subject: o.subject, From: q.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
-	})
-	stored = sumAmounts(sums)
+	}
+	var sums, twice []UsageSum
+	var queryErr error
+	if b, ok := c.store.(*UsageBuffer); ok {
+		sums, twice, queryErr = b.query(ctx, query)
+	} else {
+		sums, queryErr = c.store.Query(ctx, query)
+	}
+	stored, doubtful = sumAmounts(sums), sumAmounts(twice)
 	err = queryErr
 }

@@ -109,7 +109,7 @@ type notedShare struct {
 // at a time and for which there was none. exhausted means that a request was refused because
 // too little is left.
 func (e *quotaEntry) noteShare(q *Quota, at time.Time, exhausted bool) (events []*QuotaEvent) {
-	used := e.stored.plus(e.recent)
+	used := e.used()
 	share := q.shareOf(used)
 	if share == 0 {
 		return nil

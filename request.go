@@ -424,7 +424,7 @@ func (q *request) finish() {
 // request that succeeds is settled before its reply ends.
 func (q *request) settle() {
 	if q.ledger.settled { // as that of a request that succeeded is when it ends
-		q.ledger.settleQuota(q.record, amount{})
+		q.ledger.releaseQuota()
 		return
 	}
 	var o outcome

@@ -19,7 +19,7 @@ import (
 func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
 	r, refused := record.get(), !o.called
 	if l.settled || refused && o.loaded == 0 && len(l.reservation.draws) == 0 {
-		l.settleQuota(r, amount{})
+		l.releaseQuota()
 		return
 	}
 	l.settled = true
@@ -33,10 +33,11 @@ func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
 		func() {
 			l.log.callAndLog("limits not settled", func() error { return l.settleTokens(until, o.called) })
 		},
+		func() { l.spendQuota(r, billable) },
 		func() {
 			l.log.callAndLog("usage not recorded", func() error { return l.recordUsage(ctx, until, record, billable) })
 		},
-		func() { l.log.callAndLog("quota not settled", func() error { l.spendQuota(r, billable); return nil }) },
+		func() { l.endQuota(r, billable) },
 	)
 }
 

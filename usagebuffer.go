@@ -64,6 +64,7 @@ type UsageBuffer struct {
 	mu      sync.Mutex // guards the fields below
 	records []UsageRecord
 	refused []refusedRecord // not in records
+	tried   map[string]bool // the IDs of records that the store may have: a write of them is in progress or has failed
 	timer   *time.Timer     // set while there are records and no goroutine writes them in the background
 	busy    bool            // a background goroutine writes or is about to
 	backoff time.Duration   // before the next try; zero if the last one succeeded
@@ -241,6 +242,23 @@ func (b *UsageBuffer) noteResult(w *usageWriter) (complete bool) {
 	return complete
 }
 
+// markTried adds records to tried. It is called with mu held.
+func (b *UsageBuffer) markTried(records []UsageRecord) {
+	if b.tried == nil {
+		b.tried = make(map[string]bool)
+	}
+	for i := range records {
+		b.tried[records[i].ID] = true
+	}
+}
+
+// markWritten removes records from tried, because the store has them. It is called with mu held.
+func (b *UsageBuffer) markWritten(records []UsageRecord) {
+	for i := range records {
+		delete(b.tried, records[i].ID)
+	}
+}
+
 // Waiting returns how many records are in the buffer.
 func (b *UsageBuffer) Waiting() int {
 	b.mu.Lock()
@@ -278,24 +296,38 @@ func (b *UsageBuffer) lastErr() error {
 // Query writes the collected records and queries the store. If they cannot be
 // written within half of the time that ctx allows, the sums of an account do not include
 // them. Those of a Subject, which limits are compared with, do: a record that the store has
-// stored although it reported a failure then counts twice until it is written again.
+// stored although it has not confirmed that then counts twice until it is written again. The
+// Handler takes such usage for reserved and not for used.
 func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, error) {
-	var unwritten []UsageSum
+	sums, _, err := b.query(ctx, q)
+	return sums, err
+}
+
+// query is Query. It returns a part of the sums that counts twice if the store has stored what it
+// has not confirmed.
+func (b *UsageBuffer) query(ctx context.Context, q UsageQuery) (sums, twice []UsageSum, err error) {
+	var unwritten []UsageRecord
 	if b.tryWriteAll(ctx) != nil && q.Subject != (SubjectID{}) {
-		unwritten = b.sums(q)
+		unwritten = b.unwritten(q)
 	}
-	sums, err := b.store.Query(ctx, q)
-	if err != nil {
-		return nil, err
+	if sums, err = b.store.Query(ctx, q); err != nil {
+		return nil, nil, err
 	}
-	for _, s := range unwritten {
-		i, found := slices.BinarySearchFunc(sums, s, compareSums)
-		if !found {
-			sums = slices.Insert(sums, i, UsageSum{Start: s.Start, Model: s.Model})
+	untried := b.untried(len(unwritten))
+	for i := range unwritten {
+		r := &unwritten[i]
+		s := r.Sum()
+		s.Start = q.PeriodStart(r.Time)
+		if !untried[r.ID] {
+			twice = append(twice, s)
 		}
-		sums[i].Add(s)
+		at, found := slices.BinarySearchFunc(sums, s, compareSums)
+		if !found {
+			sums = slices.Insert(sums, at, UsageSum{Start: s.Start, Model: s.Model})
+		}
+		sums[at].Add(s)
 	}
-	return sums, nil
+	return sums, twice, nil
 }
 
 // ClaimQuotaEvent calls the method of the store. If that is no [QuotaEventStore], the error wraps
@@ -322,25 +354,38 @@ func (b *UsageBuffer) EndQuotaEvent(ctx context.Context, id string, handled bool
 
 var errNoQuotaEvents = fmt.Errorf("llmhttp: the store of the UsageBuffer is no QuotaEventStore: %w", errors.ErrUnsupported)
 
-// sums returns a sum for each of the collected records that q selects.
-func (b *UsageBuffer) sums(q UsageQuery) []UsageSum {
+// unwritten returns the collected records that q selects.
+func (b *UsageBuffer) unwritten(q UsageQuery) (records []UsageRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var sums []UsageSum
-	add := func(r *UsageRecord) {
-		if q.Includes(r) {
-			s := r.Sum()
-			s.Start = q.PeriodStart(r.Time)
-			sums = append(sums, s)
+	for i := range b.records {
+		if q.Includes(&b.records[i]) {
+			records = append(records, b.records[i])
 		}
 	}
-	for i := range b.records {
-		add(&b.records[i])
-	}
 	for i := range b.refused {
-		add(&b.refused[i].UsageRecord)
+		if r := &b.refused[i].UsageRecord; q.Includes(r) {
+			records = append(records, *r)
+		}
 	}
-	return sums
+	return records
+}
+
+// untried returns the IDs of the collected records that the store was not asked to store, if n is
+// not zero.
+func (b *UsageBuffer) untried(n int) map[string]bool {
+	if n == 0 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ids := make(map[string]bool)
+	for i := range b.records {
+		if id := b.records[i].ID; !b.tried[id] {
+			ids[id] = true
+		}
+	}
+	return ids
 }
 
 func compareSums(a, b UsageSum) int {
@@ -426,6 +471,7 @@ func (w *usageWriter) writeOldest(n int) bool {
 	b := w.b
 	b.mu.Lock()
 	batch := slices.Clone(b.records[:n])
+	b.markTried(batch)
 	b.mu.Unlock()
 	ok := w.write(batch)
 	if !ok && (n > 1 || w.timedOut) {
@@ -434,7 +480,9 @@ func (w *usageWriter) writeOldest(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.records = slices.Delete(b.records, 0, n)
-	if !ok {
+	if ok {
+		b.markWritten(batch)
+	} else {
 		b.refused = append(b.refused, refusedRecord{UsageRecord: batch[0]})
 	}
 	return ok
@@ -448,6 +496,7 @@ func (w *usageWriter) writeRefused() {
 	refused := slices.Clone(b.refused)
 	b.mu.Unlock()
 	var left []refusedRecord
+	var written []UsageRecord
 	for i := range refused {
 		r := refused[i]
 		if w.isDown() {
@@ -455,6 +504,7 @@ func (w *usageWriter) writeRefused() {
 			break
 		}
 		if w.write([]UsageRecord{r.UsageRecord}) {
+			written = append(written, r.UsageRecord)
 			continue
 		}
 		if w.accepted && !w.timedOut {
@@ -469,6 +519,7 @@ func (w *usageWriter) writeRefused() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refused = left
+	b.markWritten(written)
 }
 
 // write writes records in one call and reports whether the store took them.
@@ -487,6 +538,7 @@ func (w *usageWriter) write(records []UsageRecord) bool {
 func (b *UsageBuffer) drop(r *UsageRecord, err error) {
 	b.mu.Lock()
 	b.dropped++
+	delete(b.tried, r.ID)
 	b.mu.Unlock()
 	b.logger.Error(
 		"usage record dropped: the store does not take it",
