@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -87,7 +88,8 @@ func (call *callFilter) appendReady(out []ToolCallDelta) []ToolCallDelta {
 // An extraFilter is the state of the strings in an Extra of a Delta or a tool call. Those of several
 // chunks at the same place, which no array contains, are one text: see [Collect].
 type extraFilter struct {
-	texts         []*extraText
+	texts         []*extraText // in the order in which they began
+	byPath        map[string]*extraText
 	releasedInput bool // some of the input of a custom tool was released
 }
 
@@ -105,10 +107,22 @@ func (x *extraFilter) filter(c *choiceFilter, call *callFilter, e Extra, ends bo
 	if !ends {
 		return out
 	}
+	var rest textTree
 	for _, t := range x.texts {
-		if rest := c.pass(&t.text, call, "", true); rest != "" {
-			out = addText(out, t.path, rest)
+		if text := c.pass(&t.text, call, "", true); text != "" {
+			path := make([]string, len(t.path))
+			for i, name := range t.path {
+				path[i] = c.whole(TextOther, call, name)
+			}
+			rest.add(path, text)
 		}
+	}
+	for name, tree := range rest.members {
+		raw := tree.append(nil)
+		if before := out[name]; before != nil {
+			raw = joinValues([]json.RawMessage{before, raw}, true, 0)
+		}
+		out = mergeExtra(out, Extra{name: raw})
 	}
 	return out
 }
@@ -156,12 +170,17 @@ func (x *extraFilter) text(c *choiceFilter, call *callFilter, raw json.RawMessag
 	if added == "" {
 		return raw
 	}
-	i := slices.IndexFunc(x.texts, func(t *extraText) bool { return slices.Equal(t.path, path) })
-	if i < 0 {
-		i = len(x.texts)
-		x.texts = append(x.texts, &extraText{path: path, text: filteredText{kind: TextOther}})
+	key := fmt.Sprintf("%q", path)
+	t := x.byPath[key]
+	if t == nil {
+		t = &extraText{path: path, text: filteredText{kind: TextOther}}
+		if x.byPath == nil {
+			x.byPath = make(map[string]*extraText)
+		}
+		x.byPath[key] = t
+		x.texts = append(x.texts, t)
 	}
-	released := c.pass(&x.texts[i].text, call, added, false)
+	released := c.pass(&t.text, call, added, false)
 	if released == "" {
 		return nil
 	}
@@ -182,16 +201,39 @@ func appendObject(b []byte, e Extra) []byte {
 	return append(b, '}')
 }
 
-// addText appends s to the string at a path of e, which it may change, and returns the result.
-func addText(e Extra, path []string, s string) Extra {
-	raw := json.RawMessage(appendString(nil, s))
-	for _, name := range slices.Backward(path[1:]) {
-		raw = appendObject(nil, Extra{name: raw})
+// A textTree has texts by their paths. If one is at the path of an object, it is left out.
+type textTree struct {
+	text    string
+	members map[string]*textTree // nil for a text
+}
+
+// add adds the text at a path.
+func (t *textTree) add(path []string, text string) {
+	for _, name := range path {
+		if t.members == nil {
+			t.members = make(map[string]*textTree)
+		}
+		if t.members[name] == nil {
+			t.members[name] = new(textTree)
+		}
+		t = t.members[name]
 	}
-	if before := e[path[0]]; before != nil {
-		raw = joinValues([]json.RawMessage{before, raw}, true, 0)
+	t.text = text
+}
+
+// append appends t as JSON.
+func (t *textTree) append(b []byte) json.RawMessage {
+	if t.members == nil {
+		return appendString(b, t.text)
 	}
-	return mergeExtra(e, Extra{path[0]: raw})
+	b = append(b, '{')
+	for i, name := range slices.Sorted(maps.Keys(t.members)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = t.members[name].append(append(appendString(b, name), ':'))
+	}
+	return append(b, '}')
 }
 
 // wholeExtra filters the strings of an Extra that comes whole, in place.

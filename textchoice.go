@@ -13,8 +13,10 @@ type choiceFilter struct {
 	err            error // of the filter; nothing more is filtered
 	texts          [replyTexts]filteredText
 	reasoningAlias bool
-	details        []*detailFilter
-	calls          []*callFilter // by index
+	details        []*detailFilter // in the order in which they began
+	detailsByID    map[detailID]*detailFilter
+	unpaused       []*detailFilter // those that the filter was not told to pause; some may hold nothing back
+	calls          []*callFilter   // by index
 	extra          extraFilter
 }
 
@@ -71,40 +73,56 @@ func (c *choiceFilter) pauseOthers(d *Delta) (before Delta) {
 		}
 	}
 	before.ReasoningAlias = c.reasoningAlias && before.Reasoning != ""
-	for _, f := range c.details {
-		if !f.isIn(d.ReasoningDetails) {
-			before.ReasoningDetails = f.appendText(before.ReasoningDetails, c.pause(&f.text))
+	if len(c.unpaused) == 0 {
+		return before
+	}
+	goOn := make(map[detailID]bool)
+	for i := range d.ReasoningDetails {
+		for _, id := range detailIDs(&d.ReasoningDetails[i]) {
+			goOn[id] = goOn[id] || *id.textOf(&d.ReasoningDetails[i]) != ""
 		}
 	}
+	unpaused := c.unpaused
+	c.unpaused = c.unpaused[:0]
+	for _, f := range unpaused {
+		if goOn[f.detailID] {
+			c.unpaused = append(c.unpaused, f)
+			continue
+		}
+		f.isUnpaused = false
+		before.ReasoningDetails = f.appendText(before.ReasoningDetails, c.pause(&f.text))
+	}
 	return before
+}
+
+// A detailID identifies a text in the details of reasoning.
+type detailID struct {
+	index   string // as JSON; empty if there is none
+	summary bool   // the text is the Summary
+}
+
+// detailIDs returns the IDs of the Text and the Summary of d.
+func detailIDs(d *ReasoningDetail) [2]detailID {
+	index := string(d.Extra[memberIndex])
+	return [2]detailID{{index, false}, {index, true}}
+}
+
+// textOf returns the text of d that has the ID.
+func (id detailID) textOf(d *ReasoningDetail) *string {
+	if id.summary {
+		return &d.Summary
+	}
+	return &d.Text
 }
 
 // A detailFilter is the state of a text in the details of reasoning, which comes in pieces with the
 // same index.
 type detailFilter struct {
-	index   string
-	summary bool // the text is the Summary
-	text    filteredText
-	last    ReasoningDetail // without texts
-	unsent  Extra           // of details of whose texts nothing was released
-}
-
-// isIn reports whether one of details continues the text.
-func (f *detailFilter) isIn(details []ReasoningDetail) bool {
-	for i := range details {
-		if d := &details[i]; string(d.Extra[memberIndex]) == f.index && *f.textOf(d) != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// textOf returns the text of d that f is for.
-func (f *detailFilter) textOf(d *ReasoningDetail) *string {
-	if f.summary {
-		return &d.Summary
-	}
-	return &d.Text
+	detailID
+	text       filteredText
+	isUnpaused bool            // it is in choiceFilter.unpaused
+	last       ReasoningDetail // without texts
+	unsent     Extra           // of details of whose texts nothing was released
 }
 
 // appendText appends a detail with the text s, unless that is empty.
@@ -134,8 +152,9 @@ func (c *choiceFilter) filterDetails(details []ReasoningDetail, ends bool) (out 
 		d := details[i]
 		c.wholeExtra(nil, d.Extra)
 		isText := d.Text != "" || d.Summary != ""
-		d.Text = c.passDetail(&d, false, d.Signature != "")
-		d.Summary = c.passDetail(&d, true, false)
+		ids := detailIDs(&d)
+		d.Text = c.passDetail(&d, ids[0], d.Signature != "")
+		d.Summary = c.passDetail(&d, ids[1], false)
 		if !isText || d.Text != "" || d.Summary != "" || d.Signature != "" || d.Data != "" {
 			out = append(out, d)
 		}
@@ -150,20 +169,22 @@ func (c *choiceFilter) filterDetails(details []ReasoningDetail, ends bool) (out 
 }
 
 // passDetail passes one of the texts of d to the filter, and returns what it releases.
-func (c *choiceFilter) passDetail(d *ReasoningDetail, summary, ends bool) string {
-	index := string(d.Extra[memberIndex])
-	var f *detailFilter
-	for _, other := range c.details {
-		if other.index == index && other.summary == summary {
-			f = other
-		}
-	}
+func (c *choiceFilter) passDetail(d *ReasoningDetail, id detailID, ends bool) string {
+	f := c.detailsByID[id]
 	if f == nil {
-		f = &detailFilter{index: index, summary: summary, text: filteredText{kind: TextReasoning}}
-		if *f.textOf(d) == "" {
+		if *id.textOf(d) == "" {
 			return ""
 		}
+		f = &detailFilter{detailID: id, text: filteredText{kind: TextReasoning}}
+		if c.detailsByID == nil {
+			c.detailsByID = make(map[detailID]*detailFilter)
+		}
+		c.detailsByID[id] = f
 		c.details = append(c.details, f)
+	}
+	if !f.isUnpaused {
+		f.isUnpaused = true
+		c.unpaused = append(c.unpaused, f)
 	}
 	added := *f.textOf(d)
 	f.last = ReasoningDetail{Type: d.Type, Extra: maps.Clone(d.Extra)} // the reader gets d

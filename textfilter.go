@@ -33,8 +33,10 @@ type TextFilter struct {
 // there is a function for requests.
 //
 // A function for replies gets the text of a transcription when it is complete, so clients get a
-// stream in one piece. If it changes the text, the reply has no segments, words and log
-// probabilities; then a client that wants subtitles gets a 400. Audio is not filtered.
+// stream in one piece. Until then, a chunk without text is passed on for each chunk of b, so that
+// timeouts see that it goes on. At most 64 MiB are collected; more is an error. If the function
+// changes the text, the reply has no segments, words and log probabilities; then a client that wants
+// subtitles gets a 400. Audio is not filtered.
 //
 // An error of Request is that of the request, and nothing of it reaches b. It is recorded without
 // usage. If it wraps [ErrContentFiltered], the client gets a 400 with the code content_filter. The
@@ -286,8 +288,14 @@ func (b *textFilterBackend) Transcribe(ctx context.Context, req *TranscriptionRe
 			stream(yield)
 			return
 		}
-		c, err := CollectTranscription(stream)
-		if err != nil {
+		c, err := collectTranscription(stream, maxHeld, func(c *TranscriptionChunk) bool {
+			// Without it, the reader would take the stream for silent.
+			return yield(&TranscriptionChunk{Usage: c.Usage, Duration: c.Duration}, nil)
+		})
+		switch {
+		case c == nil:
+			return
+		case err != nil:
 			yield(nil, err)
 			return
 		}

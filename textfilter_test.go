@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -334,6 +336,66 @@ func TestFilterTexts_PiecesOfTranscriptions(t *testing.T) {
 			assert.NotContains(t, string(got.Extra["note"]), filterSecret)
 		})
 	}
+}
+
+// A transcription that is collected for a filter is not silent: it may take longer than Options.Timeout.
+// If it is refused, the client gets a 400, also for a stream.
+func TestFilterTexts_TranscriptionsThatTakeLong(t *testing.T) {
+	for name, members := range map[string]string{"whole": ``, "stream": `"stream":"true",`} {
+		for filter, want := range map[string]int{"bad": 400, "absent": 200} {
+			t.Run(name+" "+filter, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := transcribing(func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+						return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+							for range 30 {
+								time.Sleep(100 * time.Millisecond)
+								if !yield(&llmhttp.TranscriptionChunk{Text: "bad "}, nil) {
+									return
+								}
+							}
+						}
+					})
+					s := startPipeServer(t, config{backend: llmhttp.FilterTexts(b, refusingWords(filter)), opts: llmhttp.Options{Timeout: time.Second}})
+					r := s.do("POST", transcriptionsPath, `{"file":"RIFF",`+members+`"model":"m"}`)
+					require.NoError(t, r.err)
+					assert.Equal(t, want, r.StatusCode, r.body)
+					if want == 200 {
+						assert.Contains(t, r.body, strings.Repeat("bad ", 30))
+					} else {
+						assert.NotContains(t, r.body, "bad ")
+					}
+				})
+			})
+		}
+	}
+}
+
+// What is collected of a transcription has a bound, and ends when the reader has left.
+func TestFilterTexts_LargeTranscriptions(t *testing.T) {
+	read := 0
+	text := strings.Repeat("x", 1<<20)
+	b := transcribing(func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+		return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+			for range 300 {
+				if read++; !yield(&llmhttp.TranscriptionChunk{Text: text}, nil) {
+					return
+				}
+			}
+		}
+	})
+	filtered := llmhttp.FilterTexts(b, redacting).(llmhttp.Transcriber)
+	_, err := llmhttp.CollectTranscription(filtered.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
+	var e *llmhttp.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, 502, e.Status)
+	assert.Contains(t, e.Message, "67108864 bytes")
+	assert.Equal(t, 65, read)
+
+	read = 0
+	for range filtered.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)) {
+		break
+	}
+	assert.Equal(t, 1, read)
 }
 
 // A request that is refused does not reach the Backend, and costs no tokens.

@@ -377,13 +377,14 @@ func isDivided[E any](w *textRewriter, kind TextKind, elements []E, text func(e 
 	if len(elements) == 1 || w.err != nil {
 		return false
 	}
-	var whole, pieces string
+	var all, pieces strings.Builder
 	for i := range elements {
 		s := *text(&elements[i])
-		whole += s
+		all.WriteString(s)
 		w.rewrite(kind, &s)
-		pieces += s
+		pieces.WriteString(s)
 	}
+	whole := all.String()
 	w.rewrite(kind, &whole)
-	return whole != pieces
+	return whole != pieces.String()
 }

@@ -1,0 +1,116 @@
+package llmhttp
+
+import (
+	"encoding/json"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// manyTexts returns a stream of n deltas, each of which has a text of its own.
+func manyTexts(n int, delta func(i int) Delta) ChatStream {
+	return func(yield func(*ChatChunk, error) bool) {
+		for i := range n {
+			if !yield(&ChatChunk{Choices: []ChunkChoice{{Delta: delta(i)}}}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// manyDeltas have many texts, each with a name or an index.
+var manyDeltas = map[string]func(i int) Delta{
+	"reasoning": func(i int) Delta {
+		return Delta{ReasoningDetails: []ReasoningDetail{{Type: ReasoningText, Text: "a", Extra: Extra{"index": json.RawMessage(strconv.Itoa(i))}}}}
+	},
+	"summaries": func(i int) Delta {
+		return Delta{ReasoningDetails: []ReasoningDetail{{Type: "s", Summary: "a", Extra: Extra{"index": json.RawMessage(strconv.Itoa(i))}}}}
+	},
+	"members": func(i int) Delta { return Delta{Extra: Extra{"m" + strconv.Itoa(i): json.RawMessage(`"a"`)}} },
+	"inner members": func(i int) Delta {
+		return Delta{Extra: Extra{"o": json.RawMessage(`{"m` + strconv.Itoa(i) + `":"a"}`)}}
+	},
+}
+
+// A filter of a reply with many texts looks at few of them for each chunk, whether it holds all back
+// or nothing.
+func TestFilterStream_ManyTexts(t *testing.T) {
+	const n = 2000
+	filters := map[string]func(t *ReplyText) (string, string, error){
+		"holds": func(t *ReplyText) (string, string, error) { return "", t.Text, nil },
+		"sends": func(t *ReplyText) (string, string, error) { return t.Text, "", nil },
+	}
+	for name, delta := range manyDeltas {
+		for behaviour, f := range filters {
+			t.Run(name+" "+behaviour, func(t *testing.T) {
+				looked, sent := 0, 0
+				var s *streamFilter
+				s = newStreamFilter(1, f, func(c *ChatChunk, err error) bool {
+					require.NoError(t, err)
+					for _, choice := range c.Choices {
+						for _, d := range choice.Delta.ReasoningDetails {
+							sent += len(d.Text) + len(d.Summary)
+						}
+						sent += len(choice.Delta.Extra)
+						if s.choices[0] != nil {
+							looked += len(s.choices[0].unpaused)
+						}
+					}
+					return true
+				})
+				s.run(manyTexts(n, delta))
+				assert.LessOrEqual(t, looked, 3*n)
+				if name != "inner members" {
+					assert.Equal(t, n, sent)
+				}
+			})
+		}
+	}
+}
+
+// The memory that a filter takes in all grows with the number of texts and not with its square.
+func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
+	allocated := func(n int, delta func(i int) Delta) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for _, err := range FilterStream(manyTexts(n, delta), 1, func(t *ReplyText) (string, string, error) { return "", t.Text, nil }) {
+			require.NoError(t, err)
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	for name, delta := range manyDeltas {
+		few, many := allocated(1000, delta), allocated(4000, delta)
+		assert.Less(t, many/few, 6.0, name)
+	}
+	parts := func(n int) float64 {
+		req := &ChatRequest{Messages: []Message{{Role: RoleUser, Content: make(Content, n)}}}
+		for i := range req.Messages[0].Content {
+			req.Messages[0].Content[i] = Part{Type: PartText, Text: "some text"}
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		require.NoError(t, req.RewriteTexts(func(_ TextKind, s string) (string, error) { return s, nil }))
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	assert.Less(t, parts(8000)/parts(2000), 6.0, "parts of a message")
+}
+
+// A member whose name the filter changes has the changed name also if its text was held back.
+func TestFilterStream_NamesOfHeldMembers(t *testing.T) {
+	s := FilterStream(manyTexts(1, func(int) Delta {
+		return Delta{Extra: Extra{"secret": json.RawMessage(`"a"`), "o": json.RawMessage(`{"secret":"a"}`)}}
+	}), 1, func(t *ReplyText) (string, string, error) {
+		if t.Text == "secret" {
+			return "name", "", nil
+		}
+		return "", t.Text, nil
+	})
+	reply, err := Collect(s)
+	require.NoError(t, err)
+	assert.Equal(t, Extra{"name": json.RawMessage(`"a"`), "o": json.RawMessage(`{"name":"a"}`)}, reply.Choices[0].Message.Extra)
+}
