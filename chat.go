@@ -81,7 +81,8 @@ var chatRequestJSON = jsonwire.NewObject(
 // on more than once passes a Clone each time. The Clone of nil is nil.
 func (r *ChatRequest) Clone() *ChatRequest { return deepcopy.Of(r) }
 
-// Choices returns the number of choices that the client asked for.
+// Choices returns the number of choices that the client asked for. The function [Choices] makes them of a
+// Backend that makes one.
 func (r *ChatRequest) Choices() int {
 	if r.N == nil {
 		return 1

@@ -109,11 +109,16 @@ func keepObservation(ctx context.Context, all observations) {
 // returned, it logs a warning. It may be called concurrently. The caller must not modify
 // u.Extra afterwards.
 func ReportUsage(ctx context.Context, u Usage) {
+	u.Add(usedBefore(ctx))
+	if r, ok := ctx.Value(usageRelayKey{}).(*usageRelay); ok {
+		r.report.report(u)
+		ReportUsage(r.ctx, u)
+		return
+	}
 	q := requestFrom(ctx)
 	if q == nil {
 		return
 	}
-	u.Add(usedBefore(ctx))
 	if !q.usage.report(u) {
 		q.log.warn(misuseLateUsage)
 	}
@@ -137,6 +142,22 @@ func WithUsage(ctx context.Context, u Usage) context.Context {
 func usedBefore(ctx context.Context) *Usage {
 	u, _ := ctx.Value(usedBeforeKey{}).(*Usage)
 	return u
+}
+
+// relayUsage returns a context for one of the calls of a Backend by one that has used u for the request until
+// now. As with WithUsage, what is reported with it counts in addition to u. The sum is in the usageReport too,
+// which the caller sets to what is yielded.
+func relayUsage(ctx context.Context, u Usage) (context.Context, *usageReport) {
+	r := &usageRelay{ctx, usageReport{open: true}}
+	return context.WithValue(context.WithValue(ctx, usedBeforeKey{}, &u), usageRelayKey{}, r), &r.report
+}
+
+type usageRelayKey struct{}
+
+// A usageRelay is where ReportUsage with a context of relayUsage reports.
+type usageRelay struct {
+	ctx    context.Context // that relayUsage got
+	report usageReport
 }
 
 // SetReplyHeader sets a header of the reply to the request that ctx belongs to, whether that is

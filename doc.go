@@ -4,10 +4,10 @@
 // Implement [Backend], one method that returns a reply as a stream of chunks, and mount the
 // [Handler] that [NewHandler] returns. Clients of the API need only another base URL.
 //
-//	shout := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+//	shout := llmhttp.Choices(llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 //		last := req.Messages[len(req.Messages)-1] // never empty: the Handler has checked
 //		return llmhttp.Reply(strings.ToUpper(last.Content.Text()))
-//	})
+//	}))
 //	h := llmhttp.NewHandler(shout, memory.NewKeyStore("sk-demo"), nil)
 //	log.Fatal(http.ListenAndServe("localhost:8080", h))
 //

@@ -318,6 +318,9 @@ func imageUnits(n int) *Units {
 
 // convertImages gives the images of a reply the form that the client asked for.
 func convertImages(q *request, asked *ImageRequest, r *ImageResponse) error {
+	if len(r.Data) < asked.Count() {
+		q.log.warn(misuseFewerImages)
+	}
 	r.Data = slices.Clone(r.Data)
 	for i := range r.Data {
 		if err := convertImage(q, &r.Data[i], asked.ResponseFormat); err != nil {

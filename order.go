@@ -259,8 +259,12 @@ func (o *orderer) complete() {
 	if len(o.choices) == 0 {
 		o.open(0)
 	}
+	opened := 0
 	for i := range o.choices {
 		s := &o.choices[i]
+		if s.opened {
+			opened++
+		}
 		if !s.opened || s.ended {
 			continue
 		}
@@ -270,6 +274,9 @@ func (o *orderer) complete() {
 		}
 		s.ended, s.reason = true, reason
 		o.emitNew(ChunkChoice{Index: i, FinishReason: reason})
+	}
+	if opened < o.choiceLimit {
+		o.misuses |= misuseFewerChoices
 	}
 }
 

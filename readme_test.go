@@ -48,7 +48,8 @@ func goCommand(t *testing.T, command string, args ...string) {
 // docImports are the packages that code in documentation may use without an import.
 var docImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "testing", "time",
-	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/manage",
+	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/llmhttptest",
+	"github.com/llmhttp/llmhttp/manage",
 	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/pricing", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
 	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/stretchr/testify/require",
 }
@@ -109,6 +110,39 @@ func TestDoc_CodeCompiles(t *testing.T) {
 	}
 }
 `, blocks)
+}
+
+// The first Backends of the README pass the kit, also for several choices.
+func TestReadme_BackendsPassTheKit(t *testing.T) {
+	t.Parallel()
+	blocks := slices.DeleteFunc(readmeBlocks(t, "go"), func(code string) bool {
+		return !strings.HasPrefix(code, "var shout =") && !strings.HasPrefix(code, "type Bot struct")
+	})
+	require.Len(t, blocks, 2)
+	code := strings.Join(blocks, "\n") + `
+type words struct{}
+
+func (words) Generate(ctx context.Context, conversation []llmhttp.Message) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for word := range strings.FieldsSeq("You said: " + conversation[len(conversation)-1].Content.Text()) {
+			if ctx.Err() != nil || !yield(word+" ", nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestBackends(t *testing.T) {
+	for name, b := range map[string]llmhttp.Backend{"shout": shout, "Bot": llmhttp.Choices(&Bot{model: words{}})} {
+		t.Run(name, func(t *testing.T) {
+			llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{ChatModel: "m", AnyModel: true})
+		})
+	}
+}
+`
+	file := filepath.Join(t.TempDir(), "backends_test.go")
+	require.NoError(t, os.WriteFile(file, []byte(docFile(code)), 0o600))
+	goCommand(t, "test", file)
 }
 
 // The quickstart runs, and answers the curl commands that follow it.

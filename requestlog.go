@@ -107,6 +107,8 @@ const (
 	misuseTooLong
 	misuseNoFlush
 	misuseLateUsage
+	misuseFewerChoices
+	misuseFewerImages
 )
 
 // misuseWarnings has the log message of each misuse, and what to do about it.
@@ -135,6 +137,12 @@ var misuseWarnings = []struct {
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
 	{misuseLateUsage, "the Backend called ReportUsage after it had returned",
 		errors.New("llmhttp: it is ignored: the usage is recorded when the Backend returns")},
+	{misuseFewerChoices, "the Backend yielded fewer choices than were asked for",
+		errors.New(
+			"llmhttp: the client gets no more: make as many as Choices of the request tells, or wrap a Backend that makes one with llmhttp.Choices",
+		)},
+	{misuseFewerImages, "the Backend made fewer images than were asked for",
+		errors.New("llmhttp: the client gets no more: make as many as ImageRequest.Count tells")},
 }
 
 // warn logs the misuses in set that were not logged yet.

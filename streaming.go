@@ -64,6 +64,9 @@ func (op *streaming[Req, Chunk]) reply(q *request, req *Req, p *streamPipeline[C
 	if err := p.complete(); err != nil {
 		return err
 	}
+	if p.asked != nil && int64(p.images) < p.asked.Images {
+		q.log.warn(misuseFewerImages)
+	}
 	q.settle()
 	return q.sendEnd(p, nil)
 }
