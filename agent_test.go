@@ -27,13 +27,10 @@ func ExampleRelay() {
 	}}
 	var agent llmhttp.BackendFunc = func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 		return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
-			var used llmhttp.Usage
 			for range 5 {
-				reply, err := llmhttp.Relay(model.Chat(llmhttp.WithUsage(ctx, used), req.Clone()), send)
-				used.Add(reply.Usage)
-				if reply.Usage != nil {
-					llmhttp.ReportUsage(ctx, used)
-				}
+				callCtx, end := llmhttp.StartCall(ctx, req.Model)
+				reply, err := llmhttp.Relay(model.Chat(callCtx, req.Clone()), send)
+				end(llmhttp.Call{Model: reply.Model, Usage: reply.Usage, Err: err})
 				if err != nil {
 					return err
 				}
@@ -168,44 +165,6 @@ func TestRelay_Errors(t *testing.T) {
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, 1, read)
 	assert.Equal(t, 7, r.Usage.TotalTokens)
-}
-
-// What a model reports after the client has left counts in addition to the calls before.
-func TestWithUsage(t *testing.T) {
-	for name, test := range map[string]struct {
-		report func(ctx context.Context)
-		want   llmhttp.Usage
-	}{
-		"added": {func(ctx context.Context) { llmhttp.ReportUsage(llmhttp.WithUsage(ctx, usageOf(20, 9)), usageOf(7, 3)) }, usageOf(27, 12)},
-		"of inner calls": {func(ctx context.Context) {
-			llmhttp.ReportUsage(llmhttp.WithUsage(llmhttp.WithUsage(ctx, usageOf(20, 9)), usageOf(1, 1)), usageOf(7, 3))
-		}, usageOf(28, 13)},
-		"of nothing": {func(ctx context.Context) { llmhttp.ReportUsage(llmhttp.WithUsage(ctx, llmhttp.Usage{}), usageOf(7, 3)) }, usageOf(7, 3)},
-		"of the agent": {func(ctx context.Context) {
-			llmhttp.WithUsage(ctx, usageOf(20, 9))
-			llmhttp.ReportUsage(ctx, usageOf(7, 3))
-		}, usageOf(7, 3)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			usage := memory.NewUsageStore()
-			keyFunc := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
-				return &llmhttp.Key{ID: "ada", Account: "acme"}, nil
-			})
-			b := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-				return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
-					test.report(ctx)
-					return send(llmhttp.TextChunk("Hi"))
-				})
-			})
-			h := llmhttp.NewHandler(b, keyFunc, &llmhttp.Options{Usage: usage})
-			assert.Equal(t, http.StatusOK, post(h, `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`).StatusCode)
-			sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", To: time.Now().Add(time.Hour)})
-			require.NoError(t, err)
-			require.Len(t, sums, 1)
-			assert.Equal(t, test.want.Units(), sums[0].Units)
-		})
-	}
-	llmhttp.ReportUsage(llmhttp.WithUsage(t.Context(), usageOf(1, 1)), usageOf(1, 1)) // of no request
 }
 
 func manyCalls(n int) (calls []llmhttp.ToolCall) {

@@ -20,9 +20,9 @@ type Backend interface {
 	// unknown model the stream yields [ModelNotFound].
 	//
 	// A Usage that it yields is the total of the request so far, not that of a
-	// chunk: the last one counts. A Backend that learns it in steps, such as an agent
-	// that calls a model several times, yields it after each step or calls
-	// [ReportUsage], so that a client that leaves has paid for what was done.
+	// chunk: the last one counts. A Backend that learns it in steps yields it after each step or
+	// calls [ReportUsage], so that a client that leaves has paid for what was done. One that calls
+	// models several times, such as an agent, tells each call with [StartCall].
 	//
 	// The Backend owns req and everything it points to.
 	Chat(ctx context.Context, req *ChatRequest) ChatStream

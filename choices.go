@@ -1,6 +1,9 @@
 package llmhttp
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // Choices returns a Backend whose chats have as many choices as the request asks for, by [ChatRequest.N],
 // of a Backend that makes one and need not look at N. For each choice it calls b with a copy of the request
@@ -9,9 +12,9 @@ import "context"
 //
 // The calls are made in turn: choice 0 is complete before choice 1 begins, all chunks are yielded on one
 // goroutine, and b has no more calls at the same time than it has requests. An error of one call ends the
-// reply, without further calls. The usage of the reply is the sum of the calls, as they have yielded it or
-// passed it to [ReportUsage]; so the prompt counts once for each choice. What a request asks for beside N is
-// the same in each call: with a seed, for example, a model makes the same choice several times.
+// reply, without further calls. Each is a call of its own ([StartCall]), so the prompt counts once for
+// each choice. What a request asks for beside N is the same in each call: with a seed, for example, a
+// model makes the same choice several times.
 //
 // Choices panics if b is nil.
 func Choices(b Backend) Backend {
@@ -32,26 +35,29 @@ func (b choiceMaker) Chat(ctx context.Context, req *ChatRequest) ChatStream {
 	return NewStream(func(send func(*ChatChunk) error) error {
 		var used Usage // by the calls so far
 		for i := range n {
-			callCtx, report := relayUsage(ctx, used)
 			one := req.Clone()
 			one.N = nil
-			if err := sendChoice(b.Backend.Chat(callCtx, one), i, n, used, report, send); err != nil {
+			if err := b.sendChoice(ctx, one, i, n, &used, send); err != nil {
 				return err
 			}
 			if err := ctx.Err(); err != nil {
 				return err
-			}
-			if u := report.get(); u != nil {
-				used = *u
 			}
 		}
 		return nil
 	})
 }
 
-// sendChoice sends the chunks of s, whose choice 0 is choice i of n. used is the usage of the calls before.
-// report gets the sum.
-func sendChoice(s ChatStream, i, n int, used Usage, report *usageReport, send func(*ChatChunk) error) error {
+// sendChoice makes choice i of n by a call with req. It adds what the call has used to used.
+func (b choiceMaker) sendChoice(ctx context.Context, req *ChatRequest, i, n int, used *Usage, send func(*ChatChunk) error) (err error) {
+	ctx, end := StartCall(ctx, req.Model)
+	var call Call
+	defer func() {
+		call.Err = err
+		end(call)
+		used.Add(call.Usage)
+	}()
+	s := b.Backend.Chat(ctx, req)
 	if s == nil {
 		return errNilStream
 	}
@@ -68,11 +74,11 @@ func sendChoice(s ChatStream, i, n int, used Usage, report *usageReport, send fu
 					choice.Index = n // was not asked for, which the Handler logs
 				}
 			}
+			call.note(c)
 			if c.Usage != nil {
 				sum := *c.Usage
-				sum.Add(&used)
+				sum.Add(used)
 				c.Usage = &sum
-				report.set(&sum)
 			}
 		}
 		if err := send(c); err != nil {
@@ -83,4 +89,13 @@ func sendChoice(s ChatStream, i, n int, used Usage, report *usageReport, send fu
 		return errNoChunk
 	}
 	return nil
+}
+
+// note notes what c says of the call that it is a part of.
+func (call *Call) note(c *ChatChunk) {
+	call.Model = cmp.Or(c.Model, call.Model)
+	call.ServiceTier = cmp.Or(textOf(c.Extra["service_tier"]), call.ServiceTier)
+	if c.Usage != nil {
+		call.Usage = c.Usage
+	}
 }

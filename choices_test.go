@@ -105,7 +105,9 @@ func TestChoices_ReaderStops(t *testing.T) {
 	outer := llmhttp.BackendFunc(func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
 		return func(yield yieldFunc) {
 			chunks := 0
-			for c, err := range llmhttp.Choices(b).Chat(llmhttp.WithUsage(ctx, usageOf(100, 0)), r) {
+			_, end := llmhttp.StartCall(ctx, "")
+			end(llmhttp.Call{Usage: new(usageOf(100, 0))})
+			for c, err := range llmhttp.Choices(b).Chat(ctx, r) {
 				if chunks++; chunks == 3 { // the first one of the second choice
 					break
 				}

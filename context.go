@@ -1,6 +1,11 @@
 package llmhttp
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+)
 
 // A requestContext is a context that has the request as a value. It is part of a request,
 // where context.WithValue would allocate (budget: allocations of a whole request).
@@ -98,67 +103,121 @@ func keepObservation(ctx context.Context, all observations) {
 // function of the stream, has returned: also when yield has returned false, and when the
 // client has left. See [ClientLeft] for how to find out the usage then.
 //
-// u is the total of the request and not that of one call of a model. It takes the place of the
-// usage that was yielded or reported before, unless its TotalTokens, or the sum of the other two if
-// that is zero, is less: a report never lowers what a request pays. A Usage that is yielded or
-// returned later takes the place of a report, even if it is less. A Backend that calls models
-// several times, such as an agent, reports the sum of all calls, which [Usage.Add] makes, after
-// each of them, so that a client that leaves has paid for them.
+// u is the total of the request. It takes the place of the usage that was yielded or reported
+// before, unless its TotalTokens, or the sum of the other two if that is zero, is less: a report
+// never lowers what a request pays. A Usage that is yielded or returned later takes the place of a
+// report, even if it is less. With the context of a call that [StartCall] has begun, u is the total
+// of that call, by the same rules.
 //
 // If ctx does not belong to a request of a Handler, ReportUsage does nothing. If the Backend has
-// returned, it logs a warning. It may be called concurrently. The caller must not modify
-// u.Extra afterwards.
+// returned, or the call has ended, it logs a warning. It may be called concurrently. The caller must
+// not modify u.Extra afterwards.
 func ReportUsage(ctx context.Context, u Usage) {
-	u.Add(usedBefore(ctx))
-	if r, ok := ctx.Value(usageRelayKey{}).(*usageRelay); ok {
-		r.report.report(u)
-		ReportUsage(r.ctx, u)
-		return
-	}
 	q := requestFrom(ctx)
 	if q == nil {
 		return
 	}
-	if !q.usage.report(u) {
+	report := q.usage.report
+	if c := callFrom(ctx, q); c != nil {
+		report = c.report
+	}
+	if !report(u) {
 		q.log.warn(misuseLateUsage)
 	}
 }
 
-type usedBeforeKey struct{}
-
-// WithUsage returns a context for the next call of a Backend by one that serves a request with
-// several calls and has used u for it until now. What is reported with that context by ReportUsage
-// counts in addition to u. So the usage that package upstream still finds out when the client has
-// left is added to that of the calls before, in place of being less and without effect.
+// StartCall tells the Handler that a Backend is about to call a model for the request that ctx belongs
+// to, such as in a turn of an agent, so that each call is priced by itself: prices are not
+// proportional to tokens if long prompts cost more, or each request. model is the name that the
+// Backend asks for, and empty if that is the name in the request. The Backend must use the returned
+// context for the call, and call end when it has ended. Calls of end after the first do nothing. A
+// call that is not ended when the Backend returns, or when the call that it is in ends, has used what
+// was reported with its context.
 //
-// If ctx has a usage already, because the Backend is itself called by such a Backend, u is added
-// to it.
-func WithUsage(ctx context.Context, u Usage) context.Context {
-	u.Add(usedBefore(ctx))
-	return context.WithValue(ctx, usedBeforeKey{}, &u)
+// What a request has used is the sum of its calls, of which the client sees the usage, and the
+// [UsageRecord] the Units and the Cost. A Backend may also yield, return or report the total of the
+// request, as it does without calls. The total includes the calls. If it is more than their sum, the
+// difference is priced like a further call, of the model of the request; if it is less, the sum counts.
+// What a request uses besides tokens, such as images, is a part of that difference.
+//
+// Calls can contain calls: if the Backend that is called is itself one that calls StartCall, with a
+// context that derives from the one of the call, these are to the call what the call is to the
+// request, and nothing is counted twice. So a call of an agent, or of package upstream, which
+// reports with [ReportUsage] what it finds out when the client has left, needs nothing else.
+//
+// Options.Price gets the record of the request for each call, with the Model, ServedModel,
+// ServiceTier and Units of the call and the Target of the last [StartTry]: calls of different targets
+// at the same time should not be told apart by that. If it fails for one call, the record is Unpriced,
+// and has the Cost of the others. If one did not fail and its usage is not known, the request has used
+// at least what the Handler estimates, and is Estimated. What is reserved for a request does not
+// depend on its calls: a Quota in money needs a price of the model of the request.
+//
+// If ctx does not belong to a request of a Handler, StartCall returns ctx, and an end that does
+// nothing. It may be called concurrently, and so may end.
+func StartCall(ctx context.Context, model string) (_ context.Context, end func(Call)) {
+	q := requestFrom(ctx)
+	if q == nil {
+		return ctx, func(Call) {}
+	}
+	tree := q.callTree()
+	if tree == nil {
+		q.log.warn(misuseLateUsage)
+		return ctx, func(Call) {}
+	}
+	return tree.start(ctx, callFrom(ctx, q), cmp.Or(model, tree.record.Model))
 }
 
-// usedBefore returns the usage that WithUsage has set, or nil.
-func usedBefore(ctx context.Context) *Usage {
-	u, _ := ctx.Value(usedBeforeKey{}).(*Usage)
-	return u
+// callTree returns the calls of the request, or nil if the Backend has returned.
+func (q *request) callTree() *callTree {
+	if !q.usage.hold() { // so that the record does not change
+		return nil
+	}
+	defer q.usage.release()
+	t := q.notes.getCalls()
+	if t == nil {
+		t = q.notes.setCalls(&callTree{notes: &q.notes, price: q.ledger.price, record: *q.record})
+	}
+	return t
 }
 
-// relayUsage returns a context for one of the calls of a Backend by one that has used u for the request until
-// now. As with WithUsage, what is reported with it counts in addition to u. The sum is in the usageReport too,
-// which the caller sets to what is yielded.
-func relayUsage(ctx context.Context, u Usage) (context.Context, *usageReport) {
-	r := &usageRelay{ctx, usageReport{open: true}}
-	return context.WithValue(context.WithValue(ctx, usedBeforeKey{}, &u), usageRelayKey{}, r), &r.report
+// callFrom returns the call of q that ctx belongs to, or nil.
+func callFrom(ctx context.Context, q *request) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	if c == nil {
+		return nil
+	}
+	if q.notes.getCalls() != c.tree {
+		return nil // of a request of another Handler, around this one
+	}
+	return c
 }
 
-type usageRelayKey struct{}
-
-// A usageRelay is where ReportUsage with a context of relayUsage reports.
-type usageRelay struct {
-	ctx    context.Context // that relayUsage got
-	report usageReport
+// Spent returns what those calls have cost that [StartCall] has begun with ctx, or with a context that
+// derives from it, and that have ended. It is the sum that the UsageRecord will have, so that a
+// Backend can end its work when that has cost enough. With the context of a call, it is that of
+// the calls within it.
+//
+// The error tells that the cost of a call is not known, because Options.Price has failed or because
+// the usage was not reported. It wraps [errors.ErrUnsupported] if there is no Options.Price, or if ctx
+// does not belong to a request of a Handler. The Cost is then that of the other calls. Spent may be
+// called concurrently.
+func Spent(ctx context.Context) (Cost, error) {
+	q := requestFrom(ctx)
+	if q == nil || q.ledger.price == nil {
+		return Cost{}, errNoPrice
+	}
+	tree := q.notes.getCalls()
+	if tree == nil {
+		return Cost{}, nil
+	}
+	sum := tree.spent(callFrom(ctx, q))
+	if sum.err == nil && sum.unknown {
+		sum.err = errUsageUnknown
+	}
+	return sum.cost, sum.err
 }
+
+var errNoPrice = fmt.Errorf("llmhttp: Spent: there is no Options.Price, or no request: %w", errors.ErrUnsupported)
 
 // SetReplyHeader sets a header of the reply to the request that ctx belongs to, whether that is
 // whole, a stream or an error. It replaces an earlier value, also one that middleware has set on the

@@ -67,8 +67,8 @@
 //
 // An agent is a Backend that calls another one several times, and tools in between. Package agent has
 // one. Its parts are for others: [Relay] sends on what the model says and returns its reply,
-// [CallTools] runs the tool calls in parallel, [WithUsage] and [ReportUsage] account for what was
-// used until then, and [NewStream] turns the steps, which return errors, into a ChatStream.
+// [CallTools] runs the tool calls in parallel, [StartCall] accounts for each call of a model by itself,
+// and [NewStream] turns the steps, which return errors, into a ChatStream.
 //
 // # Errors
 //

@@ -211,28 +211,27 @@ func ExampleChatChunk_Clone() {
 	// Output: hahaha
 }
 
-// An agent is a Backend that calls a model twice. Its usage is that of both calls, and it
-// reports it after each of them, so that a client that leaves pays for what was done.
+// An agent is a Backend that calls a model twice. Each call is priced by itself, and its usage is
+// that of both, also if the client leaves.
 type agent struct{ model llmhttp.Backend }
 
 func (a agent) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		var sum llmhttp.Usage
-		draft, err := llmhttp.Collect(a.model.Chat(ctx, req.Clone()))
+		callCtx, end := llmhttp.StartCall(ctx, req.Model)
+		draft, err := llmhttp.Collect(a.model.Chat(callCtx, req.Clone()))
+		end(llmhttp.Call{Model: draft.Model, Usage: draft.Usage, Err: err})
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		sum.Add(draft.Usage) // adds nothing if the usage is not known
-		llmhttp.ReportUsage(ctx, sum)
-
 		req.Messages = append(req.Messages, draft.Choices[0].Message,
 			llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text("Check that.")})
-		for chunk, err := range a.model.Chat(ctx, req) {
+		callCtx, end = llmhttp.StartCall(ctx, req.Model)
+		var used *llmhttp.Usage // the last one counts: a chunk has the usage of its call so far
+		defer func() { end(llmhttp.Call{Usage: used}) }()
+		for chunk, err := range a.model.Chat(callCtx, req) {
 			if err == nil && chunk.Usage != nil {
-				total := sum // a chunk has the usage of its call so far, and not that since the last chunk
-				total.Add(chunk.Usage)
-				chunk.Usage = &total
+				used = chunk.Usage
 			}
 			if !yield(chunk, err) {
 				return
@@ -241,7 +240,7 @@ func (a agent) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatS
 	}
 }
 
-func ExampleUsage_Add() {
+func ExampleStartCall() {
 	var log llmhttp.Observer = func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
 		return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
 			fmt.Println(s.Record.Units.PromptTokens, "and", s.Record.Units.CompletionTokens, "tokens")

@@ -16,6 +16,7 @@ type requestNotes struct {
 type rareNotes struct {
 	labels []Label // of AddLabel
 	kept   []keptSwap
+	calls  *callTree // nil until StartCall was called
 }
 
 // getRare returns the rare notes. It is called with mu held.
@@ -76,6 +77,27 @@ func (n *requestNotes) get() (target string, labels []Label) {
 	return n.target, labels
 }
 
+// getCalls returns the calls of the request, or nil if there are none.
+func (n *requestNotes) getCalls() *callTree {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rare == nil {
+		return nil
+	}
+	return n.rare.calls
+}
+
+// setCalls sets the calls of the request, unless others are set. It returns those that are.
+func (n *requestNotes) setCalls(t *callTree) *callTree {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rare := n.getRare()
+	if rare.calls == nil {
+		rare.calls = t
+	}
+	return rare.calls
+}
+
 // A usageReport is what a Backend has reported of the usage of its request. Its methods may
 // be called concurrently.
 type usageReport struct {
@@ -111,6 +133,18 @@ func (r *usageReport) set(u *Usage) {
 	defer r.mu.Unlock()
 	r.usage = u
 }
+
+// hold reports whether the Backend runs. If so, it does not return before release is called.
+func (r *usageReport) hold() bool {
+	r.mu.Lock()
+	if !r.open {
+		r.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+func (r *usageReport) release() { r.mu.Unlock() }
 
 // get returns what was reported last, or nil.
 func (r *usageReport) get() *Usage {

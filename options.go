@@ -41,7 +41,8 @@ type Options struct {
 	// use. Negative parts of a Cost count as they are: they lower sums, and so what counts
 	// toward a Quota.
 	//
-	// It is called when a request has ended, before its usage is recorded. If it
+	// It is called when a request has ended, before its usage is recorded, and when a call
+	// that [StartCall] has begun has ended. If it
 	// returns an error or panics, the usage is recorded as Unpriced, and the error
 	// is logged and told to the Observer. If the key has a [Quota] in money, Price is
 	// also called before the Backend is, with an estimate: the record is Estimated and

@@ -18,6 +18,7 @@ type outcome struct {
 	notSent     bool       // the error of the Backend wraps ErrNotSent
 	chunks      chunkStats
 	reported    *Usage          // the usage that the Backend has reported; nil if it has not
+	calls       *callSum        // what the calls of StartCall have used; nil if there was none
 	target      string          // of the last StartTry
 	labels      []Label         // of AddLabel
 	servedModel string          // as the Backend has set it; any text

@@ -64,11 +64,11 @@ type UsageRecord struct {
 	ImageSize    string    // of the request for images, such as "1024x1024"
 	ImageQuality string    // of the request for images; empty for the Backend's choice
 
-	Units     Units
-	Estimated bool // some of the Units are an estimate of the Handler, because the Backend reported none
+	Units     Units // with those of all calls of [StartCall]
+	Estimated bool  // some of the Units are an estimate of the Handler, because the Backend reported none
 
-	Cost     Cost
-	Unpriced bool // the price could not be determined, so Cost is not known
+	Cost     Cost // the sum of the calls of StartCall, and of what else was used
+	Unpriced bool // a price could not be determined, so that Cost lacks what it would be of
 }
 
 // A Label is a name and a value that a host gives to records, such as a project.

@@ -437,11 +437,15 @@ func (q *request) settle() {
 func (q *request) setOutcome(o *outcome) {
 	result, order := q.client.Result(), &q.chat.order
 	target, labels := q.notes.get()
+	var calls *callSum
+	if tree := q.notes.getCalls(); tree != nil {
+		calls = tree.close(target)
+	}
 	*o = outcome{
 		loaded: int(q.loaded), errStatus: q.cred.errorStatus(result.Err),
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
-		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, reported: q.usage.get(),
+		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, reported: q.usage.get(), calls: calls,
 		chunks: q.chunks.stats, output: &order.output,
 	}
 }

@@ -135,8 +135,8 @@ var misuseWarnings = []struct {
 		errors.New("llmhttp: the text is cut: pass ChatRequest.TokenLimit on to the model")},
 	{misuseNoFlush, "a stream is buffered",
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
-	{misuseLateUsage, "the Backend called ReportUsage after it had returned",
-		errors.New("llmhttp: it is ignored: the usage is recorded when the Backend returns")},
+	{misuseLateUsage, "the Backend reported usage after it, or the call of a model, had ended",
+		errors.New("llmhttp: it is ignored: usage is recorded when the Backend returns, and that of StartCall when the call ends")},
 	{misuseFewerChoices, "the Backend yielded fewer choices than were asked for",
 		errors.New(
 			"llmhttp: the client gets no more: make as many as Choices of the request tells, or wrap a Backend that makes one with llmhttp.Choices",

@@ -29,7 +29,7 @@ func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
 	defer cancel()
 	runAll(
 		func() { l.log.callAndLog("usage not counted", func() error { l.setUsage(r, o, billable); return nil }) },
-		func() { l.log.callAndLog("usage not priced", func() error { return l.setCost(r, billable) }) },
+		func() { l.log.callAndLog("usage not priced", func() error { return l.setCost(r, o, billable) }) },
 		func() {
 			l.log.callAndLog("limits not settled", func() error { return l.settleTokens(until, o.called) })
 		},
@@ -136,21 +136,33 @@ func (l *ledger) recordUsage(ctx, until context.Context, record *storedRecord, b
 	return l.recordErr
 }
 
-// setCost sets what a billable request costs.
-func (l *ledger) setCost(r *UsageRecord, billable bool) error {
+// setCost sets what a billable request costs: what its calls of StartCall cost, and what else it has
+// used.
+func (l *ledger) setCost(r *UsageRecord, o *outcome, billable bool) error {
 	if l.price == nil || !billable {
 		return nil
 	}
 	r.Unpriced, l.priceErr = true, errNotPriced // unless Price returns
 	priced := l.copyToPrice(r)
 	priced.Unpriced = false
-	cost, err := l.price(priced)
-	l.priceErr = err
-	if err != nil {
-		return err
+	if o.calls != nil {
+		r.Cost = o.calls.cost
+		priced.Units = r.Units.minus(o.calls.usage.Units())
 	}
-	r.Cost, r.Unpriced = cost, false
-	return nil
+	if o.calls == nil || priced.Units != (Units{}) {
+		cost, err := l.price(priced)
+		l.priceErr = err
+		if err != nil {
+			return err
+		}
+		r.Cost.Add(cost)
+	}
+	l.priceErr = nil
+	if o.calls != nil {
+		l.priceErr = o.calls.err
+	}
+	r.Unpriced = l.priceErr != nil
+	return l.priceErr
 }
 
 // copyToPrice returns a copy of r for a call of Options.Price, which may change it. It is valid until
@@ -172,7 +184,8 @@ var (
 // method, so that nothing was used. An agent may have used other models before: it has reported
 // that.
 func failedAsNotFound(o *outcome) bool {
-	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.units == nil && o.reported == nil
+	return o.err != nil && o.errStatus == http.StatusNotFound && o.chunks.count == 0 && o.units == nil && o.reported == nil &&
+		(o.calls == nil || o.calls.usage.TotalTokens == 0)
 }
 
 // setUsage sets the usage to what the Backend reported, or to an estimate. A request that failed
@@ -200,6 +213,7 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 		if u.TotalTokens > u.PromptTokens+u.CompletionTokens {
 			l.divideTotal(r, o)
 		}
+	case o.calls != nil && !o.calls.unknown: // they are all that is known
 	case failed, o.notSent, l.op.output == outputUncounted, l.op.output == outputAudio: // there is no estimate
 	case o.units != nil && o.units.AudioMillis > 0: // which is charged for in place of tokens
 	default:
@@ -214,6 +228,13 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 		u.CompletionTokensDetails.AudioTokens = u.CompletionTokens
 	}
 	u.reconcile()
+	if o.calls != nil {
+		rest := u.beyond(&o.calls.usage)
+		rest.Add(&o.calls.usage)
+		rest.Extra, rest.PromptTokensDetails.Extra, rest.CompletionTokensDetails.Extra =
+			u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra
+		*u = rest
+	}
 	r.Units = u.Units()
 	if units != nil {
 		r.Units.Add(*units)

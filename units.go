@@ -58,6 +58,15 @@ func (u *Units) Add(other Units) {
 	}
 }
 
+// minus returns how much more u is than other. Numbers that are less are zero.
+func (u Units) minus(other Units) Units {
+	less := other.numbers()
+	for i, n := range u.numbers() {
+		*n = max(*n-*less[i], 0)
+	}
+	return u
+}
+
 // Tokens returns the tokens of prompts and completions together.
 func (u Units) Tokens() int64 { return addSaturating(u.PromptTokens, u.CompletionTokens) }
 

@@ -113,8 +113,7 @@ func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
 	return unmarshalReply(data, completionTokensDetailsJSON, c)
 }
 
-// Add adds the numbers of other to those of u, for a Backend that serves a request with
-// several calls of other Backends and reports the sum with [ReportUsage]. A negative number
+// Add adds the numbers of other to those of u. A negative number
 // counts as zero, and a sum that does not fit into an int is [math.MaxInt]. A TotalTokens of
 // zero counts as the sum of the other two. The members of Extra are not added, because what
 // they mean is not known: those of u and of its details stay as they are. A nil other adds

@@ -14,8 +14,9 @@
 //     when it has the client's results.
 //   - A call of a tool that does not exist gets a [Failure].
 //
-// The client gets the usage of all calls of the model. If it leaves, the tools stop, and it has paid
-// for what was used. Parameters such as max_tokens are those of each call.
+// Each call of the model is one of [llmhttp.StartCall], so that it is priced by itself. The client gets the
+// usage of all. If it leaves, the tools stop, and it has paid for what was used. Parameters such as
+// max_tokens are those of each call.
 package agent
 
 import (
@@ -37,15 +38,12 @@ type Options struct {
 	MaxTurns int
 
 	// MaxCost ends the tools of a request as MaxTurns does, as soon as the calls of the model have
-	// cost as much. The last turn is not included, so that a request can cost more. Price must be
-	// set. After a call whose usage the model does not report, the next turn is the last one,
-	// because the cost is not known. Zero or negative means no limit.
+	// cost as much: what [llmhttp.Spent] returns, which is what the request is billed for them. The
+	// last turn is not included, so that a request can cost more. After a call whose cost is not known,
+	// because the model has no price or does not report its usage, the next turn is the last one. It
+	// needs the Price of [llmhttp.Options]; without that, requests fail. Zero or negative means no
+	// limit.
 	MaxCost llmhttp.Money
-
-	// Price returns what one call of the model costs, as the Price of [llmhttp.Options] does. It gets
-	// the account, the key, the names of the model and the Units. Its error ends the request, before
-	// the model is called if the model has no price. It is not used without MaxCost.
-	Price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)
 
 	// Progress returns what the client is shown of a call of one of the agent's tools, as reasoning,
 	// before the call runs. It must be safe for concurrent use. An empty text shows nothing. Nil
@@ -70,7 +68,7 @@ var (
 // for each, with its context, may be called concurrently, and its error ends the request. opts may
 // be nil.
 //
-// New panics if model or tools is nil, or if Options.MaxCost is set and Options.Price is not.
+// New panics if model or tools is nil.
 func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error), opts *Options) *Backend {
 	if model == nil || tools == nil {
 		panic("agent: New without a model or tools")
@@ -78,9 +76,6 @@ func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error),
 	b := &Backend{model: model, tools: tools}
 	if opts != nil {
 		b.opts = *opts
-	}
-	if b.opts.MaxCost > 0 && b.opts.Price == nil {
-		panic("agent: Options.MaxCost is set without Options.Price")
 	}
 	b.opts.MaxTurns = option.Bound(b.opts.MaxTurns, defaultMaxTurns)
 	return b

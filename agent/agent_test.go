@@ -207,17 +207,17 @@ func TestBackend_Bounds(t *testing.T) {
 		"turns by default":     {nil, false, 8},
 		"turns":                {&agent.Options{MaxTurns: 3}, false, 3},
 		"one turn":             {&agent.Options{MaxTurns: 1}, false, 1},
-		"cost":                 {&agent.Options{Price: perCall, MaxCost: 6 * llmhttp.MoneyUnit}, false, 3},
-		"cost, reached":        {&agent.Options{Price: perCall, MaxCost: 5 * llmhttp.MoneyUnit}, false, 2},
-		"cost and turns":       {&agent.Options{Price: perCall, MaxCost: 100 * llmhttp.MoneyUnit, MaxTurns: 2}, false, 2},
-		"cost, no turns":       {&agent.Options{Price: perCall, MaxCost: 50 * llmhttp.MoneyUnit, MaxTurns: -1}, false, 11},
-		"cost, not reported":   {&agent.Options{Price: perCall, MaxCost: 100 * llmhttp.MoneyUnit}, true, 2},
-		"without cost, silent": {&agent.Options{Price: perCall, MaxTurns: 4}, true, 4},
+		"cost":                 {&agent.Options{MaxCost: 6 * llmhttp.MoneyUnit}, false, 3},
+		"cost, reached":        {&agent.Options{MaxCost: 5 * llmhttp.MoneyUnit}, false, 2},
+		"cost and turns":       {&agent.Options{MaxCost: 100 * llmhttp.MoneyUnit, MaxTurns: 2}, false, 2},
+		"cost, no turns":       {&agent.Options{MaxCost: 50 * llmhttp.MoneyUnit, MaxTurns: -1}, false, 11},
+		"cost, not reported":   {&agent.Options{MaxCost: 100 * llmhttp.MoneyUnit}, true, 2},
+		"without cost, silent": {&agent.Options{MaxTurns: 4}, true, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := model(callLook)
 			m.silent = tc.silent
-			choice := ask(t, agent.New(m, tools(look), tc.opts), question()).Choices[0]
+			choice := askHandler(t, agent.New(m, tools(look), tc.opts), &llmhttp.Options{Price: perCall}).Choices[0]
 			require.Len(t, m.requests, tc.turns)
 			for i, req := range m.requests {
 				assert.Equal(t, []string{"look"}, names(req.Tools))
@@ -243,30 +243,37 @@ func TestBackend_Bounds(t *testing.T) {
 	assert.Len(t, choice.Message.ToolCalls, 1)
 }
 
-// A model without a price is not called, and what is priced is each call, with its account.
-func TestBackend_Price(t *testing.T) {
-	var priced []llmhttp.UsageRecord
-	opts := &agent.Options{MaxCost: llmhttp.MoneyUnit, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		priced = append(priced, *r)
-		if r.Model == "m" {
-			return llmhttp.Cost{}, nil
-		}
+// askHandler sends a chat to a Handler of b and returns the reply.
+func askHandler(t *testing.T, b llmhttp.Backend, opts *llmhttp.Options) (reply *llmhttp.ChatResponse) {
+	t.Helper()
+	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	llmhttp.NewHandler(b, llmhttp.AllowAll(""), opts).ServeHTTP(w, r)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply))
+	return reply
+}
+
+// After a call of a model without a price, the tools end, and a bound that cannot be enforced is told.
+func TestBackend_UnknownCost(t *testing.T) {
+	opts := &agent.Options{MaxCost: llmhttp.MoneyUnit}
+	usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
+	m := model(callLook)
+	askHandler(t, agent.New(m, tools(look), opts), &llmhttp.Options{Usage: usage, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 		return llmhttp.Cost{}, errors.New("no price")
-	}}
-	m := model(callLook, answer)
-	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k", Account: "ada"}, nil })
-	assert.Equal(t, "Done.", post(llmhttp.NewHandler(agent.New(m, tools(look), opts), keys, nil), "sk-ada", ""))
-	require.Len(t, priced, 3, "one before the calls")
-	for i, r := range priced {
-		assert.Equal(t, "ada k m", r.Account+" "+r.KeyID+" "+r.Model)
-		assert.False(t, r.Time.IsZero())
-		assert.Equal(t, []int64{2, 15, 15}[i], r.Units.Tokens())
-	}
-	req := question()
-	req.Model = "other"
-	_, err := llmhttp.Collect(agent.New(m, tools(look), opts).Chat(t.Context(), req))
-	assert.EqualError(t, err, "no price")
+	}})
 	assert.Len(t, m.requests, 2)
+	assert.True(t, (<-usage.records).Unpriced)
+
+	m = model(callLook)
+	var log bytes.Buffer
+	h := llmhttp.NewHandler(agent.New(m, tools(look), opts), llmhttp.AllowAll(""), &llmhttp.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	assert.Contains(t, post(h, "", ""), `"error"`)
+	assert.Contains(t, log.String(), "agent: Options.MaxCost cannot be enforced: llmhttp: Spent: there is no Options.Price")
+	assert.Empty(t, m.requests)
+	_, err := llmhttp.Collect(agent.New(m, tools(look), opts).Chat(t.Context(), question()))
+	assert.ErrorContains(t, err, "agent: Options.MaxCost cannot be enforced")
 }
 
 // Errors are not for the client, and mistakes of tools are told.
@@ -301,9 +308,6 @@ func TestBackend_Errors(t *testing.T) {
 func TestNew_Panics(t *testing.T) {
 	assert.Panics(t, func() { agent.New(nil, tools(), nil) })
 	assert.Panics(t, func() { agent.New(model(), nil, nil) })
-	assert.PanicsWithValue(t, "agent: Options.MaxCost is set without Options.Price", func() {
-		agent.New(model(), tools(), &agent.Options{MaxCost: 1})
-	})
 }
 
 // The record of a request has the model that served it, also if the first chunk shows progress.

@@ -3,6 +3,8 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -19,9 +21,8 @@ type run struct {
 	client  []llmhttp.Tool   // those of the client
 	choice  *llmhttp.ToolChoice
 	used    llmhttp.Usage // of all calls of the model so far
-	spent   llmhttp.Money
-	unknown bool   // the usage of a call is not known
-	served  string // the name of the model in its replies; empty if it is not known
+	unknown bool          // the usage of a call is not known
+	served  string        // the name of the model in its replies; empty if it is not known
 }
 
 func newRun(b *Backend, req *llmhttp.ChatRequest, tools []Tool) (*run, error) {
@@ -52,11 +53,11 @@ func (r *run) run(ctx context.Context, sendChunk func(*llmhttp.ChatChunk) error)
 		c.Model = r.served // the request is billed by it
 		return sendChunk(c)
 	}
-	if _, err := r.price(ctx, "", llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}); err != nil {
-		return err
-	}
 	for turn := 1; ; turn++ {
-		isLast := r.isLast(turn)
+		isLast, err := r.isLast(ctx, turn)
+		if err != nil {
+			return err
+		}
 		reply, err := r.callModel(ctx, isLast, send)
 		if err != nil {
 			return err
@@ -83,32 +84,40 @@ func (r *run) run(ctx context.Context, sendChunk func(*llmhttp.ChatChunk) error)
 }
 
 // isLast reports whether a bound makes a turn the last one.
-func (r *run) isLast(turn int) bool {
-	return turn == r.opts.MaxTurns || r.opts.MaxCost > 0 && (r.unknown || r.spent >= r.opts.MaxCost)
+func (r *run) isLast(ctx context.Context, turn int) (bool, error) {
+	if turn == r.opts.MaxTurns || r.opts.MaxCost <= 0 {
+		return turn == r.opts.MaxTurns, nil
+	}
+	spent, err := llmhttp.Spent(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, fmt.Errorf("agent: Options.MaxCost cannot be enforced: %v", err) // not a 404
+	}
+	return err != nil || spent.Total() >= r.opts.MaxCost, nil
 }
 
 // callModel calls the model, sends on what it says, and accounts for it.
 func (r *run) callModel(ctx context.Context, isLast bool, send func(*llmhttp.ChatChunk) error) (*llmhttp.ChatResponse, error) {
 	req := r.req.Clone()
 	req.Tools, req.ToolChoice = r.offer(isLast)
-	stream := llmhttp.Tee(r.model.Chat(llmhttp.WithUsage(ctx, r.used), req), func(c *llmhttp.ChatChunk, _ error) {
+	ctx, end := llmhttp.StartCall(ctx, req.Model)
+	stream := llmhttp.Tee(r.model.Chat(ctx, req), func(c *llmhttp.ChatChunk, _ error) {
 		if c != nil {
 			r.served = cmp.Or(c.Model, r.served)
 		}
 	})
 	reply, err := llmhttp.Relay(stream, send)
-	if reply.Usage == nil { // the Handler estimates it
-		r.unknown = true
-		return reply, err
-	}
+	end(llmhttp.Call{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
 	r.used.Add(reply.Usage)
-	llmhttp.ReportUsage(ctx, r.used) // a client that leaves has paid for it
-	if err != nil {
-		return reply, err
-	}
-	cost, err := r.price(ctx, reply.Model, reply.Usage.Units())
-	r.spent = r.spent.Add(cost)
+	r.unknown = r.unknown || reply.Usage == nil
 	return reply, err
+}
+
+// serviceTier returns the service_tier of a reply, or "".
+func serviceTier(reply *llmhttp.ChatResponse) (tier string) {
+	if raw := reply.Extra["service_tier"]; raw != nil && json.Unmarshal(raw, &tier) != nil {
+		return ""
+	}
+	return tier
 }
 
 // offer returns the tools of a turn. In the last one the model keeps tools that it may not call if
@@ -121,19 +130,6 @@ func (r *run) offer(isLast bool) ([]llmhttp.Tool, *llmhttp.ToolChoice) {
 		return r.client, r.choice
 	}
 	return r.offered, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
-}
-
-// price returns what a call of the model costs, or 0 if the cost is not bounded.
-func (r *run) price(ctx context.Context, served string, units llmhttp.Units) (llmhttp.Money, error) {
-	if r.opts.MaxCost <= 0 {
-		return 0, nil
-	}
-	record := llmhttp.UsageRecord{Operation: llmhttp.OperationChat, Model: r.req.Model, ServedModel: served, Units: units}
-	if info := llmhttp.RequestInfoFrom(ctx); info != nil {
-		record.Time, record.Account, record.KeyID, record.Protocol = info.Arrived, info.Account, info.KeyID, info.Protocol
-	}
-	cost, err := r.opts.Price(&record)
-	return cost.Total(), err
 }
 
 // split divides the calls of the model into those for the client and the others, among which may be
@@ -179,7 +175,7 @@ func (r *run) end(from *llmhttp.Choice, calls []llmhttp.ToolCall) *llmhttp.ChatC
 		)
 	}
 	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}
-	if r.used.Units().Tokens() > 0 {
+	if !r.unknown && r.used.Units().Tokens() > 0 {
 		chunk.Usage = &r.used
 	}
 	return chunk

@@ -62,10 +62,14 @@ func demoModel() *memory.Backend {
 	}}
 }
 
-// newHandler returns a Handler that serves the agent in all formats.
-func newHandler(a llmhttp.Backend, keys llmhttp.KeyStore, usage llmhttp.UsageStore) *llmhttp.Handler {
+// newHandler returns a Handler that serves the agent in all formats. price may be nil; agent.Options.MaxCost
+// needs it.
+func newHandler(
+	a llmhttp.Backend, keys llmhttp.KeyStore, usage llmhttp.UsageStore, price func(*llmhttp.UsageRecord) (llmhttp.Cost, error),
+) *llmhttp.Handler {
 	return llmhttp.NewHandler(a, keys, &llmhttp.Options{
 		Usage:   usage,
+		Price:   price,
 		Observe: agent.ConversationHeader(conversationHeader),
 		Protocols: []llmhttp.Protocol{
 			messages.New(nil),
@@ -76,7 +80,7 @@ func newHandler(a llmhttp.Backend, keys llmhttp.KeyStore, usage llmhttp.UsageSto
 
 // run serves until ctx is done. It writes instructions to out.
 func run(ctx context.Context, addr string, model llmhttp.Backend, out io.Writer) error {
-	h := newHandler(newAgent(model, agent.Options{}), memory.NewKeyStore("sk-demo"), memory.NewUsageStore())
+	h := newHandler(newAgent(model, agent.Options{}), memory.NewKeyStore("sk-demo"), memory.NewUsageStore(), nil)
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

@@ -75,12 +75,17 @@ type host struct {
 	url   string
 }
 
+// perCompletionToken is a price of one unit for a token: 5 for each call of a script.
+func perCompletionToken(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+	return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil
+}
+
 func newHost(t *testing.T, opts agent.Options, replies ...[]memory.Step) *host {
 	h := &host{script: &script{replies: replies}, usage: recorded{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 9)}}
 	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: secret, Account: secret}, nil
 	})
-	server := httptest.NewServer(newHandler(newAgent(h.script.model(), opts), keys, h.usage))
+	server := httptest.NewServer(newHandler(newAgent(h.script.model(), opts), keys, h.usage, perCompletionToken))
 	t.Cleanup(server.Close)
 	h.url = server.URL
 	return h
@@ -171,12 +176,9 @@ func TestAgent_ClientTools(t *testing.T) {
 
 // The model may not call tools when a bound is reached, so that it answers.
 func TestAgent_Bounds(t *testing.T) {
-	perCall := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil // 5 each
-	}
 	for name, opts := range map[string]agent.Options{
 		"turns": {MaxTurns: 3},
-		"cost":  {Price: perCall, MaxCost: 6 * llmhttp.MoneyUnit},
+		"cost":  {MaxCost: 6 * llmhttp.MoneyUnit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, opts, callBoth)

@@ -63,7 +63,7 @@ func run(ctx context.Context, addr, server string, t mcp.Transport) error {
 		return err
 	}
 	defer session.Close()
-	h := newHandler(newAgent(model, session, agent.Options{}))
+	h := newHandler(newAgent(model, session, agent.Options{}), nil)
 	log.Println("listening on", addr, "with the key sk-demo")
 	return llmhttp.Serve(
 		ctx,
@@ -80,10 +80,12 @@ func connect(ctx context.Context, t mcp.Transport) (*mcp.ClientSession, error) {
 	return client.Connect(context.WithoutCancel(ctx), t, nil)
 }
 
-// newHandler returns a Handler that serves the agent in all formats.
-func newHandler(a llmhttp.Backend) *llmhttp.Handler {
+// newHandler returns a Handler that serves the agent in all formats. price may be nil; agent.Options.MaxCost
+// needs it.
+func newHandler(a llmhttp.Backend, price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)) *llmhttp.Handler {
 	return llmhttp.NewHandler(a, memory.NewKeyStore("sk-demo"), &llmhttp.Options{
 		Usage:     memory.NewUsageStore(),
+		Price:     price,
 		Observe:   agent.ConversationHeader("X-Conversation-Id"),
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})

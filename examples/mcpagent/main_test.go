@@ -66,9 +66,11 @@ func inMemory(t *testing.T) mcp.Transport {
 	return here
 }
 
+func onePerCall(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Output: 1}, nil }
+
 func ask(t *testing.T, a llmhttp.Backend, body string) string {
 	t.Helper()
-	server := httptest.NewServer(newHandler(a))
+	server := httptest.NewServer(newHandler(a, onePerCall))
 	t.Cleanup(server.Close)
 	req, err := http.NewRequestWithContext(t.Context(), "POST", server.URL+"/v1/chat/completions", strings.NewReader(body))
 	require.NoError(t, err)
@@ -122,8 +124,7 @@ func TestAgent_ClientTools(t *testing.T) {
 
 // Turns and cost are bounded.
 func TestAgent_Bounds(t *testing.T) {
-	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Output: 1}, nil }
-	for name, opts := range map[string]agent.Options{"turns": {MaxTurns: 1}, "cost": {MaxCost: 1, Price: price}} {
+	for name, opts := range map[string]agent.Options{"turns": {MaxTurns: 1}, "cost": {MaxCost: 1}} {
 		t.Run(name, func(t *testing.T) {
 			step := memory.Call("c1", "forecast", `{"city":"Bergen"}`)
 			model := &memory.Backend{Script: func(*llmhttp.ChatRequest) []memory.Step {
