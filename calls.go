@@ -47,8 +47,8 @@ func (s *callSum) add(other *callSum) {
 // concurrently.
 type callTree struct {
 	notes  *requestNotes
-	price  func(*UsageRecord) (Cost, error) // nil if requests cost nothing
-	record UsageRecord                      // of the request, as it was when the first call began
+	books  *books
+	record UsageRecord // of the request, as it was when the first call began
 
 	mu     sync.Mutex // guards the fields below, and those of the calls
 	sum    callSum    // of the calls of the request that have ended
@@ -188,13 +188,13 @@ func (c *call) end(how Call, target string) {
 // price returns own, what the call has used beside the calls within it, with its cost.
 func (c *call) price(own Usage, how Call, target string) *callSum {
 	sum := &callSum{usage: own}
-	if c.tree.price == nil {
+	if c.tree.books.price == nil {
 		return sum
 	}
 	r := c.tree.record
 	r.Model, r.ServedModel, r.ServiceTier = recordedName(c.model), recordedName(how.Model), recordedName(how.ServiceTier)
 	r.Target, r.Units = target, own.Units()
-	sum.cost, sum.err = callPrice(c.tree.price, &r)
+	sum.cost, sum.err = callPrice(c.tree.books.price, &r)
 	return sum
 }
 

@@ -175,7 +175,7 @@ func (q *request) callTree() *callTree {
 	defer q.usage.release()
 	t := q.notes.getCalls()
 	if t == nil {
-		t = q.notes.setCalls(&callTree{notes: &q.notes, price: q.ledger.price, record: *q.record})
+		t = q.notes.setCalls(&callTree{notes: &q.notes, books: q.ledger.books, record: *q.record})
 	}
 	return t
 }
