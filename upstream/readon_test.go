@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -400,4 +401,55 @@ func TestReadOn_Agent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a server still reports after the client has left counts for the call that it belongs to, also if
+// several run at the same time.
+func TestReadOn_Calls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			return okResponse(mediaEvents, &scriptedBody{r.Context(), []scriptedPiece{
+				{0, eventStream(textChunk("Hello"), stopChunk)}, {2 * time.Second, eventStream(usageChunk, done)}}}), nil
+		})})
+		ctx, leave := context.WithCancel(t.Context())
+		agent := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+				_, end := llmhttp.StartCall(ctx, "")
+				end(llmhttp.Call{Usage: &llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 100}})
+				var all, finished sync.WaitGroup
+				finished.Add(2)
+				for range 2 {
+					req := req.Clone()
+					all.Go(func() {
+						callCtx, end := llmhttp.StartCall(ctx, "")
+						defer end(llmhttp.Call{})
+						for c := range b.Chat(callCtx, req) {
+							if c != nil && len(c.Choices) > 0 && c.Choices[0].FinishReason != "" {
+								finished.Done()
+								finished.Wait() // or the other one ends with the client
+								leave()
+								break
+							}
+						}
+					})
+				}
+				all.Wait()
+			}
+		})
+		var summary *llmhttp.RequestSummary
+		h := llmhttp.NewHandler(agent, llmhttp.AllowAll(""), &llmhttp.Options{
+			Logger: noLog, Usage: memory.NewUsageStore(),
+			Price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Other: 1}, nil },
+			Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+				return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
+			},
+		})
+		serveAborted(func() {
+			r := httptest.NewRequestWithContext(ctx, "POST", "http://localhost"+chatPath, strings.NewReader(askStream))
+			r.Header.Set("Content-Type", "application/json")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		})
+		assert.Equal(t, llmhttp.Units{PromptTokens: 1000 + 2*7, CompletionTokens: 100 + 2*5}, summary.Record.Units)
+		assert.Equal(t, llmhttp.Cost{Other: 3}, summary.Record.Cost)
+	})
 }
