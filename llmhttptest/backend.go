@@ -24,7 +24,11 @@ type BackendOptions struct {
 	EmbeddingModel  string
 	RerankModel     string
 	ModerationModel string
-	SpeechModel     string
+
+	// SpeechModel is a model that speaks. SpeechFormat is a format in which it does, such as "wav":
+	// a [llmhttp.Speaker] may refuse all others. If empty, it is "mp3", the default of clients.
+	SpeechModel  string
+	SpeechFormat string
 
 	// TranscriptionModel is a model that transcribes Recording. If that is nil, it is a second of
 	// silence, as a WAV.

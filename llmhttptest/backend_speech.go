@@ -1,6 +1,7 @@
 package llmhttptest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,7 @@ import (
 func (b *backendTest) speechRequest() *llmhttp.SpeechRequest {
 	return &llmhttp.SpeechRequest{
 		Model: b.opts.SpeechModel, Input: "The brown fox jumps over the lazy dog. The dog yawns and turns over.",
-		Voice: llmhttp.SpeechVoice{Name: "alloy"}, ResponseFormat: "mp3", StreamFormat: "audio",
+		Voice: llmhttp.SpeechVoice{Name: "alloy"}, ResponseFormat: cmp.Or(b.opts.SpeechFormat, "mp3"), StreamFormat: "audio",
 	}
 }
 
@@ -78,6 +79,7 @@ func checkSpeech(t testing.TB, b backendTest) {
 		t.Fatalf("a plain request for speech got %d bytes of audio and the error %v, want audio", r.bytes, r.err)
 	}
 	for _, change := range []func(*llmhttp.SpeechRequest){
+		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "mp3" },
 		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "wav" },
 		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "pcm" },
 		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "opus" },

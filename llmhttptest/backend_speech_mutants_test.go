@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
 )
@@ -24,6 +27,24 @@ func speechUnless(err error, fails func(req *speechReq) bool) func(ctx context.C
 			return failure(err)
 		}
 		return spell(ctx, req)
+	}
+}
+
+// A Speaker may have one format that is not the default.
+func TestBackend_SpeechFormat(t *testing.T) {
+	wavOnly := speaking(speechUnless(llmhttp.Errorf(400, "", "Only WAV."), func(req *speechReq) bool { return req.ResponseFormat != "wav" }))
+	for format, passes := range map[string]bool{"wav": true, "": false, "mp3": false} {
+		for name, check := range map[string]func(testing.TB, backendTest){"Speech": checkSpeech, "SpeechBreak": checkSpeechBreak} {
+			if name == "Speech" || passes {
+				run := func(t testing.TB, newB func(testing.TB) backendTest) { check(t, newB(t)) }
+				failures := failuresOf(t, run, func(t testing.TB) backendTest {
+					b := wavOnly(t)
+					b.opts.SpeechFormat = format
+					return b
+				})
+				assert.Equal(t, passes, len(failures) == 0, "%s in %q: %q", name, format, failures)
+			}
+		}
 	}
 }
 

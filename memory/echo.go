@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 )
 
-// ModelChat is the model of a [Backend].
+// ModelChat is the only model of a [Backend] without a Script, which may answer for others.
 const ModelChat = "demo-chat"
 
 // A Backend is a [llmhttp.Backend] that takes the place of a model. The zero value is ready to
@@ -35,7 +35,8 @@ var (
 	_ llmhttp.ModelLister = (*Backend)(nil)
 )
 
-// Echo returns a new Backend with zero fields.
+// Echo returns a new Backend with zero fields. It serves one model, [ModelChat], which is demo-chat:
+// requests for others get a 404 with the code model_not_found.
 func Echo() *Backend { return &Backend{} }
 
 // Chat implements [llmhttp.Backend].
