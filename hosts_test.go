@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/route"
@@ -32,7 +33,7 @@ import (
 func TestHosts_EmbeddingsAreRedacted(t *testing.T) {
 	got := new(recordingBackend)
 	h := formatHandler(llmhttp.FilterTexts(got, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: llmhttp.NewTextReplacer("swordfish", "[hidden]").Request}
+		return llmhttp.TextFilter{Request: replacer.New("swordfish", "[hidden]").Request}
 	}))
 	w := serveFormat(h, "/v1/embeddings", `{"model":"m","input":["My password is swordfish."]}`)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)

@@ -16,7 +16,6 @@ type callFilter struct {
 	released  bool            // some of what the tool gets was released
 	ready     []ToolCallDelta // what the reader gets next
 	arguments filteredText
-	escapes   jsonUnescaper
 	extra     extraFilter
 }
 
@@ -29,11 +28,11 @@ func (c *choiceFilter) filterCalls(deltas []ToolCallDelta, ends bool) (out []Too
 			c.calls = append(c.calls, c.newCall(t))
 		}
 		call := c.calls[t.Index]
-		call.add(c, t, call.escapes.add(t.Function.Arguments), false)
+		call.add(c, t, false)
 	}
 	for _, call := range c.calls {
 		if ends {
-			call.add(c, new(ToolCallDelta), call.escapes.flush(), true)
+			call.add(c, new(ToolCallDelta), true)
 		}
 		if !call.begun && !call.released && !ends {
 			return out // those after it wait
@@ -57,10 +56,10 @@ func (c *choiceFilter) newCall(t *ToolCallDelta) *callFilter {
 	return call
 }
 
-// add filters what t adds to the call. arguments are those of t.
-func (call *callFilter) add(c *choiceFilter, t *ToolCallDelta, arguments string, ends bool) {
+// add filters what t adds to the call.
+func (call *callFilter) add(c *choiceFilter, t *ToolCallDelta, ends bool) {
 	part := ToolCallDelta{Index: call.index}
-	part.Function.Arguments = c.pass(&call.arguments, call, arguments, ends)
+	part.Function.Arguments = c.pass(&call.arguments, call, t.Function.Arguments, ends)
 	part.Function.Extra = t.Function.Extra
 	c.wholeExtra(call, part.Function.Extra)
 	part.Extra = call.extra.filter(c, call, t.Extra, ends)

@@ -10,8 +10,8 @@ import (
 )
 
 // A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A
-// nil function leaves its texts as they are. [NewTextReplacer] has both functions for given strings;
-// the examples redaction and guardrail have others.
+// nil function leaves its texts as they are. The examples redaction, which replaces strings, and
+// guardrail have such functions.
 type TextFilter struct {
 	// Request is called for each text of the request: see [ChatRequest.RewriteTexts].
 	Request func(kind TextKind, text string) (string, error)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -27,8 +28,8 @@ import (
 
 func ExampleFilterTexts() {
 	// The model gets placeholders, and the client gets the names back.
-	in := llmhttp.NewTextReplacer("Ada Lovelace", "<person-1>")
-	out := llmhttp.NewTextReplacer("<person-1>", "Ada Lovelace")
+	in := replacer.New("Ada Lovelace", "<person-1>")
+	out := replacer.New("<person-1>", "Ada Lovelace")
 	backend := llmhttp.FilterTexts(memory.Echo(), func(context.Context) llmhttp.TextFilter {
 		return llmhttp.TextFilter{Request: in.Request, Reply: out.Reply}
 	})
@@ -146,7 +147,7 @@ func joinStrings(v any, path string, joined map[string]string) {
 // streamed.
 func TestFilterTexts_SecretsInReplies(t *testing.T) {
 	const secret = "s3cr\"t-kéy" // short, because each place is tried in each format
-	replacer := llmhttp.NewTextReplacer(secret, filterMark)
+	replacer := replacer.New(secret, filterMark)
 	filter := func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{Reply: replacer.Reply} }
 	for i, path := range deltaPlaces() {
 		if notFiltered[path] != "" {

@@ -15,7 +15,7 @@ const (
 	TextContent     TextKind = "content"     // what is said: content, results of tools, prompts of images, inputs of embeddings and speech, queries and documents
 	TextReasoning   TextKind = "reasoning"   // of a model, also in ReasoningDetails
 	TextRefusal     TextKind = "refusal"     // of a model
-	TextArguments   TextKind = "arguments"   // of a call of a function: JSON as the model wrote it, which may be invalid or not complete
+	TextArguments   TextKind = "arguments"   // of a call of a function: JSON with the escapes of the model, which may be invalid or not complete
 	TextName        TextKind = "name"        // of a participant, a tool or a schema
 	TextDescription TextKind = "description" // of a tool or a schema
 
@@ -41,8 +41,9 @@ var rewrittenKinds = [textKinds]TextKind{
 // Texts that a model reads as one are one text for f, so that f finds what is divided between them:
 // consecutive parts of a message, and consecutive pieces of reasoning. They are joined if f changes
 // them in a way that it does not change the pieces. So f is called more than once for them, and
-// should return the same for the same text. In [TextArguments], characters are not escaped unless
-// JSON demands it. f must not make a text empty that must not be, such as the name of a function.
+// should return the same for the same text. [TextArguments] are JSON, in which any character may be
+// escaped: whoever looks for a text in them decodes them, or removes the escapes as the example
+// redaction does. f must not make a text empty that must not be, such as the name of a function.
 func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
 	w := textRewriter{f: f}
 	for i := range r.Messages {
@@ -199,16 +200,12 @@ func (w *textRewriter) rewrite(kind TextKind, s *string) {
 	if w.err != nil || *s == "" || kind == TextOther && isMedia(*s) {
 		return
 	}
-	text := *s
-	if kind == TextArguments {
-		text = unescapeJSON(text)
-	}
-	out, err := w.f(kind, text)
+	out, err := w.f(kind, *s)
 	if err != nil {
 		w.err = err
-	} else if out != text {
-		*s = out
+		return
 	}
+	*s = out
 }
 
 // text rewrites a text that a walk visits.

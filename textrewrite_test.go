@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 )
 
 func ExampleChatRequest_RewriteTexts() {
@@ -36,7 +37,7 @@ const (
 )
 
 // redact replaces filterSecret.
-var redact = llmhttp.NewTextReplacer(filterSecret, filterMark)
+var redact = replacer.New(filterSecret, filterMark)
 
 // A place is somewhere in a value where a string can be.
 type place struct {

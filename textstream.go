@@ -34,7 +34,8 @@ type ReplyText struct {
 // that was not released yet. It returns what to release, which may differ from the text, and what
 // to hold back until it knows more: usually an end of the text that may be the beginning of what it
 // looks for. When the text is complete, f is called with End; what it holds back even then is
-// released after the rest. A filter that must see a text as a whole, such as the arguments of a
+// released after the rest. In [TextArguments], which are JSON, any character may be escaped, and an
+// escape may be divided; the example redaction removes the escapes. A filter that must see a text as a whole, such as the arguments of a
 // call, holds back all of it until End. A call begins for the client when some of its arguments
 // were released.
 //

@@ -11,7 +11,8 @@ import (
 // A surrogateJoiner joins surrogate pairs that a server has split between two chunks. Servers that
 // split texts by UTF-16 code units, as JavaScript does, end a chunk with the high surrogate
 // "\ud83d" and begin the next one with the low surrogate "\ude42": that of elizaOS does
-// (elizaOS/eliza#30904). A decoder would replace each of the two by U+FFFD. The joiner holds back a
+// (elizaOS/eliza#30904), OpenClaw's gateway did in arguments (openclaw/openclaw#115536), and lone
+// surrogates were seen from OpenRouter (Kohaku-Lab/KohakuTerrarium#48). A decoder would replace each of the two by U+FFFD. The joiner holds back a
 // high surrogate at the end of a text until the next piece of the text arrives.
 type surrogateJoiner struct {
 	completes bool // the texts are those of completions of prompts

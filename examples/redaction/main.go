@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -38,13 +39,17 @@ func redact(b llmhttp.Backend, secrets ...string) llmhttp.Backend {
 type addresses struct {
 	secrets []string
 	found   []string
-	out     *llmhttp.TextReplacer // made for the first text of the reply
+	out     *replacer.Replacer // made for the first text of the reply
 }
 
 var address = regexp.MustCompile(`[\w.+-]+@[\w-]+(\.[\w-]+)+`)
 
 // hide replaces each address by a placeholder, the same one by the same.
-func (a *addresses) hide(_ llmhttp.TextKind, text string) (string, error) {
+func (a *addresses) hide(kind llmhttp.TextKind, text string) (string, error) {
+	if kind == llmhttp.TextArguments { // a client may have escaped the @
+		plain, rest := replacer.Unescape(text)
+		text = plain + rest
+	}
 	return address.ReplaceAllStringFunc(text, func(s string) string {
 		for i, other := range a.found {
 			if s == other {
@@ -68,7 +73,7 @@ func (a *addresses) restore(t *llmhttp.ReplyText) (release, hold string, err err
 		for _, s := range a.secrets {
 			pairs = append(pairs, s, "[redacted]")
 		}
-		a.out = llmhttp.NewTextReplacer(pairs...)
+		a.out = replacer.New(pairs...)
 	}
 	return a.out.Reply(t)
 }

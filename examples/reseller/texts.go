@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 )
 
 // wrap returns the Backend of a tenant around b: with its instructions, and without the texts that
@@ -22,7 +23,7 @@ func (t *tenant) wrap(b llmhttp.Backend) llmhttp.Forwarder {
 	}
 	return llmhttp.Forwarder{
 		Backend: llmhttp.FilterTexts(instructed{llmhttp.Forwarder{Backend: b}, t.Instructions}, func(context.Context) llmhttp.TextFilter {
-			return llmhttp.TextFilter{Request: llmhttp.NewTextReplacer(hide...).Request, Reply: llmhttp.NewTextReplacer(restore...).Reply}
+			return llmhttp.TextFilter{Request: replacer.New(hide...).Request, Reply: replacer.New(restore...).Reply}
 		}),
 	}
 }

@@ -1,22 +1,20 @@
-package llmhttp
+package replacer
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf16"
 )
 
-// A jsonUnescaper removes escapes that JSON does not need from a JSON text that arrives in pieces:
-// \u0041 becomes A, and \/ becomes a slash. A filter that looks for a text in arguments finds it
-// however the model has written it. What is not JSON stays as it is.
-type jsonUnescaper struct{ held string } // the beginning of an escape
-
-// add returns what was held back and s, up to the last complete escape.
-func (u *jsonUnescaper) add(s string) string {
-	if u.held == "" && strings.IndexByte(s, '\\') < 0 {
-		return s
+// Unescape removes escapes that JSON does not need from a JSON text, of which more may follow:
+// \u0041 becomes A, and \/ becomes a slash. rest is the beginning of an escape at its end. What is
+// not JSON stays as it is, and so does the result of Unescape. A filter that looks for a string in
+// [llmhttp.TextArguments] finds it so however the model has written it.
+func Unescape(s string) (plain, rest string) {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s, ""
 	}
-	s, u.held = u.held+s, ""
 	var out strings.Builder
 	for s != "" {
 		n := strings.IndexByte(s, '\\')
@@ -27,28 +25,14 @@ func (u *jsonUnescaper) add(s string) string {
 		if s = s[n:]; s == "" {
 			break
 		}
-		plain, n := unescape(s)
+		unescaped, n := unescape(s)
 		if n == 0 {
-			u.held = s
 			break
 		}
-		out.WriteString(plain)
+		out.WriteString(unescaped)
 		s = s[n:]
 	}
-	return out.String()
-}
-
-// flush returns what is held back.
-func (u *jsonUnescaper) flush() string {
-	held := u.held
-	u.held = ""
-	return held
-}
-
-// unescapeJSON removes the escapes of a whole text.
-func unescapeJSON(s string) string {
-	var u jsonUnescaper
-	return u.add(s) + u.flush()
+	return out.String(), s
 }
 
 // unescape returns the shortest form of the escape with which s begins, and its length, which is 0
@@ -98,8 +82,11 @@ func codeUnit(s string) (r rune, n int) {
 	return rune(unit), 6
 }
 
-// escapeJSON returns s as it is in a JSON string.
+// escapeJSON returns s as it is in a JSON string, with the escapes that JSON demands.
 func escapeJSON(s string) string {
-	b := appendString(nil, s)
-	return string(b[1 : len(b)-1])
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(s) // of a string, which cannot fail
+	return b.String()[1 : b.Len()-2]
 }

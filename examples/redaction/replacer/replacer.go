@@ -1,34 +1,38 @@
-package llmhttp
+// Package replacer replaces strings in the texts of requests and replies, such as secrets by
+// placeholders. It is part of an example, to copy from.
+package replacer
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/llmhttp/llmhttp"
 )
 
-// A TextReplacer replaces strings in the texts of requests and replies, such as secrets by
-// placeholders. It finds a string wherever the stream of a reply divides it. Its methods are
-// functions for a [TextFilter], and may be called concurrently.
+// A Replacer replaces strings. It finds a string wherever the stream of a reply divides it. Its
+// methods are functions for a [llmhttp.TextFilter], and may be called concurrently.
 //
 // It compares bytes. Where several strings match, the longest is replaced, and what has replaced it
-// is not looked at again. In [TextArguments], strings are inserted as JSON escapes them, and found
-// in both forms.
-type TextReplacer struct{ plain, inJSON replacements }
+// is not looked at again. In [llmhttp.TextArguments], which are JSON, strings are found however the
+// model has escaped them, and inserted as JSON escapes them.
+type Replacer struct{ plain, inJSON replacements }
 
-// NewTextReplacer returns a TextReplacer of pairs: each string that is replaced, and what replaces
-// it. It panics if their number is odd, or if a string that is replaced is empty or is given twice.
-func NewTextReplacer(oldnew ...string) *TextReplacer {
+// New returns a Replacer of pairs: each string that is replaced, and what replaces it. It panics if
+// their number is odd, or if a string that is replaced is empty or is given twice.
+func New(oldnew ...string) *Replacer {
 	if len(oldnew)%2 != 0 {
-		panic("llmhttp: NewTextReplacer: odd number of arguments")
+		panic("replacer: odd number of arguments")
 	}
-	r := new(TextReplacer)
+	r := new(Replacer)
+	r.inJSON.json = true
 	for i := 0; i < len(oldnew); i += 2 {
 		from, to := oldnew[i], oldnew[i+1]
 		if from == "" {
-			panic(fmt.Sprintf("llmhttp: NewTextReplacer: argument %d is empty", i))
+			panic(fmt.Sprintf("replacer: argument %d is empty", i))
 		}
 		if r.plain.has(from) {
-			panic(fmt.Sprintf("llmhttp: NewTextReplacer: argument %d is a string that is replaced already", i))
+			panic(fmt.Sprintf("replacer: argument %d is a string that is replaced already", i))
 		}
 		r.plain.add(from, to)
 		r.inJSON.add(escapeJSON(from), escapeJSON(to))
@@ -41,30 +45,37 @@ func NewTextReplacer(oldnew ...string) *TextReplacer {
 	return r
 }
 
-// Request is a [TextFilter.Request].
-func (r *TextReplacer) Request(kind TextKind, text string) (string, error) {
-	out, _ := r.of(kind).replace(text, true)
+// Request is a [llmhttp.TextFilter.Request].
+func (r *Replacer) Request(kind llmhttp.TextKind, text string) (string, error) {
+	out, _ := r.replace(kind, text, true)
 	return out, nil
 }
 
-// Reply is a [TextFilter.Reply]. It holds back an end of a text that may be the beginning of one of
-// the strings.
-func (r *TextReplacer) Reply(t *ReplyText) (release, hold string, err error) {
-	release, hold = r.of(t.Kind).replace(t.Text, t.End)
+// Reply is a [llmhttp.TextFilter.Reply]. It holds back an end of a text that may be the beginning of
+// one of the strings.
+func (r *Replacer) Reply(t *llmhttp.ReplyText) (release, hold string, err error) {
+	release, hold = r.replace(t.Kind, t.Text, t.End)
 	return release, hold, nil
 }
 
-func (r *TextReplacer) of(kind TextKind) *replacements {
-	if kind == TextArguments {
-		return &r.inJSON
+// replace returns what to release of a text, and what to hold back.
+func (r *Replacer) replace(kind llmhttp.TextKind, text string, end bool) (release, hold string) {
+	if kind != llmhttp.TextArguments {
+		return r.plain.replace(text, end)
 	}
-	return &r.plain
+	text, escape := Unescape(text)
+	if end {
+		text, escape = text+escape, ""
+	}
+	release, hold = r.inJSON.replace(text, end)
+	return release, hold + escape
 }
 
 // replacements are strings and what replaces them, the longest strings first.
 type replacements struct {
 	pairs  []replacement
 	starts [256]bool // the bytes with which a string begins
+	json   bool      // texts are JSON, in which no string begins within an escape
 }
 
 type replacement struct{ from, to string }
@@ -90,7 +101,7 @@ func (r *replacements) replace(text string, end bool) (out, rest string) {
 	copied := 0
 	for i := 0; i < len(text); {
 		if !r.starts[text[i]] {
-			i++
+			i += r.skip(text[i:])
 			continue
 		}
 		match, open := r.match(text[i:])
@@ -99,7 +110,7 @@ func (r *replacements) replace(text string, end bool) (out, rest string) {
 			b.WriteString(text[copied:i])
 			return b.String(), text[i:]
 		case match == nil:
-			i++
+			i += r.skip(text[i:])
 		default:
 			b.WriteString(text[copied:i])
 			b.WriteString(match.to)
@@ -112,6 +123,14 @@ func (r *replacements) replace(text string, end bool) (out, rest string) {
 	}
 	b.WriteString(text[copied:])
 	return b.String(), ""
+}
+
+// skip returns the number of bytes at the beginning of text at the second of which a string may begin.
+func (r *replacements) skip(text string) int {
+	if r.json && text[0] == '\\' {
+		return min(2, len(text))
+	}
+	return 1
 }
 
 // match returns the longest string with which text begins, or nil. open tells that text is the

@@ -1,4 +1,4 @@
-package llmhttp_test
+package replacer_test
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 )
 
-func ExampleTextReplacer() {
-	in := llmhttp.NewTextReplacer("Ada", "<person-1>")
-	out := llmhttp.NewTextReplacer("<person-1>", "Ada")
+func ExampleReplacer() {
+	in := replacer.New("Ada", "<person-1>")
+	out := replacer.New("<person-1>", "Ada")
 
 	text, _ := in.Request(llmhttp.TextContent, "Who is Ada?")
 	fmt.Println(text)
@@ -27,7 +28,7 @@ func ExampleTextReplacer() {
 }
 
 // replaceInPieces passes a text to r that arrives in pieces.
-func replaceInPieces(r *llmhttp.TextReplacer, kind llmhttp.TextKind, pieces ...string) (out string) {
+func replaceInPieces(r *replacer.Replacer, kind llmhttp.TextKind, pieces ...string) (out string) {
 	hold := ""
 	for i, p := range pieces {
 		var release string
@@ -37,7 +38,7 @@ func replaceInPieces(r *llmhttp.TextReplacer, kind llmhttp.TextKind, pieces ...s
 	return out + hold
 }
 
-func TestTextReplacer(t *testing.T) {
+func TestReplacer(t *testing.T) {
 	for name, test := range map[string]struct {
 		pairs      []string
 		kind       llmhttp.TextKind
@@ -53,10 +54,13 @@ func TestTextReplacer(t *testing.T) {
 		"cut at the end":   {[]string{"secret", "X"}, llmhttp.TextContent, "a secre", "a secre"},
 		"in JSON":          {[]string{`a"b`, "c\nd"}, llmhttp.TextArguments, `{"x":"a\"b"}`, `{"x":"c\nd"}`},
 		"in invalid JSON":  {[]string{`a"b`, "c\nd"}, llmhttp.TextArguments, `a"b`, `c\nd`},
+		"needless escapes": {[]string{"secrét 🙂/", "X"}, llmhttp.TextArguments, `{"x":"\u0073ecr\u00E9t \ud83d\uDE42\/"}`, `{"x":"X"}`},
+		"not an escape":    {[]string{"\n", "X"}, llmhttp.TextArguments, `{"x":"\\n\n\\u000a\u000a"}`, `{"x":"\\nX\\u000aX"}`},
+		"broken escapes":   {[]string{"b", "X"}, llmhttp.TextArguments, `\u00 b \ud83d b \`, `\u00 X \ud83d X \`},
 		"not in JSON":      {[]string{`a"b`, "c\nd"}, llmhttp.TextContent, `a"b`, "c\nd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := llmhttp.NewTextReplacer(test.pairs...)
+			r := replacer.New(test.pairs...)
 			whole, err := r.Request(test.kind, test.text)
 			assert.NoError(t, err)
 			assert.Equal(t, test.want, whole)
@@ -69,21 +73,21 @@ func TestTextReplacer(t *testing.T) {
 	}
 }
 
-func TestTextReplacer_Mistakes(t *testing.T) {
+func TestReplacer_Mistakes(t *testing.T) {
 	for _, pairs := range [][]string{{"a"}, {"", "b"}, {"a", "b", "a", "c"}} {
-		assert.Panics(t, func() { llmhttp.NewTextReplacer(pairs...) }, strings.Join(pairs, ","))
+		assert.Panics(t, func() { replacer.New(pairs...) }, strings.Join(pairs, ","))
 	}
 }
 
 // The result does not depend on how a text is divided.
-func FuzzTextReplacer(f *testing.F) {
+func FuzzReplacer(f *testing.F) {
 	f.Add("ab", "abc", "xabcab", 3, 5)
 	f.Add("aa", "aaa", "aaaaaaa", 1, 2)
 	f.Fuzz(func(t *testing.T, one, two, text string, i, j int) {
 		if one == "" || two == "" || one == two || i < 0 || j < i || j > len(text) {
 			return
 		}
-		r := llmhttp.NewTextReplacer(one, "<1>", two, "<2>")
+		r := replacer.New(one, "<1>", two, "<2>")
 		whole, _ := r.Request(llmhttp.TextContent, text)
 		assert.Equal(t, whole, replaceInPieces(r, llmhttp.TextContent, text[:i], text[i:j], text[j:]))
 	})
