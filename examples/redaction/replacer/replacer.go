@@ -45,9 +45,12 @@ func New(oldnew ...string) *Replacer {
 	return r
 }
 
-// Request is a [llmhttp.TextFilter.Request].
+// Request is a [llmhttp.TextFilter.Request]. Arguments in which nothing is replaced stay as they are.
 func (r *Replacer) Request(kind llmhttp.TextKind, text string) (string, error) {
 	out, _ := r.replace(kind, text, true)
+	if plain, rest := Unescape(text); kind == llmhttp.TextArguments && out == plain+rest {
+		return text, nil
+	}
 	return out, nil
 }
 
