@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help check test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-responses house screenshots
+.PHONY: help check test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-reports bench-responses house screenshots
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -113,6 +113,10 @@ bench-responses:
 ## bench-console: measures the pages of the console with a million records and 100,000 keys, on SQLite and PostgreSQL
 bench-console:
 	cd console && go test -v -timeout=1h -run='^$$' -bench='^BenchmarkPages$$' -benchtime=5x -records=1000000 -keys=100000
+
+## bench-reports: measures what reports of a million records do to requests of the API, on PostgreSQL
+bench-reports:
+	cd console && go test -v -timeout=1h -run='^$$' -bench='^BenchmarkReports$$' -benchtime=1x -records=1000000 -keys=20000 -load-time=1m -load-rate=100
 
 ## house: prints the size of each package, what it exports, and how its files depend on each other; HOUSEFLAGS="-dir ../other -commit main" measures another checkout, and the files that a commit touched
 house:

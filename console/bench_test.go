@@ -25,8 +25,8 @@ import (
 )
 
 var (
-	benchRecords = flag.Int("records", 2_000, "the `number` of usage records in the databases of BenchmarkPages")
-	benchKeys    = flag.Int("keys", 1_000, "the `number` of keys in the databases of BenchmarkPages")
+	benchRecords = flag.Int("records", 2_000, "the `number` of usage records in the databases of BenchmarkPages and BenchmarkReports")
+	benchKeys    = flag.Int("keys", 1_000, "the `number` of keys in the databases of BenchmarkPages and BenchmarkReports")
 )
 
 // BenchmarkPages measures the time in which a server replies with each page, of a

@@ -21,6 +21,7 @@ type Handler struct {
 	usage      *usagePages
 	playground *playground
 	audit      *auditLog
+	gate       *reportGate
 	handler    http.Handler
 }
 
@@ -56,34 +57,41 @@ func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 
 // newHandler returns a Handler without a sign-in and without routes, which New adds.
 func newHandler(keys manage.KeyManager, o *Options) (*Handler, error) {
-	audit := newAuditLog(o)
+	audit, gate := newAuditLog(o), newReportGate(o.ReportTimeout)
 	reports := new(usageReports)
+	limits := &limitReader{limiter: o.Limiter, monitor: o.Monitor, logger: o.Logger}
 	if o.Usage != nil {
 		reporter, err := manage.ReporterOf(o.Usage)
 		if err != nil {
 			return nil, fmt.Errorf("console: Options.Usage: %w", err)
 		}
-		reports.store = reporter
+		reports.store = gatedUsage{reporter, gate}
+		limits.usage = reports.store
 	}
-	limits := &limitReader{limiter: o.Limiter, usage: o.Usage, monitor: o.Monitor, logger: o.Logger}
+	menu, accounts := newMenu(keys, o), accountsOf(keys)
+	if accounts != nil {
+		accounts = gatedAccounts{accounts, gate}
+	}
+	keys = gatedKeys{keys, gate} // which hides other methods of keys
 	h := &Handler{
 		user:     o.User,
-		renderer: &renderer{path: o.Path, menu: newMenu(keys, o), logger: o.Logger},
+		renderer: &renderer{path: o.Path, menu: menu, logger: o.Logger},
 		overview: &overviewPages{monitor: o.Monitor, targets: o.Targets},
 		keys: &keyPages{
 			keys:       keys,
-			accounts:   accountsOf(keys),
+			accounts:   accounts,
 			limits:     limits,
 			reports:    reports,
 			audit:      audit,
 			playground: o.API != nil,
 		},
 		secrets:    &secretPages{keys: keys, audit: audit},
-		usage:      &usagePages{keys: keys, accounts: accountsOf(keys), reports: reports},
+		usage:      &usagePages{keys: keys, accounts: accounts, reports: reports},
 		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL},
 		audit:      audit,
+		gate:       gate,
 	}
-	if accounts := accountsOf(keys); accounts != nil {
+	if accounts != nil {
 		h.accounts = &accountPages{accounts: accounts, limits: limits, reports: reports, audit: audit}
 	}
 	return h, nil
@@ -201,6 +209,7 @@ func (h *Handler) authenticate(serve func(*request) error) http.HandlerFunc {
 		}
 		switch {
 		case err == nil:
+			r = r.WithContext(h.gate.withVisit(r.Context(), &user))
 			if err := serve(&request{renderer: h.renderer, w: w, r: r, user: user}); err != nil {
 				h.renderer.showError(w, r, &user, err)
 			}

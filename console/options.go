@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
@@ -41,6 +42,12 @@ type Options struct {
 	// Usage is the UsageStore of the API, of which [manage.ReporterOf] must find a reporter. Costs
 	// are those that it has stored, shown as US dollars. If nil, the console shows no usage.
 	Usage llmhttp.UsageStore
+
+	// ReportTimeout is how long a page may take for the reports and lists that it shows, which are
+	// read three at a time in all, and two at a time for each administrator and for each account.
+	// Others wait for their turn; a page whose time ends, or of which 10 others of the same person
+	// wait, says so. Zero means 30 seconds; negative means no limit.
+	ReportTimeout time.Duration
 
 	// Limiter is the Limiter of the API. With it the console shows how much of
 	// each limit is used. It may be nil. If it is not a
@@ -86,6 +93,7 @@ func (opts *Options) withDefaults() (*Options, error) {
 		o = *opts
 	}
 	o.Path = cmp.Or(o.Path, "/console/")
+	o.ReportTimeout = cmp.Or(o.ReportTimeout, defaultReportTimeout)
 	o.TrustedProxies = slices.Clone(o.TrustedProxies)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if !strings.HasPrefix(o.Path, "/") || !strings.HasSuffix(o.Path, "/") || strings.ContainsAny(o.Path, "{}") {
