@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/memory"
 )
 
 // /readyz turns no later than the grace after the failure, whenever that is and however
@@ -81,6 +85,44 @@ func TestHealth(t *testing.T) {
 		check(503, "draining\n")
 		ready, _ := h.state()
 		assert.False(t, ready)
+	})
+}
+
+// A downStore takes no records while down is set.
+type downStore struct {
+	*memory.UsageStore
+	down *atomic.Bool
+}
+
+func (s downStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	if s.down.Load() {
+		return errors.New("away")
+	}
+	return s.UsageStore.Record(ctx, records...)
+}
+
+// When the database is back, the next check finds that usage is stored, whatever the backoff of the
+// buffer has become.
+func TestHealth_UsageIsStoredAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var down atomic.Bool
+		usage := llmhttp.NewUsageBuffer(downStore{memory.NewUsageStore(), &down}, &llmhttp.UsageBufferOptions{Logger: slog.New(slog.DiscardHandler)})
+		h := newHealthChecker(ctx)
+		h.add("usage", 0, usage.Check)
+		go h.run(ctx)
+		isReady := func() bool { ready, _ := h.state(); return ready }
+		down.Store(true)
+		require.NoError(t, usage.Record(ctx, llmhttp.UsageRecord{ID: "1", Time: time.Now()}))
+		time.Sleep(10 * time.Minute)
+		require.False(t, isReady())
+		down.Store(false)
+		time.Sleep(checkInterval)
+		synctest.Wait()
+		assert.True(t, isReady())
+		assert.Zero(t, usage.Waiting())
+		require.NoError(t, usage.Close(ctx))
 	})
 }
 
