@@ -4,8 +4,8 @@
 //	go run ./bench/house [-dir DIR] [-commit REVISION] [packages]
 //
 // It prints tables, so that those of two checkouts can be compared. Packages are patterns of
-// go list; without any it measures all modules of the workspace. Those with dependencies are
-// compiled, which takes minutes the first time; "./..." is the root module alone.
+// go list; without any it measures those of the root module. "work" is all modules, which takes
+// minutes the first time, because what they depend on is compiled.
 package main
 
 import (
@@ -42,7 +42,7 @@ func run(args []string, out, log io.Writer) error {
 	}
 	patterns := flags.Args()
 	if len(patterns) == 0 {
-		patterns = []string{"work"}
+		patterns = []string{"./..."}
 	}
 	h := &house{dir: *dir, out: out, log: log}
 	if err := h.printPackages(patterns); err != nil {

@@ -56,7 +56,7 @@ func TestHouse(t *testing.T) {
 	git("add", "a.go", "a_test.go", "go.mod", "nested/n.go")
 	git("commit", "-q", "-m", "an endpoint")
 	var out, log bytes.Buffer
-	require.NoError(t, run([]string{"-dir", dir, "-commit", "HEAD"}, &out, &log), "%s", &log)
+	require.NoError(t, run([]string{"-dir", dir, "-commit", "HEAD", "work"}, &out, &log), "%s", &log)
 	var lines []string
 	for line := range strings.Lines(out.String()) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
