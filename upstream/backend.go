@@ -75,12 +75,11 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 		b.imageTransport = b.ownTransport()
 	}
 	newEndpoint := func(method, path string) endpoint {
-		return endpoint{method: method, url: base.JoinPath(path).String(), maxReply: b.opts.MaxReply}
+		return endpoint{method: method, url: base.JoinPath(path).String(), maxReply: b.opts.MaxReply, readOn: b.opts.ReadOn}
 	}
 	b.chat = newEndpoint(http.MethodPost, "chat/completions")
-	b.chat.required, b.chat.readOn = true, b.opts.ReadOn
+	b.chat.required = true
 	b.completions = newEndpoint(http.MethodPost, "completions")
-	b.completions.readOn = b.opts.ReadOn
 	b.images = newEndpoint(http.MethodPost, "images/generations")
 	b.imageEdits = newEndpoint(http.MethodPost, "images/edits")
 	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
@@ -90,7 +89,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.transcriptions = newEndpoint(http.MethodPost, "audio/transcriptions")
 	b.translations = newEndpoint(http.MethodPost, "audio/translations")
 	b.models = newEndpoint(http.MethodGet, "models")
-	b.models.maxReply = min(b.models.maxReply, maxModelReply)
+	b.models.maxReply, b.models.readOn = min(b.models.maxReply, maxModelReply), 0 // there is no usage
 	tokenize := *base
 	tokenize.Path, tokenize.RawPath = b.opts.TokenizePath, ""
 	b.tokenize = endpoint{method: http.MethodPost, url: tokenize.String(), maxReply: b.opts.MaxReply}

@@ -33,8 +33,8 @@ type callContext struct {
 // follow.
 type readOn struct {
 	timeout    time.Duration // since the client has left; zero or negative for none
-	unfinished bool          // also before a choice has a finish_reason
-	finished   atomic.Bool   // a choice has one
+	unfinished bool          // also before the usage is due
+	due        atomic.Bool   // the usage may be next: see replySender
 	once       sync.Once     // starts the timeout
 }
 
@@ -63,7 +63,7 @@ func (c *callContext) begin(callerCtx context.Context) {
 // the usage may follow. If so, ctx ends after the timeout, or when the Handler ends the
 // request for another reason. It may be called several times and concurrently.
 func (c *callContext) startReadOn() bool {
-	expected := c.readOn.finished.Load() || c.readOn.unfinished && c.sent.Load()
+	expected := c.readOn.due.Load() || c.readOn.unfinished && c.sent.Load()
 	if c.readOn.timeout <= 0 || !expected {
 		return false
 	}

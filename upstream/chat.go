@@ -11,28 +11,26 @@ import (
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if err := b.forwardChat(ctx, req, yield); err != nil {
-			yield(nil, err)
-		}
+		r := newChatReply(yield, req.Choices())
+		r.end(b.forwardChat(ctx, req, r))
 	}
 }
 
 // forwardChat sends req to the server and yields the chunks of the reply. It does not
 // yield the error that it returns.
-func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, yield func(*llmhttp.ChatChunk, error) bool) error {
+func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, r *chatReply) error {
 	model := b.modelNames(req.Model)
 	body, err := b.encodeChat(req, model.server)
 	if err != nil {
 		return err
 	}
-	c, err := b.startCallWith(ctx, b.chat, body.payload(), acceptedMedia(req.Stream), model)
+	r.c, err = b.startCallWith(ctx, b.chat, body.payload(), acceptedMedia(req.Stream), model)
 	body.release()
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	r := chatReply{c: c, yield: yield, choices: newChoices(req.Choices())}
-	return r.forwardAll()
+	defer r.c.close()
+	return r.read()
 }
 
 // acceptedMedia returns the media type of a chat or a completion that the server is asked for.
@@ -68,10 +66,8 @@ func (b *Backend) streamOptions(stream bool, asked *llmhttp.StreamOptions) *llmh
 
 // A chatReply reads the reply to a chat request, or to a request to complete prompts.
 type chatReply struct {
-	c          *call
-	yield      func(*llmhttp.ChatChunk, error) bool
+	replySender[llmhttp.ChatChunk]
 	started    bool // a chunk had a choice or the usage
-	stopped    bool // yield has returned false
 	preamble   preamble
 	choices    choices
 	pattern    textPattern // learned from the last event that the JSON decoder decoded
@@ -81,12 +77,10 @@ type chatReply struct {
 	completes    bool // the reply is that to a request to complete prompts
 }
 
-// forwardAll yields the chunks of the reply. It does not yield the error that it returns.
-func (r *chatReply) forwardAll() error {
-	if err := r.read(); !r.stopped {
-		return err
+func newChatReply(yield func(*llmhttp.ChatChunk, error) bool, choices int) *chatReply {
+	return &chatReply{
+		replySender: replySender[llmhttp.ChatChunk]{yield: yield, endIsMarked: true}, choices: newChoices(choices),
 	}
-	return nil
 }
 
 // read reads the reply as a stream or as a whole reply, depending on its first byte.
@@ -112,7 +106,7 @@ func (r *chatReply) readWhole() error {
 		return r.c.invalidReply("the reply has no choices")
 	}
 	r.choices.assignWholeIndices(chunk.Choices)
-	r.stopped = !r.yield(chunk, nil)
+	r.send(chunk, chunk.Usage)
 	return nil
 }
 
@@ -166,23 +160,10 @@ func (r *chatReply) forwardEvent(data []byte) (more bool, err error) {
 	r.preamble.addTo(chunk)
 	r.choices.assignIndices(chunk.Choices)
 	r.surrogates.join(chunk, data)
-	return r.forward(chunk), nil
-}
-
-// forward yields a chunk, or if yield has returned false, reports its usage. It returns false
-// if nothing more is to be read.
-func (r *chatReply) forward(chunk *llmhttp.ChatChunk) bool {
 	if len(r.choices.finished) > 0 {
-		r.c.readOn.finished.Store(true) // before the client sees it and can leave
+		r.c.readOn.due.Store(true) // before the client sees it and can leave
 	}
-	if r.stopped {
-		if chunk.Usage != nil {
-			llmhttp.ReportUsage(r.c.callerCtx, *chunk.Usage)
-		}
-		return true
-	}
-	r.stopped = !r.yield(chunk, nil)
-	return !r.stopped || r.c.startReadOn()
+	return r.send(chunk, chunk.Usage), nil
 }
 
 // streamEnd returns the error for a stream in which reading failed with err before

@@ -10,33 +10,26 @@ import (
 // Complete implements [llmhttp.Completer].
 func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if err := b.forwardCompletion(ctx, req, yield); err != nil {
-			yield(nil, err)
-		}
+		r := newChatReply(yield, req.Choices())
+		r.completes, r.pattern.member, r.surrogates.completes = true, `"text"`, true
+		r.end(b.forwardCompletion(ctx, req, r))
 	}
 }
 
 // forwardCompletion is forwardChat for a request to complete prompts.
-func (b *Backend) forwardCompletion(
-	ctx context.Context,
-	req *llmhttp.CompletionRequest,
-	yield func(*llmhttp.ChatChunk, error) bool,
-) error {
+func (b *Backend) forwardCompletion(ctx context.Context, req *llmhttp.CompletionRequest, r *chatReply) error {
 	model := b.modelNames(req.Model)
-	r := *req
-	r.Model, r.StreamOptions = model.server, b.streamOptions(req.Stream, req.StreamOptions)
-	body, err := r.MarshalJSON()
+	asked := *req
+	asked.Model, asked.StreamOptions = model.server, b.streamOptions(req.Stream, req.StreamOptions)
+	body, err := asked.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	c, err := b.startCall(ctx, b.completions, body, acceptedMedia(req.Stream), model)
-	if err != nil {
+	if r.c, err = b.startCall(ctx, b.completions, body, acceptedMedia(req.Stream), model); err != nil {
 		return err
 	}
-	defer c.close()
-	reply := chatReply{c: c, yield: yield, choices: newChoices(req.Choices()), completes: true}
-	reply.pattern.member, reply.surrogates.completes = `"text"`, true
-	return reply.forwardAll()
+	defer r.c.close()
+	return r.read()
 }
 
 // takeTexts makes the texts of choices, which a ChatChunk decodes as unknown members, their content.

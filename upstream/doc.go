@@ -30,8 +30,8 @@
 // an error with the status 200, a redirect, and a reply that is incomplete, too
 // large or not valid JSON.
 //
-// When the client leaves, the request to the server is cancelled. After a finish_reason the
-// reply is read on for the usage first: see Options.ReadOn.
+// When the client leaves, the request to the server is cancelled. A stream whose usage is due, such as
+// that of a chat after a finish_reason, is read on for it first: see Options.ReadOn.
 //
 // # Errors
 //

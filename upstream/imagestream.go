@@ -13,20 +13,16 @@ import (
 // images while it makes them ignore that the client asks for it.
 func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
 	return func(yield func(*llmhttp.ImageChunk, error) bool) {
-		r := imageReply{yield: yield, expected: req.Count()}
-		if err := r.forward(ctx, b, req); err != nil && !r.stopped {
-			yield(nil, err)
-		}
+		r := imageReply{replySender: replySender[llmhttp.ImageChunk]{yield: yield}, expected: req.Count()}
+		r.end(r.forward(ctx, b, req))
 	}
 }
 
 // An imageReply passes on the reply to a request for a stream of images.
 type imageReply struct {
-	c        *call
-	yield    func(*llmhttp.ImageChunk, error) bool
+	replySender[llmhttp.ImageChunk]
 	expected int // complete images
-	complete int // those that were yielded
-	stopped  bool
+	complete int // those that have come
 }
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
@@ -77,20 +73,19 @@ func (r *imageReply) readWhole() error {
 		if i == len(resp.Data)-1 {
 			chunk.Usage = resp.Usage
 		}
-		if !r.send(chunk) {
+		if !r.sendImage(chunk) {
 			break
 		}
 	}
 	return nil
 }
 
-// send yields a chunk. It returns false if nothing more is to be read.
-func (r *imageReply) send(c *llmhttp.ImageChunk) bool {
+// sendImage yields a chunk. It returns false if nothing more is to be read.
+func (r *imageReply) sendImage(c *llmhttp.ImageChunk) (more bool) {
 	if !c.Partial {
 		r.complete++
 	}
-	r.stopped = !r.yield(c, nil)
-	return !r.stopped
+	return r.send(c, c.Usage)
 }
 
 // readEvents yields a reply that is server-sent events. There is none that ends it: the connection
@@ -118,7 +113,7 @@ func (r *imageReply) readEvents() error {
 			return err
 		case chunk == nil:
 			continue
-		case !r.send(chunk):
+		case !r.sendImage(chunk):
 			return nil
 		case r.complete >= r.expected:
 			r.c.sawDone = true // what follows has no meaning

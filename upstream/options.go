@@ -78,19 +78,21 @@ type Options struct {
 	// negative means no limit.
 	MaxEvent int64
 
-	// ReadOn is how long the reply to a chat is read on when the client has left and
-	// a choice has a finish_reason: the usage comes after it, and a client that leaves
-	// just before would pay for an estimate. The usage that comes in this time is passed
-	// to [llmhttp.ReportUsage]; then the request to the server ends. The client's
+	// ReadOn is how long a stream is read on when the client has left and the usage is due,
+	// which comes last: a client that leaves just before would pay for an estimate. That of a
+	// chat or a completion is due when a choice has a finish_reason. Speech as events,
+	// transcriptions and images do not tell where their content ends: theirs is due from the first
+	// chunk on. Speech as bytes has no usage and is not read on. The usage that comes in this time
+	// is passed to [llmhttp.ReportUsage]; then the request to the server ends. The client's
 	// connection is closed meanwhile, but the request still counts toward
 	// Limits.Concurrent, and Shutdown waits for it until its context is done. Zero
 	// means 5 seconds; negative means no time: nothing is read on.
 	ReadOn time.Duration
 
-	// ReadOnUnfinished makes ReadOn apply as soon as the request was sent, to whole
-	// replies too. The server goes on generating in this time. If it is false, a
-	// client that leaves before a finish_reason ends the request to the server at once,
-	// and its usage is estimated from the prompt and the text that has come, without
+	// ReadOnUnfinished makes ReadOn apply as soon as the request was sent, for every operation that
+	// calls a model and to whole replies too. The server goes on generating in this time. If it is
+	// false, a client that leaves before the usage is due ends the request to the server at once,
+	// and its usage is estimated from the prompt and what has come, without
 	// reasoning that the server does not show.
 	ReadOnUnfinished bool
 

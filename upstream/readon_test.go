@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -452,4 +453,178 @@ func TestReadOn_Calls(t *testing.T) {
 		assert.Equal(t, llmhttp.Units{PromptTokens: 1000 + 2*7, CompletionTokens: 100 + 2*5}, summary.Record.Units)
 		assert.Equal(t, llmhttp.Cost{Other: 3}, summary.Record.Cost)
 	})
+}
+
+// usageLast is the usage with which every reply of streamedOperations ends, in the spelling of images.
+const usageLast = `"usage":{"type":"tokens","input_tokens":200,"output_tokens":1000000,"total_tokens":1000200}`
+
+// streamedOperations are the operations whose usage comes last: what the client sends, the events up to
+// the last one before the usage, the event with the usage, and what the client gets of the former.
+var streamedOperations = []struct {
+	name          llmhttp.Operation
+	path, body    string
+	form          bool
+	events, usage string
+	last          string
+}{
+	{llmhttp.OperationChat, chatPath, askStream, false,
+		eventStream(textChunk("Hello"), stopChunk), strings.NewReplacer(":50000,", ":200,", "100000,", "1000000,", "150000", "1000200").Replace(largeUsageChunk), `"finish_reason":"stop"`},
+	{llmhttp.OperationCompletions, "/v1/completions", `{"model":"m","prompt":"Hello?","stream":true}`, false,
+		eventStream(`{"choices":[{"text":"Hello","index":0,"finish_reason":"stop"}]}`), `{"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":1000000}}`, `"finish_reason":"stop"`},
+	{llmhttp.OperationSpeech, "/v1/audio/speech", `{"model":"m","input":"Hello","voice":"v","stream_format":"sse"}`, false,
+		eventStream(`{"type":"speech.audio.delta","audio":"SGVsbG8="}`), `{"type":"speech.audio.done",` + usageLast + `}`, "speech.audio.delta"},
+	{llmhttp.OperationTranscriptions, "/v1/audio/transcriptions", formBody("file", "stream", "true"), true,
+		eventStream(`{"type":"transcript.text.delta","delta":"Hello"}`), `{"type":"transcript.text.done","text":"Hello",` + usageLast + `}`, "transcript.text.delta"},
+	{llmhttp.OperationTranscriptions, "/v1/audio/translations", formBody("file", "stream", "true"), true,
+		eventStream(`{"type":"transcript.text.delta","delta":"Hello"}`), `{"type":"transcript.text.done","text":"Hello",` + usageLast + `}`, "transcript.text.delta"},
+	{llmhttp.OperationImages, imagesPath, `{"model":"m","prompt":"p","stream":true,"partial_images":1}`, false,
+		eventStream(`{"type":"image_generation.partial_image","b64_json":"SGVsbG8="}`), `{"type":"image_generation.completed","b64_json":"SGVsbG8=",` + usageLast + `}`, "partial_image"},
+	{llmhttp.OperationImageEdits, "/v1/images/edits", formBody("image", "stream", "true", "partial_images", "1", "prompt", "p"), true,
+		eventStream(`{"type":"image_edit.partial_image","b64_json":"SGVsbG8="}`), `{"type":"image_edit.completed","b64_json":"SGVsbG8=",` + usageLast + `}`, "partial_image"},
+}
+
+const formBoundary = "b0undary"
+
+// formBody returns a form with a file in the named field, the model m and other fields.
+func formBody(file string, fields ...string) string {
+	var b strings.Builder
+	for i := 0; i < len(fields); i += 2 {
+		fmt.Fprintf(&b, "--%s\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n", formBoundary, fields[i], fields[i+1])
+	}
+	fmt.Fprintf(&b, "--%[1]s\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--%[1]s\r\nContent-Disposition: form-data; name=%[2]q; filename=\"f.png\"\r\nContent-Type: image/png\r\n\r\nfile\r\n--%[1]s--\r\n", formBoundary, file)
+	return b.String()
+}
+
+// Every operation that calls a model either streams with its usage last, and is in streamedOperations,
+// or replies at once.
+func TestReadOn_OperationsAreKnown(t *testing.T) {
+	known := map[llmhttp.Operation]bool{llmhttp.OperationEmbeddings: true, llmhttp.OperationRerank: true, llmhttp.OperationModerations: true}
+	for _, op := range streamedOperations {
+		known[op.name] = true
+	}
+	for _, op := range llmhttp.Operations() {
+		assert.True(t, known[op], "%s", op)
+	}
+}
+
+// Ten clients that leave after the last event before the usage pay for all of it, of every operation,
+// and a quota in money ends what they may use.
+func TestReadOn_EveryOperation(t *testing.T) {
+	for _, op := range streamedOperations {
+		for _, routed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/routed=%v", op.path, routed), func(t *testing.T) {
+				checkLeaks(t)
+				left := make(chan struct{}, 1)
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					w.Header().Set("Content-Type", mediaEvents)
+					io.WriteString(w, op.events)
+					http.NewResponseController(w).Flush()
+					<-left
+					io.WriteString(w, eventStream(op.usage, done))
+				}))
+				t.Cleanup(server.Close)
+				var b llmhttp.Backend = newBackend(t, server.URL+"/v1", &upstream.Options{ReadOn: testTimeout})
+				if routed {
+					router, err := route.New([]route.Route{{Model: "m", Targets: []route.Target{{Name: "a", Backend: b}}}}, nil)
+					require.NoError(t, err)
+					b = router
+				}
+				keys := memory.NewKeyStore()
+				keys.Add("sk-unlimited", &llmhttp.Key{ID: "unlimited", Account: "a"})
+				keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "a", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * llmhttp.MoneyUnit}}})
+				ended := make(chan *llmhttp.RequestSummary, 1)
+				h := llmhttp.NewHandler(b, keys, &llmhttp.Options{
+					Usage: memory.NewUsageStore(), Logger: noLog,
+					Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) { // $1.20 for a million tokens
+						return llmhttp.Cost{Output: llmhttp.Money(1200 * r.Units.CompletionTokens)}, nil
+					},
+					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+						return ctx, llmhttp.Observation{
+							Started: func(ctx context.Context, _ *llmhttp.RequestInfo) context.Context {
+								context.AfterFunc(ctx, func() { left <- struct{}{} })
+								return ctx
+							},
+							Ended: func(s *llmhttp.RequestSummary) { ended <- s },
+						}
+					},
+				})
+				gateway := httptest.NewServer(h)
+				t.Cleanup(gateway.Close)
+				leave := func(key string) *llmhttp.RequestSummary {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					r, err := http.NewRequestWithContext(ctx, "POST", gateway.URL+op.path, strings.NewReader(op.body))
+					require.NoError(t, err)
+					r.Header = http.Header{"Authorization": {"Bearer " + key}, "Content-Type": {mediaJSON}}
+					if op.form {
+						r.Header.Set("Content-Type", "multipart/form-data; boundary="+formBoundary)
+					}
+					resp, err := http.DefaultTransport.RoundTrip(r)
+					require.NoError(t, err)
+					defer resp.Body.Close()
+					if resp.StatusCode == 200 {
+						buf := make([]byte, 4<<10)
+						for n := 0; !strings.Contains(string(buf[:n]), op.last); {
+							more, err := resp.Body.Read(buf[n:])
+							require.NoError(t, err)
+							n += more
+						}
+						cancel()
+					}
+					return <-ended
+				}
+				for range 10 {
+					s := leave("sk-unlimited")
+					assert.ErrorIs(t, s.Err, context.Canceled)
+					assert.False(t, s.Record.Estimated)
+					assert.EqualValues(t, 200, s.Record.Units.PromptTokens)
+					assert.Equal(t, 1_200_000_000*llmhttp.Money(1), s.Record.Cost.Total())
+				}
+				served := 0
+				for range 10 {
+					if s := leave("sk-limited"); s.Status == 200 {
+						served++
+					}
+				}
+				assert.Equal(t, 3, served, "a quota of $3 is used up by $1.20 each")
+			})
+		}
+	}
+}
+
+// ReadOnUnfinished reads on whole replies of every operation that calls a model.
+func TestReadOn_WholeRepliesOfOperations(t *testing.T) {
+	const usage = `"usage":{"prompt_tokens":12,"total_tokens":12}`
+	for path, test := range map[string]struct{ body, reply string }{
+		"/v1/embeddings": {`{"model":"m","input":"Hello?"}`, `{"data":[{"index":0,"embedding":[1]}],` + usage + `}`},
+		"/v1/rerank":     {`{"model":"m","query":"q","documents":["a"]}`, `{"results":[{"index":0,"relevance_score":1}],` + usage + `}`},
+		imagesPath:       {`{"model":"m","prompt":"p"}`, `{"data":[{"b64_json":"SGVsbG8="}],"usage":{"input_tokens":12,"total_tokens":12}}`},
+	} {
+		t.Run(path, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{ReadOnUnfinished: true, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+					httptrace.ContextClientTrace(r.Context()).WroteHeaders()
+					return okResponse(mediaJSON, &scriptedBody{r.Context(), []scriptedPiece{{2 * time.Second, test.reply}}}), nil
+				})})
+				var summary *llmhttp.RequestSummary
+				h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{
+					Usage: memory.NewUsageStore(), Logger: noLog,
+					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+						return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
+					},
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				w := &departureRecorder{ResponseRecorder: httptest.NewRecorder(), closed: make(chan bool, 1)}
+				time.AfterFunc(time.Second, func() { w.closed <- true; cancel() })
+				r := httptest.NewRequestWithContext(ctx, "POST", "http://localhost"+path, strings.NewReader(test.body))
+				r.Header.Set("Content-Type", mediaJSON)
+				began := time.Now()
+				serveAborted(func() { h.ServeHTTP(w, r) })
+				assert.Equal(t, 2*time.Second, time.Since(began))
+				assert.EqualValues(t, 12, summary.Record.Units.PromptTokens)
+				assert.False(t, summary.Record.Estimated)
+			})
+		})
+	}
 }

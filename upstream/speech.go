@@ -17,20 +17,16 @@ const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are
 // pcm and wav, and the tokens if the server sends events.
 func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-		r := speechReply{yield: yield}
-		if err := r.forward(ctx, b, req); err != nil && !r.stopped {
-			yield(nil, err)
-		}
+		r := speechReply{replySender: replySender[llmhttp.SpeechChunk]{yield: yield}}
+		r.end(r.forward(ctx, b, req))
 	}
 }
 
 // A speechReply passes on the reply to a request for speech.
 type speechReply struct {
-	c       *call
-	yield   func(*llmhttp.SpeechChunk, error) bool
-	stopped bool  // yield has returned false
-	size    int64 // of the audio so far, in bytes
-	rate    int64 // bytes of audio in a second; zero if it is not known
+	replySender[llmhttp.SpeechChunk]
+	size int64 // of the audio so far, in bytes
+	rate int64 // bytes of audio in a second; zero if it is not known
 }
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
@@ -67,7 +63,7 @@ func (r *speechReply) readAudio() error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.c.body.Read(buf)
-		if n > 0 && !r.send(buf[:n], nil) {
+		if n > 0 && !r.sendWithoutUsage(r.chunk(buf[:n])) {
 			return nil
 		}
 		switch {
@@ -81,20 +77,18 @@ func (r *speechReply) readAudio() error {
 	}
 }
 
-// send yields audio, which may be empty, and the usage, which may be nil. It returns false if nothing
-// more is to be read.
-func (r *speechReply) send(audio []byte, u *llmhttp.Usage) bool {
+// chunk returns a chunk with audio, which may be empty.
+func (r *speechReply) chunk(audio []byte) *llmhttp.SpeechChunk {
 	const header = 32 // of a WAVE file, up to the rate
 	if r.size == 0 && len(audio) >= header && string(audio[:4]) == "RIFF" && string(audio[12:16]) == "fmt " {
 		r.rate = int64(binary.LittleEndian.Uint32(audio[28:]))
 	}
 	r.size += int64(len(audio))
-	c := &llmhttp.SpeechChunk{Audio: audio, Usage: u}
+	c := &llmhttp.SpeechChunk{Audio: audio}
 	if r.rate > 0 {
 		c.Duration = time.Duration(float64(r.size) / float64(r.rate) * float64(time.Second))
 	}
-	r.stopped = !r.yield(c, nil)
-	return !r.stopped
+	return c
 }
 
 // readError returns the error for a reply that is neither audio nor events.
@@ -155,11 +149,13 @@ func (r *speechReply) forwardEvent(data []byte) (more bool, err error) {
 	}
 	switch e.Type {
 	case "speech.audio.delta":
-		return r.send(e.Audio, nil), nil
+		return r.send(r.chunk(e.Audio), nil), nil
 	case "speech.audio.done":
 		r.c.sawDone = true
 		if u := e.Usage; u != nil && u.Input+u.Output+u.Total > 0 {
-			r.send(nil, &llmhttp.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total})
+			c := r.chunk(nil)
+			c.Usage = &llmhttp.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total}
+			r.send(c, c.Usage)
 		}
 		return false, nil
 	}

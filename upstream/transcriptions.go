@@ -16,19 +16,14 @@ import (
 // Handler makes them, so that the usage is known.
 func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
 	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
-		if err := b.forwardTranscription(ctx, req, yield); err != nil {
-			yield(nil, err)
-		}
+		r := transcriptionReply{replySender: replySender[llmhttp.TranscriptionChunk]{yield: yield}}
+		r.end(r.forward(ctx, b, req))
 	}
 }
 
-// forwardTranscription sends req to the server and yields the chunks of the reply. It does not yield
-// the error that it returns.
-func (b *Backend) forwardTranscription(
-	ctx context.Context,
-	req *llmhttp.TranscriptionRequest,
-	yield func(*llmhttp.TranscriptionChunk, error) bool,
-) error {
+// forward sends req to the server and yields the chunks of the reply. It does not yield the error that
+// it returns.
+func (r *transcriptionReply) forward(ctx context.Context, b *Backend, req *llmhttp.TranscriptionRequest) (err error) {
 	model := b.modelNames(req.Model)
 	e, accept := b.transcriptions, mediaJSON
 	if req.Translate {
@@ -41,16 +36,11 @@ func (b *Backend) forwardTranscription(
 	if err != nil {
 		return err
 	}
-	c, err := b.startCallWith(ctx, e, body, accept, model)
-	if err != nil {
+	if r.c, err = b.startCallWith(ctx, e, body, accept, model); err != nil {
 		return err
 	}
-	defer c.close()
-	r := transcriptionReply{c: c, yield: yield}
-	if err := r.read(); !r.stopped {
-		return err
-	}
-	return nil
+	defer r.c.close()
+	return r.read()
 }
 
 // encodeTranscription returns the form for the server.
@@ -96,10 +86,8 @@ func granularities(r *llmhttp.TranscriptionRequest) []string {
 
 // A transcriptionReply reads the reply to a request for a transcription.
 type transcriptionReply struct {
-	c       *call
-	yield   func(*llmhttp.TranscriptionChunk, error) bool
-	began   bool // a chunk with text was yielded
-	stopped bool // yield has returned false
+	replySender[llmhttp.TranscriptionChunk]
+	began bool // a chunk with text was yielded
 }
 
 // read reads the reply as a stream or as a whole reply, depending on its first byte: servers whose
@@ -132,8 +120,16 @@ func (r *transcriptionReply) readWhole() error {
 	if json.Unmarshal(body, &required) != nil || required.Text == nil {
 		return r.c.invalidReply("the reply has no text")
 	}
-	r.stopped = !r.yield(chunk, nil)
+	r.send(chunk, tokensOf(chunk))
 	return nil
+}
+
+// tokensOf returns the tokens that a chunk reports, or nil.
+func tokensOf(c *llmhttp.TranscriptionChunk) *llmhttp.Usage {
+	if c.Usage == nil {
+		return nil
+	}
+	return c.Usage.Tokens
 }
 
 // decode decodes a whole reply, or an event.
@@ -177,7 +173,7 @@ func (r *transcriptionReply) readStream() error {
 		if err != nil {
 			return err
 		}
-		if r.stopped = !r.yield(chunk, nil); r.stopped {
+		if !r.send(chunk, tokensOf(chunk)) {
 			return nil
 		}
 		if kind == eventDone {
