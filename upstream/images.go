@@ -67,6 +67,9 @@ func (c *call) decodeImages(reply []byte, format string) (*llmhttp.ImageResponse
 	if len(resp.Data) == 0 {
 		return nil, c.invalidReply("the reply has no images")
 	}
+	if resp.Usage != nil { // also if the images cannot be fetched, or nobody waits for them
+		llmhttp.ReportUsage(c.callerCtx, *resp.Usage)
+	}
 	if err := c.fetchImages(resp.Data, format); err != nil {
 		return nil, c.fetchError(err)
 	}
