@@ -67,10 +67,11 @@ func callRecorded[T any](q *request, req describer, call func(ctx context.Contex
 // A backendCall is what a call of the Backend for an operation that calls a model has told
 // besides the chunks of a chat.
 type backendCall struct {
-	began   time.Time // zero if it was not called
-	notSent bool      // its error wraps ErrNotSent
-	units   *Units    // of the reply, besides tokens; nil if there is nothing else
-	model   string    // of the reply to a oneShot; may be empty
+	began     time.Time // zero if it was not called
+	notSent   bool      // its error wraps ErrNotSent
+	estimated bool      // some of units are an estimate
+	units     *Units    // of the reply, besides tokens; nil if there is nothing else
+	model     string    // of the reply to a oneShot; may be empty
 }
 
 // notifyStarted is called before the Backend is called with req, after beginCall at a time. It

@@ -305,7 +305,7 @@ var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 		model:     func(r *EmbeddingRequest) string { return r.Model },
 		describer: func(r *EmbeddingRequest) describer { return r },
 		user:      (*EmbeddingRequest).EndUser,
-		prompt:    func(c tokenEstimator, _ bool, r *EmbeddingRequest) int { return c.input(r) },
+		prompt:    func(c tokenEstimator, r *EmbeddingRequest) int { return c.input(r) },
 	},
 	call: func(ctx context.Context, b Forwarder, r *EmbeddingRequest) (*EmbeddingResponse, error) {
 		return b.Embed(ctx, r)

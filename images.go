@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -228,11 +229,11 @@ func newImagesOperation(
 ) *oneShot[ImageRequest, ImageResponse] {
 	return &oneShot[ImageRequest, ImageResponse]{
 		modelCall: modelCall[ImageRequest]{
-			operation: operation{name: name, scope: ScopeImages, supportedBy: supportedBy, output: outputUncounted},
+			operation: operation{name: name, scope: ScopeImages, supportedBy: supportedBy, output: outputImages},
 			model:     func(r *ImageRequest) string { return r.Model },
 			describer: func(r *ImageRequest) describer { return r },
 			user:      (*ImageRequest).EndUser,
-			prompt:    countImagePrompt,
+			prompt:    tokenEstimator.image,
 			units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
 			setRecord: func(r *ImageRequest, record *UsageRecord) {
 				record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
@@ -273,13 +274,24 @@ func decodeImages(
 	return req, imageResponseJSON.Append, req.Validate()
 }
 
-// countImagePrompt counts the tokens of a prompt, which only limits need: there is no
-// estimate of the usage of images.
-func countImagePrompt(c tokenEstimator, limited bool, r *ImageRequest) int {
-	if !limited {
-		return 0
+// imageTokens estimates the completion tokens of an image of a size and a quality as those of
+// gpt-image-1: 4160 for 1024x1024 in high quality
+// (https://platform.openai.com/docs/guides/image-generation#cost-and-latency). What is left to the
+// model is the largest size and the best quality of that.
+func imageTokens(size, quality string) int64 {
+	pixels, pixelsPerToken := int64(1024*1536), int64(252)
+	if width, height, ok := strings.Cut(size, "x"); ok {
+		w, _ := strconv.ParseInt(width, 10, 32)
+		h, _ := strconv.ParseInt(height, 10, 32)
+		pixels = w * h
 	}
-	return c.image(r)
+	switch quality {
+	case "low":
+		pixelsPerToken = 3855
+	case "medium", "standard":
+		pixelsPerToken = 993
+	}
+	return max(pixels/pixelsPerToken, 1)
 }
 
 // checkImageSize refuses a size that the model does not allow.

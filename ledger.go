@@ -32,13 +32,14 @@ type ledger struct {
 	slots       slots
 	shared      *sharedQuota // nil if nothing is reserved with a Reserver
 	expected    estimate     // that reserve was last called with
-	priced      *UsageRecord // the storage of copyToPrice; nil until it was called
+	prices      *priceData   // nil until copyToPrice was called
 	reservation tokenReservation
 
 	asked      bool // the Limiter was asked for levels
 	refundable bool // admit has taken a request that refund may return
 	costly     bool // what was taken from the rates is not returned: see commitCostly
 	settled    bool
+	uncounted  bool // setUsage has left out tokens that setCost may have to estimate
 
 	// What it tells.
 	refused   Refusal // the limit that has refused the request
@@ -87,7 +88,7 @@ type estimate struct {
 	prompt    int    // tokens of the prompt
 	tokens    int    // all tokens
 	minTokens int    // enough if a quota has less than tokens left
-	units     *Units // what else the client asks for, such as images; nil if nothing
+	units     *Units // what else the client asks for, such as images, and the time of the audio that it sends or gets; nil if nothing
 
 	serviceTier string // that the client asks for; empty if none
 }
@@ -104,11 +105,6 @@ func (l *ledger) open(k *Key, op *operation) {
 	for i := range k.Subjects {
 		l.subjects = append(l.subjects, limitedSubject{id: k.Subjects[i].ID, limits: &k.Subjects[i].Limits})
 	}
-}
-
-// limitsTokens reports whether a subject has a limit that counts tokens.
-func (l *ledger) limitsTokens() bool {
-	return slices.ContainsFunc(l.subjects, func(s limitedSubject) bool { return s.limits.Tokens.N != 0 || s.limits.Quota.isSet() })
 }
 
 // maxCompletionTokens returns the smallest Limits.MaxCompletionTokens of the subjects: zero if

@@ -284,7 +284,7 @@ var moderationsOperation = &oneShot[ModerationRequest, ModerationResponse]{
 		model:     func(r *ModerationRequest) string { return r.Model },
 		describer: func(r *ModerationRequest) describer { return r },
 		user:      (*ModerationRequest).EndUser,
-		prompt:    func(c tokenEstimator, _ bool, r *ModerationRequest) int { return c.moderation(r) },
+		prompt:    func(c tokenEstimator, r *ModerationRequest) int { return c.moderation(r) },
 	},
 	call: func(ctx context.Context, b Forwarder, r *ModerationRequest) (*ModerationResponse, error) {
 		return b.Moderate(ctx, r)

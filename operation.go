@@ -20,11 +20,14 @@ type operation struct {
 type outputKind uint8
 
 const (
-	outputText      outputKind = iota // they are estimated
-	outputNone                        // there are none
-	outputUncounted                   // they cannot be estimated
-	outputAudio                       // they are of audio, and cannot be estimated
+	outputText   outputKind = iota // they are estimated
+	outputNone                     // there are none
+	outputImages                   // they are of images, whose number is what most Backends tell
+	outputAudio                    // they are of audio, whose length is measured
 )
+
+// hasMedia reports whether the output is something else than text.
+func (op *operation) hasMedia() bool { return op.output == outputImages || op.output == outputAudio }
 
 func (op *operation) isSupported(b Backend) bool { return op.supportedBy == nil || op.supportedBy(b) }
 
@@ -83,9 +86,9 @@ type modelCall[Req any] struct {
 	model     func(req *Req) string
 	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
-	prompt    func(c tokenEstimator, limited bool, req *Req) (tokens int) // limited: a limit counts tokens
-	units     func(req *Req) *Units                                       // what the client asks for besides tokens, such as images; nil if nothing
-	setRecord func(req *Req, record *UsageRecord)                         // sets what the record has of the request, besides its model; nil if nothing
+	prompt    func(c tokenEstimator, req *Req) (tokens int)
+	units     func(req *Req) *Units               // what the client asks for besides tokens: see estimate; nil if nothing
+	setRecord func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
 }
 
 // reserve checks the model, and reserves the tokens of the prompt, and what else the client asks for.
@@ -96,7 +99,7 @@ func (op *modelCall[Req]) reserve(q *request, req *Req) error {
 	if err := q.admitUser(op.user(req)); err != nil {
 		return err
 	}
-	prompt := op.prompt(q.tokenEstimator(), q.ledger.limitsTokens(), req)
+	prompt := op.prompt(q.tokenEstimator(), req)
 	e := estimate{prompt: prompt, tokens: max(prompt, 1), minTokens: max(prompt, 1)}
 	if op.units != nil {
 		e.units = op.units(req)

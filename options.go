@@ -44,7 +44,10 @@ type Options struct {
 	// It is called when a request has ended, before its usage is recorded, and when a call
 	// that [StartCall] has begun has ended. If it
 	// returns an error or panics, the usage is recorded as Unpriced, and the error
-	// is logged and told to the Observer. If the key has a [Quota] in money, Price is
+	// is logged and told to the Observer. A request for which a [Quota] in money was
+	// reserved then costs what was reserved. If a reply of audio or images has no price, or costs
+	// nothing, and the Backend has reported no tokens, Price is called again with an estimate of
+	// them; that counts if it costs something. If the key has a Quota in money, Price is
 	// also called before the Backend is, with an estimate: the record is Estimated and
 	// has what is known of the request, and not who serves it. Its ServiceTier is the
 	// service_tier that the client asks for; the final record has the one in the reply. An

@@ -24,6 +24,7 @@ type outcome struct {
 	servedModel string          // as the Backend has set it; any text
 	serviceTier json.RawMessage // as the Backend has set it; nil if it has not
 	units       *Units          // of the reply of the Backend, besides tokens; nil if there is nothing else
+	estimated   bool            // some of units are an estimate
 	output      *outputCounter  // the texts that the Backend yielded
 }
 

@@ -180,3 +180,91 @@ func TestPrice_ServiceTier(t *testing.T) {
 		})
 	}
 }
+
+// What has no price at its end costs what was reserved for it, in every kind of reply. It is marked, so
+// that a quota in money is not exceeded by what cannot be priced.
+func TestPrice_FailsAtTheEnd(t *testing.T) {
+	for op, test := range streamedReplies {
+		for name, fail := range map[string]func() (llmhttp.Cost, error){
+			"error": func() (llmhttp.Cost, error) { return llmhttp.Cost{}, errCause },
+			"panic": func() (llmhttp.Cost, error) { panic(secretCause) },
+		} {
+			t.Run(string(op)+"/"+name, func(t *testing.T) {
+				calls := 0
+				s := startServer(t, config{
+					keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 20}}),
+					opts: llmhttp.Options{Price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
+						if calls++; calls == 1 { // the estimate
+							return aPrice, nil
+						}
+						return fail()
+					}},
+				})
+				assert.Equal(t, 200, s.do("POST", test.path, test.body).StatusCode)
+				record := s.record()
+				assert.Equal(t, aPrice, record.Cost)
+				assert.True(t, record.Unpriced)
+				assert.Error(t, s.summary().PriceErr)
+				assert.Contains(t, s.log.String(), `"level":"ERROR","msg":"usage not priced"`)
+			})
+		}
+	}
+}
+
+// Requests whose price fails when they end use up a quota in money.
+func TestPrice_QuotaOfWhatHasNoPrice(t *testing.T) {
+	s := startServer(t, config{
+		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * aPrice.Total()}}),
+		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+			if r.Units.CompletionTokens == 512 { // the estimate
+				return aPrice, nil
+			}
+			return llmhttp.Cost{}, errCause
+		}},
+	})
+	for i := range 10 {
+		status := 200
+		if i >= 3 {
+			status = 429
+		}
+		assert.Equal(t, status, s.chat(chatBody).StatusCode)
+	}
+	for _, r := range s.usage.records() {
+		assert.Equal(t, aPrice, r.Cost)
+		assert.True(t, r.Unpriced)
+	}
+}
+
+// Tokens of audio and images that nobody reports are estimated if they are what has a price.
+func TestPrice_TokensThatAreNotReported(t *testing.T) {
+	audio := strings.Repeat("x", 1000)
+	b := &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return speech(audio) }}
+	for name, test := range map[string]struct {
+		path, body string
+		price      func(u *llmhttp.Units) int64
+		want       llmhttp.Units
+		cost       llmhttp.Money
+		estimated  bool
+	}{
+		"speech by tokens":     {speechPath, speechBody, func(u *llmhttp.Units) int64 { return u.Tokens() }, llmhttp.Units{Characters: 19, AudioMillis: 1000, PromptTokens: 5, CompletionTokens: 20, CompletionAudioTokens: 20}, 25, true},
+		"speech by characters": {speechPath, speechBody, func(u *llmhttp.Units) int64 { return u.Characters }, llmhttp.Units{Characters: 19, AudioMillis: 1000}, 19, true},
+		"free speech":          {speechPath, speechBody, func(*llmhttp.Units) int64 { return 0 }, llmhttp.Units{Characters: 19, AudioMillis: 1000}, 0, true},
+		"images by tokens":     {imagesPath, imageBody, func(u *llmhttp.Units) int64 { return u.CompletionTokens }, llmhttp.Units{Images: 1, PromptTokens: 2, CompletionTokens: 4161}, 4161, true},
+		"images by number":     {imagesPath, imageBody, func(u *llmhttp.Units) int64 { return u.Images }, llmhttp.Units{Images: 1}, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, config{backend: b, opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+				if n := test.price(&r.Units); n > 0 || name == "free speech" {
+					return llmhttp.Cost{Output: llmhttp.Money(n)}, nil
+				}
+				return llmhttp.Cost{}, errCause
+			}}})
+			require.Equal(t, 200, s.do("POST", test.path, test.body).StatusCode)
+			r := s.record()
+			assert.Equal(t, test.want, r.Units)
+			assert.Equal(t, test.cost, r.Cost.Total())
+			assert.Equal(t, test.estimated, r.Estimated)
+			assert.False(t, r.Unpriced)
+		})
+	}
+}

@@ -127,22 +127,25 @@ type quotaReservation struct {
 // to use, or minTokens if less is left.
 func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 	e := &l.expected
-	if e.tokens == 0 || !slices.ContainsFunc(l.subjects, func(s limitedSubject) bool { return s.limits.Quota.isSet() }) {
+	if !slices.ContainsFunc(l.subjects, func(s limitedSubject) bool { return s.limits.Quota.isSet() }) {
 		return nil
 	}
 	inMoney, err := l.checkQuotas()
 	if err != nil {
 		return classify(ClassInternal, err)
 	}
-	want, err := l.expect(r, e.tokens, inMoney)
+	want, cost, err := l.expect(r, e.tokens, inMoney)
 	if err != nil {
 		return classify(ClassInternal, err)
 	}
 	minimum := want
 	if e.minTokens != e.tokens {
-		if minimum, err = l.expect(r, e.minTokens, inMoney); err != nil {
+		if minimum, _, err = l.expect(r, e.minTokens, inMoney); err != nil {
 			return classify(ClassInternal, err)
 		}
+	}
+	if inMoney {
+		l.prices.reserved = cost
 	}
 	replaced := make([]quotaReservation, 0, maxSubjects+3) // on the stack
 	for i := range l.subjects {
@@ -214,9 +217,10 @@ func (l *ledger) quotaError(s *limitedSubject, err error) error {
 	return storeError(ClassUsageStore, err, messageLimits)
 }
 
-// expect returns what the request is expected to use if it uses a number of tokens. Its cost is
-// that of Options.Price if inMoney is set, and otherwise zero.
-func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error) {
+// expect returns what the request is expected to use if it uses a number of tokens, besides those of
+// audio and images in the reply, which only count for the price. Its cost is that of Options.Price if
+// inMoney is set, and otherwise zero.
+func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost, error) {
 	prompt := min(l.expected.prompt, tokens)
 	var units Units
 	if asked := l.expected.units; asked != nil {
@@ -224,7 +228,12 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error
 	}
 	units.PromptTokens, units.CompletionTokens = int64(prompt), int64(tokens-prompt)
 	if !inMoney {
-		return amount{tokens: units.Tokens()}, nil
+		return amount{tokens: units.Tokens()}, Cost{}, nil
+	}
+	used := amount{tokens: units.Tokens()}
+	units.CompletionTokens += l.mediaTokens(r, &units)
+	if l.op.output == outputAudio {
+		units.CompletionAudioTokens = units.CompletionTokens
 	}
 	estimated := l.copyToPrice(r)
 	estimated.Units, estimated.Estimated, estimated.ServiceTier = units, true, l.expected.serviceTier
@@ -232,7 +241,8 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, error
 	if _, told := errors.AsType[*Error](err); err != nil && !told {
 		err = fmt.Errorf("llmhttp: Options.Price: %w", err)
 	}
-	return amount{units.Tokens(), cost.Total()}, err
+	used.cost = cost.Total()
+	return used, cost, err
 }
 
 // callPrice returns what price returns. If it panics, that is the error.

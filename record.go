@@ -68,7 +68,7 @@ type UsageRecord struct {
 	Estimated bool  // some of the Units are an estimate of the Handler, because the Backend reported none
 
 	Cost     Cost // the sum of the calls of StartCall, and of what else was used
-	Unpriced bool // a price could not be determined, so that Cost lacks what it would be of
+	Unpriced bool // a price could not be determined: Cost is what was reserved for a Quota in money, or that of the rest if this is more
 }
 
 // A Label is a name and a value that a host gives to records, such as a project.
@@ -187,7 +187,7 @@ type UsageSum struct {
 	Start    time.Time
 	Model    string
 	Requests int64
-	Unpriced int64 // the number of records whose price is not known, so that it is not in Cost
+	Unpriced int64 // the number of records whose price is not known: Cost has what was reserved for them, if anything was
 	Units    Units
 	Cost     Cost
 }

@@ -445,7 +445,8 @@ func (q *request) setOutcome(o *outcome) {
 		loaded: int(q.loaded), errStatus: q.cred.errorStatus(result.Err),
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
-		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, reported: q.usage.get(), calls: calls,
+		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, estimated: q.backend.estimated,
+		reported: q.usage.get(), calls: calls,
 		chunks: q.chunks.stats, output: &order.output,
 	}
 }

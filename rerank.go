@@ -242,7 +242,7 @@ var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
 		model:     func(r *RerankRequest) string { return r.Model },
 		describer: func(r *RerankRequest) describer { return r },
 		user:      (*RerankRequest).EndUser,
-		prompt:    func(c tokenEstimator, _ bool, r *RerankRequest) int { return c.rerank(r) },
+		prompt:    func(c tokenEstimator, r *RerankRequest) int { return c.rerank(r) },
 		units:     func(r *RerankRequest) *Units { return &Units{SearchUnits: r.searchUnits()} },
 	},
 	call: callRerank,

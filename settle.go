@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -136,43 +137,81 @@ func (l *ledger) recordUsage(ctx, until context.Context, record *storedRecord, b
 	return l.recordErr
 }
 
-// setCost sets what a billable request costs: what its calls of StartCall cost, and what else it has
-// used.
+// setCost sets what a billable request costs. One that has used something and has no price costs what
+// was reserved for it, or what a part of it costs if that is more: a quota in money is not exceeded by
+// what cannot be priced.
 func (l *ledger) setCost(r *UsageRecord, o *outcome, billable bool) error {
 	if l.price == nil || !billable {
 		return nil
 	}
 	r.Unpriced, l.priceErr = true, errNotPriced // unless Price returns
-	priced := l.copyToPrice(r)
-	priced.Unpriced = false
-	if o.calls != nil {
-		r.Cost = o.calls.cost
-		priced.Units = r.Units.minus(o.calls.usage.Units())
+	if r.Units != (Units{}) && l.prices != nil {
+		r.Cost = l.prices.reserved
 	}
-	if o.calls == nil || priced.Units != (Units{}) {
-		cost, err := l.price(priced)
-		l.priceErr = err
-		if err != nil {
-			return err
+	if o.calls != nil {
+		r.Cost = largerCost(r.Cost, o.calls.cost)
+	}
+	cost, err := l.priceOf(r, o.calls)
+	if l.uncounted && (err != nil || cost.Total() == 0) { // tokens may be what has a price
+		usage, before := l.usage, *r
+		units, _ := l.units(o)
+		l.estimateTokens(r, o, units)
+		l.setUnits(r, o, units)
+		if other, otherErr := l.priceOf(r, o.calls); otherErr == nil && other.Total() != 0 {
+			cost, err = other, nil
+		} else {
+			l.usage, *r = usage, before
 		}
-		r.Cost.Add(cost)
 	}
-	l.priceErr = nil
-	if o.calls != nil {
-		l.priceErr = o.calls.err
+	l.priceErr = err
+	if err != nil {
+		r.Cost = largerCost(r.Cost, cost)
+		return err
 	}
-	r.Unpriced = l.priceErr != nil
-	return l.priceErr
+	r.Cost, r.Unpriced = cost, false
+	return nil
+}
+
+func largerCost(a, b Cost) Cost {
+	if b.Total() > a.Total() {
+		return b
+	}
+	return a
+}
+
+// priceOf returns what the calls of StartCall cost, which may be nil, and what Options.Price returns for
+// what r has used besides. If one of them has no price, the Cost is that of the others.
+func (l *ledger) priceOf(r *UsageRecord, calls *callSum) (Cost, error) {
+	priced := l.copyToPrice(r)
+	priced.Cost, priced.Unpriced = Cost{}, false
+	if calls == nil {
+		return l.price(priced)
+	}
+	sum := calls.cost
+	if priced.Units = r.Units.minus(calls.usage.Units()); priced.Units != (Units{}) {
+		cost, err := l.price(priced)
+		if err != nil {
+			return sum, err
+		}
+		sum.Add(cost)
+	}
+	return sum, calls.err
+}
+
+// priceData is what a request needs that has a price.
+type priceData struct {
+	record   UsageRecord // what Options.Price gets
+	reserved Cost        // what the request was expected to cost; zero without a quota in money
 }
 
 // copyToPrice returns a copy of r for a call of Options.Price, which may change it. It is valid until
 // the next call.
 func (l *ledger) copyToPrice(r *UsageRecord) *UsageRecord {
-	if l.priced == nil {
-		l.priced = new(UsageRecord)
+	if l.prices == nil {
+		l.prices = new(priceData)
 	}
-	*l.priced = *r
-	return l.priced
+	l.prices.record = *r
+	return &l.prices.record
 }
 
 var (
@@ -190,16 +229,17 @@ func failedAsNotFound(o *outcome) bool {
 
 // setUsage sets the usage to what the Backend reported, or to an estimate. A request that failed
 // before its reply began used nothing, unless its client has left, which may be why. One that was
-// refused after it had loaded something used that.
+// refused after it had loaded something used that. What the client got of a reply that failed, or
+// that it has left, is estimated if the Backend has not reported it.
 func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
-	failed := o.err != nil && o.chunks.count == 0 && !o.clientLeft
+	failed := o.err != nil && !o.clientLeft && (o.chunks.count == 0 || o.units == nil && l.op.hasMedia())
 	u := &l.usage
 	if o.reported != nil && o.reported.dropInvalid() {
 		l.log.warn(misuseInvalidExtra)
 	}
-	units, audioMillis := o.units, int64(0)
-	if asked := l.expected.units; billable && o.clientLeft && !o.notSent && units == nil && asked != nil {
-		units, r.Estimated = asked, true // nobody waited for the images to be counted
+	var units *Units
+	if billable {
+		units, r.Estimated = l.units(o)
 	}
 	switch {
 	case !billable: // nothing was used
@@ -213,17 +253,37 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 		if u.TotalTokens > u.PromptTokens+u.CompletionTokens {
 			l.divideTotal(r, o)
 		}
-	case o.calls != nil && !o.calls.unknown: // they are all that is known
-	case failed, o.notSent, l.op.output == outputUncounted, l.op.output == outputAudio: // there is no estimate
-	case o.units != nil && o.units.AudioMillis > 0: // which is charged for in place of tokens
-	default:
-		r.Estimated = true
-		u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o)
-		u.bound()
-		if asked := l.expected.units; asked != nil {
-			audioMillis = asked.AudioMillis
+		if o.estimated { // there is something better
+			exact := *units
+			exact.AudioMillis, units, r.Estimated = 0, &exact, false
 		}
+	case o.calls != nil && !o.calls.unknown: // they are all that is known
+	case failed, o.notSent: // nothing was used
+	case (o.err == nil || o.chunks.count == 0) && (l.op.hasMedia() && units != nil || o.units != nil && o.units.AudioMillis > 0):
+		l.uncounted = true // a complete reply is charged for by what it has in place of tokens
+	default:
+		l.estimateTokens(r, o, units)
 	}
+	l.setUnits(r, o, units)
+}
+
+// units returns what the request used besides tokens, or nil, and whether that is an estimate.
+func (l *ledger) units(o *outcome) (_ *Units, estimated bool) {
+	asked := l.expected.units
+	if o.units != nil || asked == nil || !o.clientLeft || o.notSent {
+		return o.units, o.estimated
+	}
+	if l.op.output == outputAudio { // which nobody got
+		asked = new(*asked)
+		asked.AudioMillis = 0
+	}
+	return asked, true // nobody waited for the images to be counted
+}
+
+// setUnits sets the Units of r to the usage, which is at least that of the calls of StartCall, and to
+// units besides, which may be nil.
+func (l *ledger) setUnits(r *UsageRecord, o *outcome, units *Units) {
+	u, audioMillis := &l.usage, r.Units.AudioMillis
 	if l.op.output == outputAudio {
 		u.CompletionTokensDetails.AudioTokens = u.CompletionTokens
 	}
@@ -242,13 +302,41 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	r.Units.AudioMillis = max(r.Units.AudioMillis, audioMillis)
 }
 
-// estimateOutput estimates the tokens of the reply to a chat, as far as it was received.
-func (l *ledger) estimateOutput(r *UsageRecord, o *outcome) int {
+// estimateTokens sets the usage to an estimate, and the audio of r to what the client has sent. units
+// are those of the request, or nil.
+func (l *ledger) estimateTokens(r *UsageRecord, o *outcome, units *Units) {
+	u := &l.usage
+	r.Estimated = true
+	u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o, units)
+	u.bound()
+	if asked := l.expected.units; asked != nil && l.op.output != outputAudio && (o.units == nil || o.units.AudioMillis == 0) {
+		r.Units.AudioMillis = asked.AudioMillis
+	}
+}
+
+// estimateOutput estimates the tokens of the reply, as far as it was received. units are those of the
+// request, or nil.
+func (l *ledger) estimateOutput(r *UsageRecord, o *outcome, units *Units) int {
+	if units != nil && l.op.hasMedia() {
+		return int(min(l.mediaTokens(r, units), math.MaxInt32))
+	}
 	if o.output == nil {
 		return 0
 	}
 	output := *o.output
 	return tokenEstimator{r.Model, l.countTokens}.output(&output)
+}
+
+// mediaTokens estimates the completion tokens of the images or the audio in units, and returns zero
+// if replies have neither.
+func (l *ledger) mediaTokens(r *UsageRecord, units *Units) int64 {
+	switch l.op.output {
+	case outputImages:
+		return min(units.Images, math.MaxInt32) * imageTokens(r.ImageSize, r.ImageQuality)
+	case outputAudio:
+		return audioTokens(units.AudioMillis)
+	}
+	return 0
 }
 
 // divideTotal adds those tokens of the total that are neither counted in PromptTokens nor in
@@ -267,12 +355,12 @@ func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
 		u.CompletionTokens += rest
 	case u.CompletionTokens > 0:
 		u.PromptTokens = rest
-	case l.op.output == outputUncounted, l.op.output == outputAudio:
+	case l.op.hasMedia():
 		u.PromptTokens = min(prompt, rest)
 		u.CompletionTokens = rest - u.PromptTokens
 	default:
 		u.PromptTokens = rest // unless counting the output panics
-		if output := float64(l.estimateOutput(r, o)); output > 0 {
+		if output := float64(l.estimateOutput(r, o, nil)); output > 0 {
 			u.PromptTokens = int(float64(rest) * float64(prompt) / (float64(prompt) + output))
 		}
 		u.CompletionTokens = rest - u.PromptTokens

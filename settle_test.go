@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -555,5 +557,86 @@ func TestTokens_EstimateCountsExtra(t *testing.T) {
 		s := startServer(t, config{})
 		require.Equal(t, 200, s.chat(body).StatusCode, body)
 		assert.InDelta(t, 1000, s.record().Units.PromptTokens, 100)
+	}
+}
+
+// streamedReplies are the operations whose usage comes last, with a Backend whose clients leave before
+// it comes, and the estimate.
+var streamedReplies = map[llmhttp.Operation]struct {
+	path, body string
+	backend    llmhttp.Backend
+	want       llmhttp.Units
+}{
+	llmhttp.OperationChat: {chatPath, chatWith(`"stream":true`), streamBackend(func(ctx context.Context, yield yieldFunc) {
+		untilLeft(ctx, llmhttp.TextChunk("Hello, you"))(yield)
+	}), llmhttp.Units{PromptTokens: 9, CompletionTokens: 3}},
+	llmhttp.OperationCompletions: {"/v1/completions", `{"model":"m","prompt":"Hello, you","stream":true}`, &stubBackend{
+		complete: func(ctx context.Context, _ *llmhttp.CompletionRequest) llmhttp.ChatStream {
+			return untilLeft(ctx, llmhttp.TextChunk("Hello, you"))
+		},
+	}, llmhttp.Units{PromptTokens: 3, CompletionTokens: 3}},
+	llmhttp.OperationSpeech: {speechPath, speechEventsBody, &stubBackend{
+		speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+			return untilLeft(ctx, &llmhttp.SpeechChunk{Audio: make([]byte, 1000)})
+		},
+	}, llmhttp.Units{PromptTokens: 5, CompletionTokens: 20, CompletionAudioTokens: 20, Characters: 19, AudioMillis: 1000}},
+	llmhttp.OperationTranscriptions: {transcriptionsPath, `{"file":"recording","model":"m","stream":true}`, &stubBackend{
+		transcribe: func(ctx context.Context, _ *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+			return untilLeft(ctx, &llmhttp.TranscriptionChunk{Text: "Hello, you"})
+		},
+	}, llmhttp.Units{PromptTokens: 85, CompletionTokens: 3, AudioMillis: 9}},
+	llmhttp.OperationImages: {imagesPath, `{"model":"m","prompt":"a cat","stream":true,"partial_images":1,"n":2}`, drawsUntilLeft,
+		llmhttp.Units{PromptTokens: 2, CompletionTokens: 2 * 4161, Images: 2}},
+	llmhttp.OperationImageEdits: {imageEditsPath, `{"image":"file","prompt":"a cat","model":"m","stream":"true","partial_images":"1","n":"2","quality":"low"}`, drawsUntilLeft,
+		llmhttp.Units{PromptTokens: 87, CompletionTokens: 2 * 408, Images: 2}},
+}
+
+var drawsUntilLeft = &stubBackend{draw: func(ctx context.Context, _ *llmhttp.ImageRequest) llmhttp.ImageStream {
+	return untilLeft(ctx, &llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte("x")}, Partial: true})
+}}
+
+// untilLeft returns a stream that yields c and ends when the client has left.
+func untilLeft[C any](ctx context.Context, c *C) iter.Seq2[*C, error] {
+	return func(yield func(*C, error) bool) {
+		yield(c, nil)
+		<-ctx.Done()
+	}
+}
+
+// Ten clients that leave before the usage comes pay for what they got, whatever the operation.
+func TestSettle_ClientsLeaveBeforeTheUsage(t *testing.T) {
+	for op, test := range streamedReplies {
+		t.Run(string(op), func(t *testing.T) {
+			s := startServer(t, config{
+				backend: test.backend, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 1000 * llmhttp.MoneyUnit}}),
+				opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+					return llmhttp.Cost{Output: llmhttp.MoneyUnit.Scale(r.Units.CompletionTokens, 1000)}, nil
+				}},
+			})
+			for i := range 10 {
+				ctx, cancel := context.WithCancel(t.Context())
+				resp, err := s.open(ctx, "POST", test.path, test.body)
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				_, err = resp.Body.Read(make([]byte, 1))
+				require.NoError(t, err)
+				cancel()
+				resp.Body.Close()
+				waitFor(t, "the usage record", func() bool { return len(s.usage.records()) > i })
+				r := s.usage.records()[i]
+				assert.Equal(t, test.want, r.Units)
+				assert.True(t, r.Estimated)
+				assert.Positive(t, r.Cost.Total())
+			}
+		})
+	}
+}
+
+// Every operation that calls a model has its usage last, or replies at once.
+func TestSettle_StreamedRepliesAreKnown(t *testing.T) {
+	atOnce := []llmhttp.Operation{llmhttp.OperationEmbeddings, llmhttp.OperationRerank, llmhttp.OperationModerations}
+	for _, op := range llmhttp.Operations() {
+		_, known := streamedReplies[op]
+		assert.True(t, known || slices.Contains(atOnce, op), "%s", op)
 	}
 }

@@ -211,22 +211,34 @@ var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
 		model:     func(r *SpeechRequest) string { return r.Model },
 		describer: func(r *SpeechRequest) describer { return r },
 		user:      (*SpeechRequest).EndUser,
-		prompt:    countSpeechPrompt,
-		units:     func(r *SpeechRequest) *Units { return &Units{Characters: int64(utf8.RuneCountInString(r.Input))} },
+		prompt:    tokenEstimator.speech,
+		units: func(r *SpeechRequest) *Units {
+			return &Units{Characters: int64(utf8.RuneCountInString(r.Input)), AudioMillis: r.expectedDuration().Milliseconds()}
+		},
 	},
 	call: func(ctx context.Context, b Forwarder, r *SpeechRequest) SpeechStream { return b.Speak(ctx, r) },
 	facts: func(c *SpeechChunk) chunkFacts {
-		return chunkFacts{usage: c.Usage, audioMillis: c.Duration.Milliseconds(), size: len(c.Audio), hasOutput: len(c.Audio) > 0}
+		return chunkFacts{
+			usage: c.Usage, audio: c.Audio, audioMillis: c.Duration.Milliseconds(), size: len(c.Audio), hasOutput: len(c.Audio) > 0,
+		}
 	},
 }
 
-// countSpeechPrompt counts the tokens of a prompt, which only limits need: if the Backend reports
-// no tokens, what is charged are the characters.
-func countSpeechPrompt(c tokenEstimator, limited bool, r *SpeechRequest) int {
-	if !limited {
-		return 0
+// expectedDuration estimates how long it takes to speak the text: 15 characters of an alphabet in a
+// second, or 4 that are syllables or words, such as Chinese ones.
+func (r *SpeechRequest) expectedDuration() (d time.Duration) {
+	const firstSyllable = 0x2e80 // the first radical of Chinese characters; Hangul and Kana follow
+	for _, c := range r.Input {
+		if c < firstSyllable {
+			d += time.Second / 15
+		} else {
+			d += time.Second / 4
+		}
 	}
-	return c.speech(r)
+	if r.Speed != nil {
+		d = time.Duration(float64(d) / *r.Speed)
+	}
+	return d
 }
 
 // A SpeechEncoder encodes the reply to one [SpeechRequest]. The Handler never calls its methods

@@ -247,17 +247,19 @@ func TestSpeech_Record(t *testing.T) {
 			}
 		}
 	}
-	audio := []byte("a")
+	audio := []byte("abcd") // of a format that is not known, so that its time is an estimate
 	for name, tt := range map[string]struct {
 		stream llmhttp.SpeechStream
 		want   llmhttp.Units
 	}{
-		"characters":     {stream(nil, &llmhttp.SpeechChunk{Audio: audio}), llmhttp.Units{Characters: 19}},
+		"characters":     {stream(nil, &llmhttp.SpeechChunk{Audio: audio}), llmhttp.Units{Characters: 19, AudioMillis: 4}},
 		"tokens":         {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7}}), llmhttp.Units{Characters: 19, PromptTokens: 5, CompletionTokens: 7, CompletionAudioTokens: 7}},
-		"only the total": {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llmhttp.Usage{TotalTokens: 7}}), llmhttp.Units{Characters: 19, CompletionTokens: 7, CompletionAudioTokens: 7}},
+		"only the total": {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llmhttp.Usage{TotalTokens: 7}}), llmhttp.Units{Characters: 19, PromptTokens: 5, CompletionTokens: 2, CompletionAudioTokens: 2}},
 		"a duration": {stream(nil, &llmhttp.SpeechChunk{Duration: time.Second}, &llmhttp.SpeechChunk{Audio: audio, Duration: 2 * time.Second}, &llmhttp.SpeechChunk{Audio: audio}),
 			llmhttp.Units{Characters: 19, AudioMillis: 2000}},
-		"fails later":    {stream(errCause, &llmhttp.SpeechChunk{Audio: audio}), llmhttp.Units{Characters: 19}},
+		"fails later": {stream(errCause, &llmhttp.SpeechChunk{Audio: audio}), llmhttp.Units{Characters: 19, AudioMillis: 4, PromptTokens: 5, CompletionTokens: 1, CompletionAudioTokens: 1}},
+		"fails, with a duration": {stream(errCause, &llmhttp.SpeechChunk{Audio: audio, Duration: time.Second}),
+			llmhttp.Units{Characters: 19, AudioMillis: 1000, PromptTokens: 5, CompletionTokens: 20, CompletionAudioTokens: 20}},
 		"fails at once":  {stream(errCause), llmhttp.Units{}},
 		"no audio":       {stream(nil, &llmhttp.SpeechChunk{Duration: time.Second}), llmhttp.Units{}},
 		"fails, but was": {stream(errCause, &llmhttp.SpeechChunk{Usage: &llmhttp.Usage{PromptTokens: 5}}), llmhttp.Units{PromptTokens: 5}},
@@ -267,7 +269,7 @@ func TestSpeech_Record(t *testing.T) {
 			s.do("POST", speechPath, speechBody)
 			r := s.record()
 			assert.Equal(t, tt.want, r.Units)
-			assert.False(t, r.Estimated)
+			assert.Equal(t, name == "characters" || strings.HasPrefix(name, "fails later") || name == "fails, with a duration", r.Estimated)
 			assert.Equal(t, llmhttp.OperationSpeech, r.Operation)
 		})
 	}

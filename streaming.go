@@ -101,7 +101,7 @@ func receiveChunk[Chunk any](q *request, p *streamPipeline[Chunk], c *Chunk, f c
 		stats.add(f.hasOutput, now.Sub(arrived))
 		return p.receive(c, f, out)
 	})
-	q.backend.units = p.units
+	q.backend.units, q.backend.estimated = p.units, p.estimated
 	return err
 }
 

@@ -27,11 +27,12 @@ type replyEncoder[Chunk any] interface {
 // chunkFacts are what a chunk of the reply to a streaming operation tells about itself.
 type chunkFacts struct {
 	usage       *Usage // of the request so far; nil if it is not known
-	audioMillis int64  // of the reply so far; zero if it is not known
+	audioMillis int64  // of the recording so far; zero if it is not known
 	images      int    // that are complete with the chunk
 	size        int    // in bytes, about
 	hasOutput   bool   // it has a part of what the client asked for
 	text        string // of the output, if it is one
+	audio       []byte // the same; valid until the chunk is received
 }
 
 // A streamPipeline is the pipeline of a streaming operation. Its methods are called as those of a
@@ -44,10 +45,13 @@ type streamPipeline[Chunk any] struct {
 	asked    *Units         // what the request is expected to use besides tokens; nil if nothing
 	output   *outputCounter // counts the texts
 
-	began  bool            // a chunk had output
-	units  *Units          // what the reply used besides tokens; nil if nothing
-	images int             // that are complete
-	body   exchange.Buffer // of a whole reply: what the encoder has appended so far
+	began     bool            // a chunk had output
+	units     *Units          // what the reply used besides tokens; nil if nothing
+	estimated bool            // the audio of units is an estimate
+	images    int             // that are complete
+	told      int64           // the audio that the Backend has told, in milliseconds
+	audioSize int64           // of the audio so far, in bytes
+	body      exchange.Buffer // of a whole reply: what the encoder has appended so far
 }
 
 var errNoOutput = errors.New("llmhttp: the stream ended without a part of the reply")
@@ -66,9 +70,7 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 	}
 	p.output.addText(f.text)
 	p.images += f.images
-	if p.began {
-		p.units.AudioMillis = max(p.units.AudioMillis, f.audioMillis)
-	}
+	p.countAudio(f)
 	if out == nil { // nothing of a whole reply is sent yet
 		out = &p.body
 	}
@@ -77,6 +79,18 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 		out.B = b
 	}
 	return err
+}
+
+// countAudio counts the audio of a chunk: what the Backend tells, or else what was sent.
+func (p *streamPipeline[Chunk]) countAudio(f chunkFacts) {
+	p.told, p.audioSize = max(p.told, f.audioMillis), p.audioSize+int64(len(f.audio))
+	if !p.began {
+		return
+	}
+	p.units.AudioMillis, p.estimated = p.told, false
+	if p.told == 0 && p.audioSize > 0 {
+		p.units.AudioMillis, p.estimated = boundAudio(p.audioSize), true
+	}
 }
 
 // complete ends a reply that is complete, of which the images are known, also if they are not as many

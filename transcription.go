@@ -206,10 +206,6 @@ func (r *TranscriptionRequest) describe(d *description) {
 	d.params.Temperature = d.float(r.Temperature)
 }
 
-// bytesPerAudioMilli is how many bytes a millisecond of a recording is assumed to have, which is that
-// of an MP3 with 128 kbit/s. Others have from 3 to 32.
-const bytesPerAudioMilli = 16
-
 // transcription counts the tokens of a request for a transcription. The estimate of the recording is
 // that of one in a chat.
 func (c tokenEstimator) transcription(r *TranscriptionRequest) int {
@@ -245,9 +241,9 @@ var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChun
 		model:     func(r *TranscriptionRequest) string { return r.Model },
 		describer: func(r *TranscriptionRequest) describer { return r },
 		user:      (*TranscriptionRequest).EndUser,
-		prompt:    func(c tokenEstimator, _ bool, r *TranscriptionRequest) int { return c.transcription(r) },
+		prompt:    func(c tokenEstimator, r *TranscriptionRequest) int { return c.transcription(r) },
 		units: func(r *TranscriptionRequest) *Units {
-			return &Units{AudioMillis: (r.File.Size + bytesPerAudioMilli - 1) / bytesPerAudioMilli}
+			return &Units{AudioMillis: boundAudio(r.File.Size)}
 		},
 	},
 	call: func(ctx context.Context, b Forwarder, r *TranscriptionRequest) TranscriptionStream {

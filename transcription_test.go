@@ -234,7 +234,7 @@ func assertEmptyDir(t testing.TB, dir string) {
 // What is charged for: tokens if the Backend reports them, or else the time, or an estimate.
 func TestTranscriptions_Usage(t *testing.T) {
 	tokens := &llmhttp.Usage{PromptTokens: 14, CompletionTokens: 3, PromptTokensDetails: llmhttp.PromptTokensDetails{AudioTokens: 10}}
-	const file = 32_000 // bytes, which are 2 seconds if nobody tells
+	const file = 32_000 // bytes, which are at most 32 seconds if nobody tells
 	for name, test := range map[string]struct {
 		chunk     llmhttp.TranscriptionChunk
 		units     llmhttp.Units
@@ -252,7 +252,7 @@ func TestTranscriptions_Usage(t *testing.T) {
 		"the end of the last segment": {llmhttp.TranscriptionChunk{Text: "a", Segments: []llmhttp.TranscriptionSegment{{End: 2.5}, {Start: 2.5, End: 3.25}}},
 			llmhttp.Units{AudioMillis: 3250}, false, `{"type":"duration","seconds":3.25}`},
 		"nothing": {llmhttp.TranscriptionChunk{Text: "Hello, you"},
-			llmhttp.Units{PromptTokens: 168, CompletionTokens: 3, AudioMillis: 2000}, true,
+			llmhttp.Units{PromptTokens: 168, CompletionTokens: 3, AudioMillis: 32_000}, true,
 			`{"type":"tokens","input_tokens":168,"input_token_details":{"text_tokens":168,"audio_tokens":0},"output_tokens":3,"total_tokens":171}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestTranscriptions_QuotaInMoney(t *testing.T) {
 	}
 	s := startServer(t, config{backend: transcribingAs(spoken()...), keys: keysFor(key), opts: llmhttp.Options{Price: price}})
 	send := func(millis int) reply {
-		return s.do("POST", transcriptionsPath, `{"file":"`+strings.Repeat("x", millis*16)+`","model":"m"}`)
+		return s.do("POST", transcriptionsPath, `{"file":"`+strings.Repeat("x", millis)+`","model":"m"}`)
 	}
 	send(1001).checkError(t, 429)
 	assert.Equal(t, 200, send(1000).StatusCode)
