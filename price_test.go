@@ -190,11 +190,14 @@ func TestPrice_FailsAtTheEnd(t *testing.T) {
 			"panic": func() (llmhttp.Cost, error) { panic(secretCause) },
 		} {
 			t.Run(string(op)+"/"+name, func(t *testing.T) {
-				calls := 0
+				calls, estimates := 0, 1
+				if op == llmhttp.OperationChat || op == llmhttp.OperationCompletions {
+					estimates = 2 // with what may be reserved and what must be
+				}
 				s := startServer(t, config{
 					keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 20}}),
 					opts: llmhttp.Options{Price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
-						if calls++; calls == 1 { // the estimate
+						if calls++; calls <= estimates {
 							return aPrice, nil
 						}
 						return fail()
@@ -216,7 +219,7 @@ func TestPrice_QuotaOfWhatHasNoPrice(t *testing.T) {
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * aPrice.Total()}}),
 		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-			if r.Units.CompletionTokens == 512 { // the estimate
+			if n := r.Units.CompletionTokens; n == 512 || n == 0 { // the estimates
 				return aPrice, nil
 			}
 			return llmhttp.Cost{}, errCause

@@ -39,7 +39,7 @@ type SpeechStream = iter.Seq2[*SpeechChunk, error]
 type SpeechChunk struct {
 	Audio    []byte        // the next bytes of the recording, in the ResponseFormat of the request; may be empty, and is valid until yield returns
 	Usage    *Usage        // of the request so far, as in a [ChatChunk]; nil if it is not known. Tokens of the completion are of audio
-	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known
+	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known: then the Handler measures it, or estimates it by the size
 }
 
 // A SpeechRequest is the body of POST /v1/audio/speech. A Handler checks requests before it
@@ -217,6 +217,12 @@ var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
 		},
 	},
 	call: func(ctx context.Context, b Forwarder, r *SpeechRequest) SpeechStream { return b.Speak(ctx, r) },
+	audioRate: func(r *SpeechRequest) int64 {
+		if r.ResponseFormat == "pcm" {
+			return bytesPerPCMSecond
+		}
+		return 0
+	},
 	facts: func(c *SpeechChunk) chunkFacts {
 		return chunkFacts{
 			usage: c.Usage, audio: c.Audio, audioMillis: c.Duration.Milliseconds(), size: len(c.Audio), hasOutput: len(c.Audio) > 0,

@@ -17,6 +17,10 @@ type streaming[Req, Chunk any] struct {
 
 	call  func(ctx context.Context, b Forwarder, req *Req) iter.Seq2[*Chunk, error]
 	facts func(c *Chunk) chunkFacts
+
+	// audioRate returns how many bytes a second of the audio in the facts has, or zero if it has the
+	// header of a format. Nil returns zero.
+	audioRate func(req *Req) int64
 }
 
 // serve decodes the request, reserves what it needs, calls the Backend, settles and replies.
@@ -52,6 +56,9 @@ func (op *streaming[Req, Chunk]) begin(
 		cred: &q.cred, encoder: encoder, maxReply: q.h.opts.MaxReply, asked: q.ledger.expected.units, output: &q.chat.order.output,
 	}
 	p.output.keepText = q.h.opts.TextTokens != nil
+	if op.audioRate != nil {
+		p.audio.meter.BytesPerSecond = op.audioRate(req)
+	}
 	q.beginFraming(framing, p)
 	return req, p, nil
 }

@@ -50,7 +50,7 @@ type streamPipeline[Chunk any] struct {
 	estimated bool            // the audio of units is an estimate
 	images    int             // that are complete
 	told      int64           // the audio that the Backend has told, in milliseconds
-	audioSize int64           // of the audio so far, in bytes
+	audio     audioMeter      // measures the audio so far
 	body      exchange.Buffer // of a whole reply: what the encoder has appended so far
 }
 
@@ -83,13 +83,14 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 
 // countAudio counts the audio of a chunk: what the Backend tells, or else what was sent.
 func (p *streamPipeline[Chunk]) countAudio(f chunkFacts) {
-	p.told, p.audioSize = max(p.told, f.audioMillis), p.audioSize+int64(len(f.audio))
+	p.told = max(p.told, f.audioMillis)
+	p.audio.add(f.audio)
 	if !p.began {
 		return
 	}
 	p.units.AudioMillis, p.estimated = p.told, false
-	if p.told == 0 && p.audioSize > 0 {
-		p.units.AudioMillis, p.estimated = boundAudio(p.audioSize), true
+	if p.told == 0 {
+		p.units.AudioMillis, p.estimated = p.audio.millis()
 	}
 }
 

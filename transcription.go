@@ -243,7 +243,7 @@ var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChun
 		user:      (*TranscriptionRequest).EndUser,
 		prompt:    func(c tokenEstimator, r *TranscriptionRequest) int { return c.transcription(r) },
 		units: func(r *TranscriptionRequest) *Units {
-			return &Units{AudioMillis: boundAudio(r.File.Size)}
+			return &Units{AudioMillis: fileMillis(r.File)}
 		},
 	},
 	call: func(ctx context.Context, b Forwarder, r *TranscriptionRequest) TranscriptionStream {

@@ -19,8 +19,9 @@ type TranscriptionChunk struct {
 	Segments []TranscriptionSegment `json:"segments,omitzero"` // nil if there are none, which subtitles need
 	Words    []TranscriptionWord    `json:"words,omitzero"`
 
-	// Usage is what the request is charged for so far. If no chunk has it, that is the Duration, or
-	// if that is not known either, an estimate.
+	// Usage is what the request is charged for so far. If no chunk has it, that is the Duration. If
+	// that is not known either, the tokens are an estimate, and the time is read from the recording
+	// or, of a format that is not known, the longest that its size allows.
 	Usage *TranscriptionUsage `json:"usage,omitzero"`
 
 	Extra Extra `json:"-"` // such as logprobs

@@ -83,10 +83,11 @@
 //
 // Images of a request for images are billed by their completion tokens if the record has some and
 // image_output has a price, else by the image; the completion tokens are then not billed. If only
-// image_output has a price, images whose tokens are not known have none: set "image", too, if there
-// is a quota in money, which needs a price before the tokens are known. Audio is billed by
+// image_output has a price, images whose tokens are not known are billed by an estimate of the Handler,
+// as they are before the Backend is called under a quota in money. Audio is billed by
 // characters if the record and the table have them, else by tokens if there are completion tokens
-// and output has a price, else by its duration.
+// and output has a price, else by its duration. Tokens of speech that are an estimate are only billed if
+// neither characters nor the duration have a price.
 //
 // A request costs its price only in the first of its records, whose Part is zero.
 //

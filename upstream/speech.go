@@ -2,19 +2,17 @@ package upstream
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"io"
 	"mime"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 )
 
 const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are JSON
 
-// Speak implements [llmhttp.Speaker]. The audio is passed on as it arrives. Its duration is known for
-// pcm and wav, and the tokens if the server sends events.
+// Speak implements [llmhttp.Speaker]. The audio is passed on as it arrives. The tokens are known if
+// the server sends events; the Handler measures the duration.
 func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
 		r := speechReply{replySender: replySender[llmhttp.SpeechChunk]{yield: yield}}
@@ -25,8 +23,7 @@ func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp
 // A speechReply passes on the reply to a request for speech.
 type speechReply struct {
 	replySender[llmhttp.SpeechChunk]
-	size int64 // of the audio so far, in bytes
-	rate int64 // bytes of audio in a second; zero if it is not known
+	began bool // there was audio
 }
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
@@ -45,9 +42,6 @@ func (r *speechReply) forward(ctx context.Context, b *Backend, req *llmhttp.Spee
 		return err
 	}
 	defer r.c.close()
-	if req.ResponseFormat == "pcm" {
-		r.rate = 24_000 * 2
-	}
 	media, _, _ := mime.ParseMediaType(r.c.resp.Header.Get("Content-Type"))
 	switch media {
 	case "text/event-stream":
@@ -67,7 +61,7 @@ func (r *speechReply) readAudio() error {
 			return nil
 		}
 		switch {
-		case err == io.EOF && r.size == 0:
+		case err == io.EOF && !r.began:
 			return r.c.invalidReply("the reply is empty")
 		case err == io.EOF:
 			return nil
@@ -79,16 +73,8 @@ func (r *speechReply) readAudio() error {
 
 // chunk returns a chunk with audio, which may be empty.
 func (r *speechReply) chunk(audio []byte) *llmhttp.SpeechChunk {
-	const header = 32 // of a WAVE file, up to the rate
-	if r.size == 0 && len(audio) >= header && string(audio[:4]) == "RIFF" && string(audio[12:16]) == "fmt " {
-		r.rate = int64(binary.LittleEndian.Uint32(audio[28:]))
-	}
-	r.size += int64(len(audio))
-	c := &llmhttp.SpeechChunk{Audio: audio}
-	if r.rate > 0 {
-		c.Duration = time.Duration(float64(r.size) / float64(r.rate) * float64(time.Second))
-	}
-	return c
+	r.began = r.began || len(audio) > 0
+	return &llmhttp.SpeechChunk{Audio: audio}
 }
 
 // readError returns the error for a reply that is neither audio nor events.
