@@ -452,3 +452,57 @@ type statusWriter struct {
 func (w *statusWriter) Header() http.Header         { return w.header }
 func (w *statusWriter) WriteHeader(status int)      { w.status = status }
 func (w *statusWriter) Write(p []byte) (int, error) { return len(p), nil }
+
+// The time of a recording and of speech that nobody tells is read from their bytes, and of a format
+// that is not known it is the longest that the size allows. A quota in money ends what they may use.
+func TestAudio_LengthIsMeasured(t *testing.T) {
+	// 23,872 Hz, 16 bits: the bytes are those of a text, which the forms of these tests need.
+	wave := "RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x5d\x00\x00\x00\x00\x00\x00\x02\x00\x10\x00data\x00\x00\x00\x00" + strings.Repeat("x", 5*2*23_872)
+	file := func(name string) string {
+		content, err := os.ReadFile("internal/audiolength/testdata/" + name)
+		require.NoError(t, err)
+		return string(content)
+	}
+	for name, test := range map[string]struct {
+		recording string
+		millis    int64
+		unknown   bool
+	}{
+		"wav": {wave, 5000, false}, "mp3": {file("3000-vbr-xing.mp3"), 3000, false}, "opus": {file("3000.opus"), 3000, false},
+		"flac": {file("3000-stream.flac"), 3000, false}, "aac": {file("3000.aac"), 3000, false}, "m4a": {file("unknown-3000.m4a"), 7315, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &stubBackend{
+				transcribe: func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+					return transcript(&llmhttp.TranscriptionChunk{Text: "Hello"})
+				},
+				speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+					return speech(test.recording[:1000], test.recording[1000:])
+				},
+			}
+			price := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+				return llmhttp.Cost{Output: llmhttp.Money(r.Units.AudioMillis)}, nil
+			}
+			s := startServer(t, config{backend: b, opts: llmhttp.Options{Price: price}})
+			asked, err := json.Marshal(test.recording)
+			require.NoError(t, err)
+			if name == "wav" { // the others are no texts
+				require.Equal(t, 200, s.do("POST", transcriptionsPath, `{"file":`+string(asked)+`,"model":"m"}`).StatusCode)
+				assert.EqualValues(t, 5000, s.record().Units.AudioMillis)
+			}
+			s = startServer(t, config{backend: b, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 10_000}}), opts: llmhttp.Options{Price: price}})
+			served := 0
+			for range 50 {
+				if s.do("POST", speechPath, speechBody).StatusCode == 200 {
+					served++
+				}
+			}
+			assert.LessOrEqual(t, served, 4)
+			for _, r := range s.usage.records() {
+				assert.InEpsilon(t, test.millis, r.Units.AudioMillis, 0.02)
+				assert.Equal(t, test.unknown, r.Estimated)
+				assert.Positive(t, r.Cost.Total())
+			}
+		})
+	}
+}
