@@ -37,6 +37,7 @@ var exceptions = map[string]string{
 	"(*requestContext).Value":               "is how a context has the request",
 	"requestFrom":                           "is how a context is asked for it",
 	"(*textFilterBackend).filterGeneration": "is a Backend, which asks its context as one of the host does",
+	"(choiceMaker).sendChoice":              "is a Backend, too",
 	"LogRequests":                           "is an Observer of the host that removes the key from the path",
 	"Observers":                             "is a function of the host: it keeps what other Observers have returned if one panics",
 }

@@ -50,6 +50,9 @@ func (h *Handler) findRoute(r *http.Request) (rt *boundRoute, routed *http.Reque
 // that of a route does, with or without /v1. Otherwise it returns "".
 func (h *Handler) hintURL(r *http.Request) string {
 	path, prefix := r.URL.Path, h.opts.Prefix
+	if strings.Contains(path, "//") { // no prefix has that
+		return ""
+	}
 	var meant *boundRoute
 	lead, hasVersion := "", false
 	for served, routes := range h.routes.exact {

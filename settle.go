@@ -184,18 +184,20 @@ func largerCost(a, b Cost) Cost {
 func (l *ledger) priceOf(r *UsageRecord, calls *callSum) (Cost, error) {
 	priced := l.copyToPrice(r)
 	priced.Cost, priced.Unpriced = Cost{}, false
-	if calls == nil {
-		return l.price(priced)
+	var sum Cost
+	var unpriced error
+	if calls != nil {
+		sum, unpriced = calls.cost, calls.err
+		priced.Units = r.Units.minus(calls.usage.Units())
 	}
-	sum := calls.cost
-	if priced.Units = r.Units.minus(calls.usage.Units()); priced.Units != (Units{}) {
+	if calls == nil || priced.Units != (Units{}) {
 		cost, err := l.price(priced)
 		if err != nil {
 			return sum, err
 		}
 		sum.Add(cost)
 	}
-	return sum, calls.err
+	return sum, unpriced
 }
 
 // priceData is what a request needs that has a price.
