@@ -205,12 +205,12 @@ func (s *testServer) open(ctx context.Context, method, path, body string, option
 	return s.client.Do(r)
 }
 
-// requestBody returns body, or the form that is made of it if the path is one of forms, and its
-// Content-Type.
+// requestBody returns body, or the form that is made of it if the path is one of forms and body is a
+// JSON object, and its Content-Type.
 func requestBody(t testing.TB, path, body string) (_, contentType string) {
 	t.Helper()
 	isForm := slices.Contains([]string{transcriptionsPath, translationsPath, imageEditsPath}, path)
-	if isForm && strings.HasPrefix(body, "{") {
+	if isForm && strings.HasPrefix(body, "{") && json.Valid([]byte(body)) {
 		return formOf(t, body), "multipart/form-data; boundary=" + formBoundary
 	}
 	return body, "application/json"
