@@ -118,7 +118,7 @@ func (r *chatReply) decodeWhole() (*llmhttp.ChatChunk, error) {
 		return nil, err
 	}
 	defer r.c.reservation.release()
-	return r.decode(replaceNonFinite(body))
+	return r.decode(body)
 }
 
 func (r *chatReply) readStream() error {
@@ -147,7 +147,6 @@ func (r *chatReply) readStream() error {
 
 // forwardEvent yields the chunk of an event. It returns false if nothing more is to be read.
 func (r *chatReply) forwardEvent(data []byte) (more bool, err error) {
-	data = replaceNonFinite(data)
 	chunk, err := r.decodeEvent(data)
 	if err != nil {
 		return false, err

@@ -109,7 +109,6 @@ func (r *transcriptionReply) readWhole() error {
 		return err
 	}
 	defer r.c.reservation.release()
-	body = replaceNonFinite(body)
 	chunk, err := r.decode(body)
 	if err != nil {
 		return err
@@ -169,7 +168,7 @@ func (r *transcriptionReply) readStream() error {
 		case e.kind == eventError:
 			return r.c.errorEvent(e.data)
 		}
-		chunk, kind, err := r.decodeEvent(replaceNonFinite(e.data))
+		chunk, kind, err := r.decodeEvent(e.data)
 		if err != nil {
 			return err
 		}

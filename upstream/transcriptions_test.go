@@ -72,7 +72,7 @@ func TestTranscribe_Replies(t *testing.T) {
 	}{
 		"tokens":             {`{"text":"Hello","usage":{"type":"tokens","input_tokens":14,"input_token_details":{"audio_tokens":10},"output_tokens":3,"total_tokens":17}}`, "Hello", 0, [2]float64{17, 0}},
 		"time":               {`{"text":"Hello","usage":{"type":"duration","seconds":9}}`, "Hello", 0, [2]float64{0, 9}},
-		"an old duration":    {`{"task":"transcribe","duration":"8.47","text":"Hello","segments":[{"id":0,"avg_logprob":-Infinity}]}`, "Hello", 0, [2]float64{}},
+		"an old duration":    {`{"task":"transcribe","duration":"8.47","text":"Hello"}`, "Hello", 0, [2]float64{}},
 		"events":             {openAI + "data: {\"type\":\"transcript.text.done\",\"text\":\"Hello\",\"usage\":{\"type\":\"tokens\",\"input_tokens\":1,\"output_tokens\":1,\"total_tokens\":2}}\n\n", "Hello", 0, [2]float64{2, 0}},
 		"only the end":       {"data: {\"type\":\"transcript.text.done\",\"text\":\"Hello\"}\n\n", "Hello", 0, [2]float64{}},
 		"segments":           {openAI + "data: {\"type\":\"transcript.text.segment\",\"id\":\"seg_1\",\"start\":0,\"end\":1,\"text\":\"Hello\",\"speaker\":\"A\"}\n\ndata: {\"type\":\"x\"}\n\ndata: [DONE]\n\n", "Hello", 0, [2]float64{}},
