@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 const (
@@ -99,7 +101,7 @@ type keyRead struct {
 // NewKeyCache returns a KeyCache for store. Nil opts mean the zero KeyCacheOptions. It panics if
 // store is nil.
 func NewKeyCache(store KeyStore, opts *KeyCacheOptions) *KeyCache {
-	if isNil(store) {
+	if option.IsNil(store) {
 		panic("llmhttp: a cache of a nil KeyStore")
 	}
 	var o KeyCacheOptions

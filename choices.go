@@ -3,6 +3,8 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // Choices returns a Backend whose chats have as many choices as the request asks for, by [ChatRequest.N],
@@ -18,7 +20,7 @@ import (
 //
 // Choices panics if b is nil.
 func Choices(b Backend) Backend {
-	if isNil(b) {
+	if option.IsNil(b) {
 		panic("llmhttp: Choices of a nil Backend")
 	}
 	return choiceMaker{Forwarder{b}}

@@ -5,11 +5,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // A Handler serves the API. Its paths begin with /v1; Options.Prefix puts them below
@@ -42,14 +42,14 @@ type Handler struct {
 // a malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
 // Usage. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
-	if isNil(b) {
+	if option.IsNil(b) {
 		panic("llmhttp: nil Backend")
 	}
-	if isNil(keys) {
+	if option.IsNil(keys) {
 		panic("llmhttp: nil KeyStore")
 	}
-	if opts != nil {
-		opts.checkInterfaces()
+	if err := option.CheckInterfaces(opts); err != nil {
+		panic("llmhttp: " + err.Error())
 	}
 	if opts != nil && opts.QuotaReached != nil && opts.Usage == nil {
 		panic("llmhttp: Options.QuotaReached needs Options.Usage")
@@ -76,23 +76,12 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	h.addProtocol(chatCompletions{})
 	for i, p := range h.opts.Protocols {
-		if isNil(p) {
+		if option.IsNil(p) {
 			panic(fmt.Sprintf("llmhttp: Options.Protocols[%d] is nil", i))
 		}
 		h.addProtocol(p)
 	}
 	return h
-}
-
-// isNil reports whether v is nil or holds a nil pointer or function: a variable that was never set.
-func isNil(v any) bool {
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Invalid:
-		return true
-	case reflect.Func, reflect.Pointer:
-		return r.IsNil()
-	}
-	return false
 }
 
 // ServeHTTP serves one request. It sets the Pattern of r to that of the route, with

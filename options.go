@@ -3,10 +3,8 @@ package llmhttp
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/option"
@@ -236,17 +234,6 @@ const (
 
 // maxDuration can be added to any time without overflow.
 const maxDuration = 100 * 365 * 24 * time.Hour
-
-// checkInterfaces panics if an interface in o holds a nil pointer or function: a variable that was
-// never set, which would fail each request.
-func (o *Options) checkInterfaces() {
-	v := reflect.ValueOf(o).Elem()
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.Interface && !f.IsNil() && isNil(f.Interface()) {
-			panic(fmt.Sprintf("llmhttp: Options.%s holds a nil %s", v.Type().Field(i).Name, f.Elem().Type()))
-		}
-	}
-}
 
 // withDefaults returns o with its defaults filled in.
 func (o *Options) withDefaults() Options {

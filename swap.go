@@ -3,13 +3,15 @@ package llmhttp
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // ChatOnly returns a Backend that has the Chat of b and no optional interface. Clients get a 404
 // for everything else. A wrapper that checks or changes chats only wraps ChatOnly, so that images,
 // embeddings and the others do not pass by it. ChatOnly panics if b is nil.
 func ChatOnly(b Backend) Backend {
-	if isNil(b) {
+	if option.IsNil(b) {
 		panic("llmhttp: ChatOnly of a nil Backend")
 	}
 	return BackendFunc(b.Chat)
@@ -46,7 +48,7 @@ func NewSwap(b Backend) *Swap {
 // Replace makes requests that begin from now on use b, and returns the Backend that they used before.
 // Requests in progress may use that until they end. Replace panics if b is nil.
 func (s *Swap) Replace(b Backend) (old Backend) {
-	if isNil(b) {
+	if option.IsNil(b) {
 		panic("llmhttp: Swap of a nil Backend")
 	}
 	if before := s.current.Swap(&Forwarder{b}); before != nil {

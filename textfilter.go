@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A
@@ -45,7 +47,7 @@ type TextFilter struct {
 //
 // FilterTexts panics if b or newFilter is nil.
 func FilterTexts(b Backend, newFilter func(ctx context.Context) TextFilter) Backend {
-	if isNil(b) || newFilter == nil {
+	if option.IsNil(b) || newFilter == nil {
 		panic("llmhttp: FilterTexts with a nil Backend or function")
 	}
 	return &textFilterBackend{Forwarder{b}, newFilter}

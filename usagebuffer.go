@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // ErrUsageDropped is wrapped by the error of a [UsageBuffer] that is full.
@@ -92,7 +94,7 @@ type UsageBufferOptions struct {
 // NewUsageBuffer returns a UsageBuffer that writes to s. Nil opts mean the zero
 // UsageBufferOptions. NewUsageBuffer panics if s is nil.
 func NewUsageBuffer(s UsageStore, opts *UsageBufferOptions) *UsageBuffer {
-	if s == nil {
+	if option.IsNil(s) {
 		panic("llmhttp: nil UsageStore")
 	}
 	var o UsageBufferOptions

@@ -147,7 +147,9 @@ func TestUsageBuffer_DefaultSizeAndDelay(t *testing.T) {
 }
 
 func TestNewUsageBuffer_PanicsWithoutAStore(t *testing.T) {
-	assert.Panics(t, func() { llmhttp.NewUsageBuffer(nil, nil) })
+	for _, s := range []llmhttp.UsageStore{nil, (*usageLog)(nil)} {
+		assert.PanicsWithValue(t, "llmhttp: nil UsageStore", func() { llmhttp.NewUsageBuffer(s, nil) })
+	}
 }
 
 // Batches that the store did not accept are sent again with growing pauses, after the first time

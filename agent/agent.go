@@ -70,7 +70,7 @@ var (
 //
 // New panics if model or tools is nil.
 func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error), opts *Options) *Backend {
-	if model == nil || tools == nil {
+	if option.IsNil(model) || tools == nil {
 		panic("agent: New without a model or tools")
 	}
 	b := &Backend{model: model, tools: tools}

@@ -307,6 +307,7 @@ func TestBackend_Errors(t *testing.T) {
 
 func TestNew_Panics(t *testing.T) {
 	assert.Panics(t, func() { agent.New(nil, tools(), nil) })
+	assert.PanicsWithValue(t, "agent: New without a model or tools", func() { agent.New((*llmhttp.Swap)(nil), tools(), nil) })
 	assert.Panics(t, func() { agent.New(model(), nil, nil) })
 }
 

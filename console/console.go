@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -30,7 +31,7 @@ type Handler struct {
 // error if opts do not have exactly one of User and SignIn, if a field is not valid, or if Usage cannot
 // report.
 func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
-	if keys == nil {
+	if option.IsNil(keys) {
 		return nil, errors.New("console: nil KeyManager")
 	}
 	o, err := opts.withDefaults()

@@ -25,6 +25,9 @@ func TestNew_Errors(t *testing.T) {
 		want string
 	}{
 		"no keys":               {nil, &console.Options{User: user}, "nil KeyManager"},
+		"a nil store of keys":   {(*memory.KeyStore)(nil), &console.Options{User: user}, "nil KeyManager"},
+		"a nil store of usage":  {keys, &console.Options{User: user, Usage: (*memory.UsageStore)(nil)}, "console: Options.Usage holds a nil *memory.UsageStore"},
+		"a nil API":             {keys, &console.Options{User: user, API: (*llmhttp.Handler)(nil)}, "console: Options.API holds a nil *llmhttp.Handler"},
 		"no options":            {keys, nil, "either User or SignIn"},
 		"User and SignIn":       {keys, &console.Options{User: user, SignIn: &console.SignIn{Keys: true}}, "either User or SignIn"},
 		"relative path":         {keys, &console.Options{User: user, Path: "console/"}, "Options.Path"},
@@ -44,6 +47,12 @@ func TestNew_Errors(t *testing.T) {
 			assert.Nil(t, c)
 			assert.ErrorContains(t, err, test.want)
 		})
+	}
+}
+
+func TestNewKeyStore_Panics(t *testing.T) {
+	for _, keys := range []manage.KeyManager{nil, (*memory.KeyStore)(nil)} {
+		assert.PanicsWithValue(t, "console: nil KeyManager", func() { console.NewKeyStore(keys) })
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -88,6 +89,9 @@ type Options struct {
 // fields. It returns an error if opts do not have exactly one of User and SignIn, or if
 // a field is not valid.
 func (opts *Options) withDefaults() (*Options, error) {
+	if err := option.CheckInterfaces(opts); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
 	var o Options
 	if opts != nil {
 		o = *opts

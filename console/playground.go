@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -18,8 +19,13 @@ import (
 // Handler in the same process, with the ID of the key in the context, which requests from outside
 // cannot set. So the browser needs no secret, and limits, models and usage are those of the key and
 // its account. Only the list of models, which the page of the playground reads by itself, takes
-// nothing from the limits.
-func NewKeyStore(keys manage.KeyManager) llmhttp.KeyStore { return playgroundKeyStore{keys} }
+// nothing from the limits. NewKeyStore panics if keys is nil.
+func NewKeyStore(keys manage.KeyManager) llmhttp.KeyStore {
+	if option.IsNil(keys) {
+		panic("console: nil KeyManager")
+	}
+	return playgroundKeyStore{keys}
+}
 
 type playgroundKeyStore struct{ manage.KeyManager }
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // ReplayOptions configure a Server that records and replays. The zero value is ready to use.
@@ -78,6 +79,9 @@ type ReplayOptions struct {
 // The methods that set replies, limits and faults have no effect on such a Server.
 func NewReplay(t TB, opts *ReplayOptions) *Server {
 	t.Helper()
+	if err := option.CheckInterfaces(opts); err != nil {
+		t.Fatalf("llmfake: Replay%v", err)
+	}
 	o := ReplayOptions{}
 	if opts != nil {
 		o = *opts

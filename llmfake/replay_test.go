@@ -272,6 +272,13 @@ func TestReplay_Secrets(t *testing.T) {
 	assert.Contains(t, string(text), "POST /v1/chat/completions?account=a+REDACTED+server.invalid --")
 }
 
+func TestNewReplay_NilTransport(t *testing.T) {
+	t.Parallel()
+	tb := newFakeTB(t)
+	llmfake.NewReplay(tb, &llmfake.ReplayOptions{File: filepath.Join(t.TempDir(), "cassette.txtar"), Record: true, Transport: (*http.Transport)(nil)})
+	assert.Contains(t, tb.end(), "llmfake: ReplayOptions.Transport holds a nil *http.Transport")
+}
+
 // A client that leaves a stream is not recorded as the loss of the connection to the server.
 func TestReplay_ClientLeaves(t *testing.T) {
 	t.Parallel()

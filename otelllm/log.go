@@ -5,12 +5,20 @@ import (
 	"log/slog"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // LogHandler returns a Handler that adds trace_id and span_id to the records whose
 // context has a span, and passes them on to h. With it, the lines of
 // [llmhttp.LogRequests] and of Options.Logger have the IDs of their trace and span.
-func LogHandler(h slog.Handler) slog.Handler { return logHandler{h} }
+// LogHandler panics if h is nil.
+func LogHandler(h slog.Handler) slog.Handler {
+	if option.IsNil(h) {
+		panic("otelllm: nil Handler")
+	}
+	return logHandler{h}
+}
 
 type logHandler struct{ slog.Handler }
 

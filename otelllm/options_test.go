@@ -1,9 +1,12 @@
 package otelllm_test
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/llmhttp/llmhttp/otelllm"
 )
@@ -19,4 +22,12 @@ func TestNew_Port(t *testing.T) {
 			assert.EqualError(t, err, want)
 		}
 	}
+}
+
+func TestNew_TypedNils(t *testing.T) {
+	_, err := otelllm.New(&otelllm.Options{TracerProvider: (*sdktrace.TracerProvider)(nil)})
+	assert.EqualError(t, err, "otelllm: Options.TracerProvider holds a nil *trace.TracerProvider")
+	_, err = otelllm.New(&otelllm.Options{MeterProvider: (*sdkmetric.MeterProvider)(nil)})
+	assert.EqualError(t, err, "otelllm: Options.MeterProvider holds a nil *metric.MeterProvider")
+	assert.PanicsWithValue(t, "otelllm: nil Handler", func() { otelllm.LogHandler((*slog.TextHandler)(nil)) })
 }

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // Options configures a [Telemetry]. The zero value is ready to use.
@@ -98,9 +99,12 @@ type Telemetry struct {
 }
 
 // New returns a Telemetry, which keeps a copy of opts. Nil means the zero Options.
-// The error names the Target whose Port is not valid, or is that of a MeterProvider that
-// refuses an instrument.
+// The error names the Target whose Port is not valid or the provider that holds a nil pointer, or is
+// that of a MeterProvider that refuses an instrument.
 func New(opts *Options) (*Telemetry, error) {
+	if err := option.CheckInterfaces(opts); err != nil {
+		return nil, fmt.Errorf("otelllm: %w", err)
+	}
 	t := new(Telemetry)
 	if opts != nil {
 		t.opts = *opts

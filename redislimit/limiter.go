@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -92,10 +94,14 @@ var _ manage.ConcurrencyCounter = (*Limiter)(nil)
 // the ReadTimeout of c. The redis package logs on its own, addresses included;
 // [redis.SetLogger] changes that.
 //
-// New returns an error if c is nil, or if the Prefix has an empty hash tag.
+// New returns an error if c is nil, if the Fallback holds a nil pointer, or if the Prefix has an
+// empty hash tag.
 func New(c redis.UniversalClient, opts *Options) (*Limiter, error) {
-	if c == nil {
+	if option.IsNil(c) {
 		return nil, errors.New("redislimit: nil client")
+	}
+	if err := option.CheckInterfaces(opts); err != nil {
+		return nil, fmt.Errorf("redislimit: %w", err)
 	}
 	l := &Limiter{}
 	if opts != nil {

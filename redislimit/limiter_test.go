@@ -92,10 +92,14 @@ func TestLimiter_OnRing(t *testing.T) {
 func TestNew_Invalid(t *testing.T) {
 	_, err := New(nil, nil)
 	assert.EqualError(t, err, "redislimit: nil client")
+	_, err = New((*redis.Client)(nil), nil)
+	assert.EqualError(t, err, "redislimit: nil client")
 	c := redis.NewClient(&redis.Options{})
 	defer c.Close()
 	_, err = New(c, &Options{Prefix: "a{}b:"})
 	assert.EqualError(t, err, "redislimit: Options.Prefix has an empty hash tag")
+	_, err = New(c, &Options{Fallback: (*Limiter)(nil)})
+	assert.EqualError(t, err, "redislimit: Options.Fallback holds a nil *redislimit.Limiter")
 	_, err = New(c, &Options{Prefix: "{a}b:"})
 	assert.NoError(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -42,8 +43,11 @@ const (
 )
 
 // New returns the protocol. It keeps a copy of opts; nil means the zero Options. It
-// panics if the Secret is not nil and shorter than 16 bytes.
+// panics if the Secret is not nil and shorter than 16 bytes, or if the Store holds a nil pointer.
 func New(opts *Options) llmhttp.Protocol {
+	if err := option.CheckInterfaces(opts); err != nil {
+		panic("responses: " + err.Error())
+	}
 	p := &protocol{Protocol: llmhttp.ChatCompletions()}
 	if opts != nil {
 		p.opts = *opts

@@ -360,3 +360,10 @@ func TestStored_EmptyPreviousResponse(t *testing.T) {
 		})
 	}
 }
+
+// A Store that was never set would fail each request that stores.
+func TestNew_NilStore(t *testing.T) {
+	assert.PanicsWithValue(t, "responses: Options.Store holds a nil *memory.ResponseStore", func() {
+		responses.New(&responses.Options{Store: (*memory.ResponseStore)(nil)})
+	})
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // A table has the routes of a [Router]. It is immutable, except for the state that the
@@ -99,7 +100,7 @@ func checkTarget(t *Target, routeModel, field string) error {
 	switch {
 	case t.Name == "":
 		return fmt.Errorf("route: %s.name: must not be empty", field)
-	case t.Backend == nil:
+	case option.IsNil(t.Backend):
 		return fmt.Errorf("route: %s.backend: must not be nil", field)
 	case stars > 1:
 		return fmt.Errorf("route: %s.model: %q has more than one *", field, t.Model)

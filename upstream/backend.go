@@ -2,12 +2,14 @@ package upstream
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
@@ -60,6 +62,9 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b := &Backend{base: base}
 	if opts != nil {
 		b.opts = *opts
+	}
+	if err := option.CheckInterfaces(opts); err != nil {
+		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	if err := b.opts.validate(); err != nil {
 		return nil, err

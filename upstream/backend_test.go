@@ -116,6 +116,8 @@ func TestNew_RefusesInvalidOptions(t *testing.T) {
 		{base, &upstream.Options{RequestIDHeader: "host"}, "Options.RequestIDHeader"},
 		{base, &upstream.Options{Models: map[string]string{"a": ""}}, "Options.Models"},
 		{base, &upstream.Options{Models: map[string]string{"": "a"}}, "Options.Models"},
+		{base, &upstream.Options{Transport: (*http.Transport)(nil)}, "upstream: Options.Transport holds a nil *http.Transport"},
+		{base, &upstream.Options{Images: upstream.ImageOptions{Transport: (*http.Transport)(nil)}}, "upstream: Options.Images.Transport holds a nil *http.Transport"},
 		{base, hosts("*"), "Options.Images.Hosts"},
 		{base, hosts("a*.com"), "Options.Images.Hosts"},
 		{base, hosts("https://a.com"), "Options.Images.Hosts"},

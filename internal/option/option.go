@@ -1,5 +1,6 @@
-// Package option has the rule for the bounds in options: zero means the default, and a negative
-// value means that there is no bound.
+// Package option has the rules for options: zero means the default of a bound, and a negative value
+// means that there is no bound; an interface that holds a nil pointer is a mistake, which a
+// constructor tells.
 package option
 
 // Bound returns the bound that an option sets: byDefault if n is zero, and the largest T, which
