@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -358,18 +357,3 @@ func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
 }
 
 func (stringListType) IsZero(l *StringList) bool { return *l == nil }
-
-func (r *ChatRequest) describe(d *description) {
-	d.stream = r.Stream
-	limit, _ := r.TokenLimit()
-	d.params = RequestParams{
-		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
-		Temperature: d.float(r.Temperature), TopP: d.float(r.TopP),
-		PresencePenalty: d.float(r.PresencePenalty), FrequencyPenalty: d.float(r.FrequencyPenalty),
-		TopK: decodeNumber[float64](r.Extra["top_k"]), Seed: decodeNumber[int](r.Extra["seed"]),
-		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
-	}
-	if r.ResponseFormat != nil {
-		d.params.ResponseFormatType = r.ResponseFormat.Type
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
@@ -37,13 +38,34 @@ type generation interface {
 	send(ctx context.Context, b Forwarder) ChatStream // calls the Backend
 }
 
-func (r *ChatRequest) modelName() string { return r.Model }
+// A chatGeneration is a chat as a generation.
+type chatGeneration struct{ *ChatRequest }
 
-func (r *ChatRequest) extra() Extra { return r.Extra }
+// asGeneration returns r as a generation.
+func asGeneration(r *ChatRequest) generation { return chatGeneration{r} }
 
-func (r *ChatRequest) attempts() int { return r.Choices() }
+func (r chatGeneration) describe(d *description) {
+	d.stream = r.Stream
+	limit, _ := r.TokenLimit()
+	d.params = RequestParams{
+		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
+		Temperature: d.float(r.Temperature), TopP: d.float(r.TopP),
+		PresencePenalty: d.float(r.PresencePenalty), FrequencyPenalty: d.float(r.FrequencyPenalty),
+		TopK: decodeNumber[float64](r.Extra["top_k"]), Seed: decodeNumber[int](r.Extra["seed"]),
+		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
+	}
+	if r.ResponseFormat != nil {
+		d.params.ResponseFormatType = r.ResponseFormat.Type
+	}
+}
 
-func (r *ChatRequest) limitTokens(n int) {
+func (r chatGeneration) modelName() string { return r.Model }
+
+func (r chatGeneration) extra() Extra { return r.Extra }
+
+func (r chatGeneration) attempts() int { return r.Choices() }
+
+func (r chatGeneration) limitTokens(n int) {
 	for _, limit := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
 		if limit != nil {
 			*limit = min(*limit, n)
@@ -54,25 +76,27 @@ func (r *ChatRequest) limitTokens(n int) {
 	}
 }
 
-func (*ChatRequest) echoBytes() int { return 0 }
+func (chatGeneration) echoBytes() int { return 0 }
 
-func (r *ChatRequest) countPrompt(c tokenEstimator) int { return c.prompt(r) }
+func (r chatGeneration) countPrompt(c tokenEstimator) int { return c.prompt(r.ChatRequest) }
 
-func (r *ChatRequest) asChat() *ChatRequest { return r }
+func (r chatGeneration) asChat() *ChatRequest { return r.ChatRequest }
 
-func (r *ChatRequest) send(ctx context.Context, b Forwarder) ChatStream { return b.Chat(ctx, r) }
+func (r chatGeneration) send(ctx context.Context, b Forwarder) ChatStream {
+	return b.Chat(ctx, r.ChatRequest)
+}
 
 // serveGeneration returns a function that serves a request, which decode decodes for any protocol.
-func serveGeneration[Req any, P interface {
-	*Req
-	generation
-}](decode func(context.Context, *http.Request, []byte) (P, ChatEncoder, error)) func(q *request) error {
+func serveGeneration[Req any](
+	decode func(context.Context, *http.Request, []byte) (*Req, ChatEncoder, error),
+	asGeneration func(*Req) generation,
+) func(q *request) error {
 	decodeAny := func(ctx context.Context, r *http.Request, body []byte) (generation, ChatEncoder, error) {
 		req, encoder, err := decode(ctx, r, body)
 		if req == nil {
 			return nil, encoder, err
 		}
-		return req, encoder, err
+		return asGeneration(req), encoder, err
 	}
 	return func(q *request) error {
 		req, err := q.beginChat(decodeAny)

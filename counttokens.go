@@ -21,7 +21,7 @@ var countOperation = operation{scope: ScopeChat, drawsTokenCounts: true}
 func (q *request) countTokens(ctx context.Context, req *ChatRequest) (int, error) {
 	n, err := q.h.backend.CountTokens(ctx, req)
 	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
-		return q.countPrompt(req), nil
+		return q.countPrompt(asGeneration(req)), nil
 	}
 	return max(n, 0), err
 }

@@ -227,7 +227,7 @@ type EmbeddingResponse struct {
 	Usage   *Usage      `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
 	Extra   Extra       `json:"-"`
 
-	base64 bool // encode vectors as base64
+	base64 bool // encode vectors as base64: see AppendJSON
 }
 
 var embeddingResponseJSON = jsonwire.NewObject(
@@ -253,6 +253,14 @@ var embeddingUsageJSON = jsonwire.NewObject(
 
 // MarshalJSON encodes r.
 func (r EmbeddingResponse) MarshalJSON() ([]byte, error) { return marshal(embeddingResponseJSON, &r) }
+
+// AppendJSON appends to b what MarshalJSON returns, with the vectors in the encoding format that a
+// request has asked for: as base64 if it is "base64". If there is an error, it returns nil.
+func (r *EmbeddingResponse) AppendJSON(b []byte, encodingFormat string) ([]byte, error) {
+	encoded := *r
+	encoded.base64 = encodingFormat == "base64"
+	return appendJSON(b, embeddingResponseJSON, &encoded)
+}
 
 // UnmarshalJSON decodes a response leniently. Its vectors may be numbers or base64.
 func (r *EmbeddingResponse) UnmarshalJSON(data []byte) error {
@@ -303,7 +311,7 @@ var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
 	modelCall: modelCall[EmbeddingRequest]{
 		operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
 		model:     func(r *EmbeddingRequest) string { return r.Model },
-		describer: func(r *EmbeddingRequest) describer { return r },
+		describer: func(r *EmbeddingRequest) describer { return embeddingDescriber{r} },
 		user:      (*EmbeddingRequest).EndUser,
 		prompt:    func(c tokenEstimator, r *EmbeddingRequest) int { return c.input(r) },
 	},
@@ -328,10 +336,9 @@ func decodeEmbeddings(
 	if err := decodeChecked(ctx, body, embeddingRequestJSON, req, &req.Extra); err != nil {
 		return nil, nil, err
 	}
-	inBase64 := req.EncodingFormat == "base64"
+	format := req.EncodingFormat
 	return req, func(b []byte, r *EmbeddingResponse) ([]byte, error) {
-		r.base64 = inBase64
-		return embeddingResponseJSON.Append(b, r)
+		return r.AppendJSON(b, format)
 	}, nil
 }
 
@@ -353,7 +360,9 @@ func (r *EmbeddingResponse) size() int {
 	return n
 }
 
-func (r *EmbeddingRequest) describe(d *description) {
+type embeddingDescriber struct{ *EmbeddingRequest }
+
+func (r embeddingDescriber) describe(d *description) {
 	p := &d.params
 	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
 	if r.Dimensions != nil {

@@ -231,7 +231,7 @@ func newImagesOperation(
 		modelCall: modelCall[ImageRequest]{
 			operation: operation{name: name, scope: ScopeImages, supportedBy: supportedBy, output: outputImages},
 			model:     func(r *ImageRequest) string { return r.Model },
-			describer: func(r *ImageRequest) describer { return r },
+			describer: func(r *ImageRequest) describer { return imageDescriber{r} },
 			user:      (*ImageRequest).EndUser,
 			prompt:    tokenEstimator.image,
 			units:     func(r *ImageRequest) *Units { return imageUnits(r.Count()) },
@@ -412,7 +412,9 @@ func (m *Image) size() int {
 	return elementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + m.Extra.size()
 }
 
-func (r *ImageRequest) describe(d *description) {
+type imageDescriber struct{ *ImageRequest }
+
+func (r imageDescriber) describe(d *description) {
 	d.stream, d.params.Choices, d.params.Messages = r.Stream, r.Count(), 1
 }
 

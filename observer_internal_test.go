@@ -75,7 +75,7 @@ func TestRequestObserver_None(t *testing.T) {
 	assert.False(t, ro.wantsEnd())
 	assert.Nil(t, ro.infoStorage())
 	var order orderer
-	ro.startTranscript(t.Context(), new(ChatRequest), &order)
+	ro.startTranscript(t.Context(), asGeneration(new(ChatRequest)), &order)
 	assert.Nil(t, order.sink)
 }
 

@@ -223,7 +223,7 @@ func ReserveChat(ctx context.Context, req *ChatRequest) error {
 	case q.route.binding.op.name != OperationChat:
 		return nil
 	}
-	if err := q.reserveChat(req); err != nil {
+	if err := q.reserveChat(asGeneration(req)); err != nil {
 		return err
 	}
 	q.ledger.commitCostly()

@@ -252,7 +252,7 @@ var completionsOperation = operation{name: OperationCompletions, scope: ScopeCom
 // in the package documentation.
 func BindCompletions(decode func(ctx context.Context, r *http.Request, body []byte) (*CompletionRequest, ChatEncoder, error)) Binding {
 	mustBeSet(decode != nil)
-	return completionsOperation.bind(serveGeneration(decode))
+	return completionsOperation.bind(serveGeneration(decode, func(r *CompletionRequest) generation { return r }))
 }
 
 // decodeTextCompletion decodes POST /v1/completions.

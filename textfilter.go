@@ -15,7 +15,7 @@ import (
 // nil function leaves its texts as they are. The examples redaction, which replaces strings, and
 // guardrail have such functions.
 type TextFilter struct {
-	// Request is called for each text of the request: see [ChatRequest.RewriteTexts].
+	// Request is called for each text of the request: see [RewriteTexts].
 	Request func(kind TextKind, text string) (string, error)
 
 	// Reply is called for each text of the reply: see [FilterStream]. Texts that come whole, such
@@ -60,17 +60,12 @@ type textFilterBackend struct {
 	newFilter func(ctx context.Context) TextFilter
 }
 
-// textRequest is a request whose texts can be rewritten.
-type textRequest interface {
-	RewriteTexts(f func(kind TextKind, text string) (string, error)) error
-}
-
 // rewrite rewrites the texts of a request.
-func (f *TextFilter) rewrite(r textRequest) error {
+func (f *TextFilter) rewrite(req any) error {
 	if f.Request == nil {
 		return nil
 	}
-	if err := r.RewriteTexts(f.Request); err != nil {
+	if err := RewriteTexts(req, f.Request); err != nil {
 		return errors.Join(errFiltered(err), ErrNotSent)
 	}
 	return nil
@@ -100,22 +95,19 @@ func (f *TextFilter) rewriter() *textRewriter {
 
 // Chat implements [Backend].
 func (b *textFilterBackend) Chat(ctx context.Context, req *ChatRequest) ChatStream {
-	return b.filterGeneration(ctx, req)
+	return b.filterGeneration(ctx, chatGeneration{req}, req)
 }
 
 // Complete implements [Completer].
 func (b *textFilterBackend) Complete(ctx context.Context, req *CompletionRequest) ChatStream {
-	return b.filterGeneration(ctx, req)
+	return b.filterGeneration(ctx, req, req)
 }
 
-// filterGeneration filters the texts of req and of its reply.
-func (b *textFilterBackend) filterGeneration(ctx context.Context, req interface {
-	generation
-	textRequest
-}) ChatStream {
+// filterGeneration filters the texts of req, which is of the request texts, and of its reply.
+func (b *textFilterBackend) filterGeneration(ctx context.Context, req generation, texts any) ChatStream {
 	return func(yield func(*ChatChunk, error) bool) {
 		filter, choices := b.newFilter(ctx), req.Choices()
-		if err := filter.rewrite(req); err != nil {
+		if err := filter.rewrite(texts); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -230,7 +222,7 @@ func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest
 
 // filterReply filters a request, calls a method of b.next, and filters a copy of the reply, which
 // belongs to b.next. rewrite clones what it changes.
-func filterReply[Q textRequest, R any](
+func filterReply[Q, R any](
 	ctx context.Context,
 	b *textFilterBackend,
 	req Q,

@@ -93,7 +93,7 @@ func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		require.NoError(t, req.RewriteTexts(func(_ TextKind, s string) (string, error) { return s, nil }))
+		require.NoError(t, RewriteTexts(req, func(_ TextKind, s string) (string, error) { return s, nil }))
 		runtime.ReadMemStats(&after)
 		return float64(after.TotalAlloc - before.TotalAlloc)
 	}

@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -33,19 +34,48 @@ var rewrittenKinds = [textKinds]TextKind{
 	textDetail: TextReasoning, textName: TextName, textDescription: TextDescription, textMedia: TextOther,
 }
 
-// RewriteTexts replaces each text of r by what f returns for it, and stops at the first error of f,
-// which it returns: r is then of no use. The texts are those of messages, of tools, of the response
-// format, of stop sequences and of everything in an Extra or a JSON schema. Not among them are the
-// model, roles, types, IDs, signatures, encrypted reasoning, and media in base64.
+// RewriteTexts replaces each text of a request by what f returns for it, and stops at the first error
+// of f, which it returns: the request is then of no use. req is a pointer to one of the requests that
+// Backends get, such as a [*ChatRequest]; another value is an error.
+//
+// The texts of a chat are those of messages, of tools, of the response format, of stop sequences and
+// of everything in an Extra or a JSON schema. Not among them are the model, roles, types, IDs,
+// signatures, encrypted reasoning, and media in base64. Other requests are treated alike: the names
+// of files are texts, and what they contain and the voices of speech are not. The list of the
+// documents to rank is replaced, because that before may be needed for the reply. Token numbers are
+// texts that f cannot see: a request that has any is refused with an [*Error].
 //
 // Texts that a model reads as one are one text for f, so that f finds what is divided between them:
 // consecutive parts of a message, and consecutive pieces of reasoning. They are joined if f changes
 // them in a way that it does not change the pieces. So f is called more than once for them, and
-// should return the same for the same text. [TextArguments] are JSON, in which any character may be
-// escaped: whoever looks for a text in them decodes them, or removes the escapes as the example
-// redaction does. f must not make a text empty that must not be, such as the name of a function.
-func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
-	w := textRewriter{f: f}
+// should return the same for the same text. In [TextArguments], characters are not escaped unless
+// JSON demands it. f must not make a text empty that must not be, such as the name of a function.
+func RewriteTexts(req any, f func(kind TextKind, text string) (string, error)) error {
+	w := &textRewriter{f: f}
+	switch r := req.(type) {
+	case *ChatRequest:
+		w.chatRequest(r)
+	case *CompletionRequest:
+		w.completionRequest(r)
+	case *EmbeddingRequest:
+		w.embeddingRequest(r)
+	case *ImageRequest:
+		w.imageRequest(r)
+	case *SpeechRequest:
+		w.speechRequest(r)
+	case *RerankRequest:
+		w.rerankRequest(r)
+	case *ModerationRequest:
+		w.moderationRequest(r)
+	case *TranscriptionRequest:
+		w.transcriptionRequest(r)
+	default:
+		return fmt.Errorf("llmhttp: RewriteTexts of a %T, which is not a request", req)
+	}
+	return w.err
+}
+
+func (w *textRewriter) chatRequest(r *ChatRequest) {
 	for i := range r.Messages {
 		w.message(&r.Messages[i])
 	}
@@ -73,16 +103,13 @@ func (r *ChatRequest) RewriteTexts(f func(kind TextKind, text string) (string, e
 		w.extra(textWhole, r.StreamOptions.Extra)
 	}
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. For token numbers, it
-// returns the error of [EmbeddingRequest.RewriteTexts].
-func (r *CompletionRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+func (w *textRewriter) completionRequest(r *CompletionRequest) {
 	if len(r.Prompt.Tokens) > 0 {
-		return errTokenNumbers("prompt")
+		w.err = errTokenNumbers("prompt")
+		return
 	}
-	w := textRewriter{f: f}
 	for i := range r.Prompt.Texts {
 		w.rewrite(TextContent, &r.Prompt.Texts[i])
 	}
@@ -94,7 +121,6 @@ func (r *CompletionRequest) RewriteTexts(f func(kind TextKind, text string) (str
 		w.extra(textWhole, r.StreamOptions.Extra)
 	}
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
 // errTokenNumbers returns the error for a parameter whose texts a filter cannot see.
@@ -107,47 +133,35 @@ func errTokenNumbers(param string) *Error {
 	)
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. Token numbers are texts
-// that f cannot see: if r has any, RewriteTexts returns an *Error.
-func (r *EmbeddingRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
+func (w *textRewriter) embeddingRequest(r *EmbeddingRequest) {
 	if len(r.Input.Tokens) > 0 {
-		return errTokenNumbers("input")
+		w.err = errTokenNumbers("input")
+		return
 	}
-	w := textRewriter{f: f}
 	for i := range r.Input.Texts {
 		w.rewrite(TextContent, &r.Input.Texts[i])
 	}
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The names of files are
-// some of them, and what is to be seen on images is not.
-func (r *ImageRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
-	w := textRewriter{f: f}
+// What is to be seen on images is not rewritten.
+func (w *textRewriter) imageRequest(r *ImageRequest) {
 	w.rewrite(TextContent, &r.Prompt)
 	for _, file := range r.files() {
 		w.rewrite(TextOther, &file.Name)
 	}
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The voice is not one of
-// them.
-func (r *SpeechRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
-	w := textRewriter{f: f}
+func (w *textRewriter) speechRequest(r *SpeechRequest) {
 	w.rewrite(TextContent, &r.Input)
 	w.rewrite(TextContent, &r.Instructions)
 	w.extra(textWhole, r.Voice.Extra)
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. It replaces the list of
-// documents too: the one before may be needed for the reply.
-func (r *RerankRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
-	w := textRewriter{f: f}
+// rerankRequest replaces the list of documents too: the one before may be needed for the reply.
+func (w *textRewriter) rerankRequest(r *RerankRequest) {
 	w.rewrite(TextContent, &r.Query)
 	r.Documents = slices.Clone(r.Documents)
 	for i := range r.Documents {
@@ -155,28 +169,21 @@ func (r *RerankRequest) RewriteTexts(f func(kind TextKind, text string) (string,
 		w.json(&r.Documents[i].Raw)
 	}
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. Consecutive parts are one
-// text.
-func (r *ModerationRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
-	w := textRewriter{f: f}
+func (w *textRewriter) moderationRequest(r *ModerationRequest) {
 	for i := range r.Input.Texts {
 		w.rewrite(TextContent, &r.Input.Texts[i])
 	}
-	r.Input.Parts = joinRuns(&w, TextContent, r.Input.Parts, partRun)
+	r.Input.Parts = joinRuns(w, TextContent, r.Input.Parts, partRun)
 	for i := range r.Input.Parts {
 		r.Input.Parts[i].walk(w.text, w.extra)
 	}
 	w.extra(textWhole, r.Extra)
-	return w.err
 }
 
-// RewriteTexts replaces each text of r, as [ChatRequest.RewriteTexts] does. The name of the file is
-// one of them, and what is spoken is not.
-func (r *TranscriptionRequest) RewriteTexts(f func(kind TextKind, text string) (string, error)) error {
-	w := textRewriter{f: f}
+// What is spoken is not rewritten.
+func (w *textRewriter) transcriptionRequest(r *TranscriptionRequest) {
 	w.rewrite(TextContent, &r.Prompt)
 	if r.File != nil {
 		w.rewrite(TextOther, &r.File.Name)
@@ -186,7 +193,6 @@ func (r *TranscriptionRequest) RewriteTexts(f func(kind TextKind, text string) (
 			w.rewrite(TextOther, &r.Extra[name][i])
 		}
 	}
-	return w.err
 }
 
 // A textRewriter rewrites texts by f. After an error it does nothing.

@@ -15,7 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 )
 
-func ExampleChatRequest_RewriteTexts() {
+func ExampleRewriteTexts() {
 	req := &llmhttp.ChatRequest{
 		Model: "demo",
 		Messages: []llmhttp.Message{
@@ -23,7 +23,7 @@ func ExampleChatRequest_RewriteTexts() {
 			{Role: llmhttp.RoleUser, Content: llmhttp.Text("Who am I?")},
 		},
 	}
-	err := req.RewriteTexts(func(kind llmhttp.TextKind, text string) (string, error) {
+	err := llmhttp.RewriteTexts(req, func(kind llmhttp.TextKind, text string) (string, error) {
 		return strings.ReplaceAll(text, "acme", "[tenant]"), nil
 	})
 	fmt.Println(req.Messages[0].Content.Text(), err)
@@ -147,11 +147,6 @@ func requestTypes() map[string]reflect.Type {
 	return types
 }
 
-// rewriter is a request whose texts can be rewritten.
-type rewriter interface {
-	RewriteTexts(f func(llmhttp.TextKind, string) (string, error)) error
-}
-
 // Each string in each request is rewritten, or is in notRewritten. A new type of request, and a new
 // text in one, fails until RewriteTexts knows it.
 func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
@@ -160,15 +155,12 @@ func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
 	found := make(map[string]bool)
 	for name, typ := range types {
 		probe := reflect.New(typ)
-		if !assert.Implements(t, (*rewriter)(nil), probe.Interface(), "FilterTexts must rewrite the texts of a %s", name) {
-			continue
-		}
 		for i, p := range places(probe.Elem(), name) {
 			found[p.path] = true
 			v := reflect.New(typ)
 			places(v.Elem(), name)[i].set("a " + filterSecret + " b")
 			removeTokens(v.Interface())
-			require.NoError(t, v.Interface().(rewriter).RewriteTexts(redact.Request))
+			require.NoError(t, llmhttp.RewriteTexts(v.Interface(), redact.Request))
 			places := fmt.Sprint(stringsIn(v.Elem()))
 			_, stays := notRewritten[p.path]
 			assert.Equal(t, stays, strings.Contains(places, filterSecret), p.path)
@@ -241,7 +233,7 @@ func TestRewriteTexts_Error(t *testing.T) {
 		places(v.Elem(), name)
 		removeTokens(v.Interface())
 		calls := 0
-		err := v.Interface().(rewriter).RewriteTexts(func(llmhttp.TextKind, string) (string, error) {
+		err := llmhttp.RewriteTexts(v.Interface(), func(llmhttp.TextKind, string) (string, error) {
 			calls++
 			return "", refused
 		})
@@ -260,7 +252,7 @@ func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
 		}
 		details := []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: head}, {Type: llmhttp.ReasoningText, Text: tail, Signature: "s"}, {Type: llmhttp.ReasoningText, Text: "z"}}
 		req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: parts(), ReasoningDetails: details}}}
-		require.NoError(t, req.RewriteTexts(redact.Request))
+		require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
 		m := req.Messages[0]
 		assert.Equal(t, "x "+filterMark+" yz", m.Content.Text())
 		assert.Equal(t, cached, m.Content[0].Extra)
@@ -269,7 +261,7 @@ func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
 	}
 	// Parts that the filter leaves alone stay apart, and so do those that it changes one by one.
 	req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: llmhttp.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterSecret}}}}}
-	require.NoError(t, req.RewriteTexts(redact.Request))
+	require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
 	assert.Equal(t, llmhttp.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterMark}}, req.Messages[0].Content)
 }
 
@@ -283,7 +275,7 @@ func TestRewriteTexts_EscapedArguments(t *testing.T) {
 		`not JSON \u`:                                   `not JSON \u`,
 	} {
 		req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{ToolCalls: []llmhttp.ToolCall{{Function: llmhttp.FunctionCall{Name: "f", Arguments: arguments}}}}}}
-		require.NoError(t, req.RewriteTexts(redact.Request))
+		require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
 		assert.Equal(t, want, req.Messages[0].ToolCalls[0].Function.Arguments)
 	}
 }
@@ -297,7 +289,7 @@ func TestRewriteTexts_Media(t *testing.T) {
 		{Type: "file", Extra: llmhttp.Extra{"file": json.RawMessage(`{"file_data":"data:application/pdf;base64,AAAA"}`)}},
 	}}}}
 	var seen []string
-	require.NoError(t, req.RewriteTexts(func(_ llmhttp.TextKind, text string) (string, error) {
+	require.NoError(t, llmhttp.RewriteTexts(req, func(_ llmhttp.TextKind, text string) (string, error) {
 		seen = append(seen, text)
 		return text, nil
 	}))
@@ -307,7 +299,7 @@ func TestRewriteTexts_Media(t *testing.T) {
 func TestRewriteTexts_TokenNumbers(t *testing.T) {
 	req := &llmhttp.EmbeddingRequest{Input: llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}}}}
 	var e *llmhttp.Error
-	require.ErrorAs(t, req.RewriteTexts(redact.Request), &e)
+	require.ErrorAs(t, llmhttp.RewriteTexts(req, redact.Request), &e)
 	assert.Equal(t, 400, e.Status)
 	assert.Equal(t, "input", e.Param)
 }
