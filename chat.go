@@ -6,6 +6,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;
@@ -120,18 +121,20 @@ func (r *ChatRequest) UnmarshalJSON(data []byte) error {
 // Requests of clients are checked before a Backend gets them: every [Protocol] calls Validate,
 // or checks more. Programs that build requests themselves, such as agents, can call it to get
 // the answer of a Handler before they send one. Validate does not change r.
-func (r *ChatRequest) Validate() error {
+func (r *ChatRequest) Validate() error { return asError(r.validate()) }
+
+func (r *ChatRequest) validate() error {
 	if r.Model == "" {
-		return errMissing("model")
+		return param.Missing("model")
 	}
 	if err := r.checkMessages(); err != nil {
 		return err
 	}
 	if err := chatRequestJSON.Check(r); err != nil {
-		return paramError(err)
+		return param.FromJSON(err)
 	}
 	if len(r.Stop) > maxStops {
-		return errLongArray("stop", maxStops, len(r.Stop))
+		return param.LongArray("stop", maxStops, len(r.Stop))
 	}
 	if r.ResponseFormat != nil {
 		if err := r.ResponseFormat.check(); err != nil {
@@ -139,7 +142,7 @@ func (r *ChatRequest) Validate() error {
 		}
 	}
 	if len(r.Tools) > maxTools {
-		return errLongArray("tools", maxTools, len(r.Tools))
+		return param.LongArray("tools", maxTools, len(r.Tools))
 	}
 	for i := range r.Tools {
 		if err := r.Tools[i].check(i); err != nil {
@@ -155,11 +158,11 @@ func (r *ChatRequest) Validate() error {
 func (r *ChatRequest) checkMessages() error {
 	switch {
 	case r.Messages == nil:
-		return errMissing("messages")
+		return param.Missing("messages")
 	case len(r.Messages) == 0:
-		return errEmptyArray("messages")
+		return param.EmptyArray("messages")
 	case len(r.Messages) > maxMessages:
-		return errLongArray("messages", maxMessages, len(r.Messages))
+		return param.LongArray("messages", maxMessages, len(r.Messages))
 	}
 	for i := range r.Messages {
 		if err := r.Messages[i].check(i); err != nil {
@@ -213,15 +216,15 @@ func (f *ResponseFormat) UnmarshalJSON(data []byte) error {
 func (f *ResponseFormat) check() error {
 	switch f.Type {
 	case "":
-		return errMissing("response_format.type")
+		return param.Missing("response_format.type")
 	case "text", "json_object":
 	case "json_schema":
 		if f.JSONSchema == nil {
-			return errMissing("response_format.json_schema")
+			return param.Missing("response_format.json_schema")
 		}
 		return checkObject("response_format.json_schema.schema", f.JSONSchema.Schema)
 	default:
-		return errInvalidValue("response_format.type", f.Type, "json_object", "json_schema", "text")
+		return param.Value("response_format.type", f.Type, "json_object", "json_schema", "text")
 	}
 	return nil
 }
@@ -297,12 +300,12 @@ func (f *Function) UnmarshalJSON(data []byte) error { return unmarshalRequest(da
 func (t *Tool) check(i int) error {
 	switch {
 	case t.Type == "":
-		return errMissing(elementPath("tools", i, "type"))
+		return param.Missing(elementPath("tools", i, "type"))
 	case t.Type != toolFunction:
 	case t.Function == nil:
-		return errMissing(elementPath("tools", i, "function"))
+		return param.Missing(elementPath("tools", i, "function"))
 	case t.Function.Name == "":
-		return errMissing(elementPath("tools", i, "function.name"))
+		return param.Missing(elementPath("tools", i, "function.name"))
 	case t.Function.Parameters != nil:
 		return checkObject(elementPath("tools", i, "function.parameters"), t.Function.Parameters)
 	}
@@ -314,7 +317,7 @@ func checkObject(path string, raw json.RawMessage) error {
 	if raw == nil || bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
 		return nil
 	}
-	return errBadRequest("invalid_type", path, "Invalid type for '%s': expected an object.", path)
+	return param.Invalid("invalid_type", path, "Invalid type for '%s': expected an object.", path)
 }
 
 // A StringList is one string or several. In JSON it is a string if it has one

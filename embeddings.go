@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // OperationEmbeddings is the [Operation] of computing vectors.
@@ -129,7 +130,7 @@ func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
 			d.Mismatch("one of a string, token number or array of token numbers")
 		case next != kind:
 			d.Fail(
-				errBadRequest(
+				param.Invalid(
 					"invalid_type",
 					t.param,
 					"Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.",
@@ -166,7 +167,7 @@ type tokenDecoder struct {
 func (t *tokenDecoder) decode(list *[]int) {
 	if t.total++; t.total > maxEmbeddingTokens {
 		t.d.Fail(
-			errBadRequest(
+			param.Invalid(
 				"array_above_max_length",
 				t.param,
 				"Invalid '%s': too many tokens. Expected at most %d tokens.",
@@ -185,37 +186,39 @@ func (t *tokenDecoder) decode(list *[]int) {
 
 // Validate returns an *Error for the first parameter that the format does not allow.
 // Functions that decode requests call it: see [BindEmbeddings].
-func (r *EmbeddingRequest) Validate() error {
+func (r *EmbeddingRequest) Validate() error { return asError(r.validate()) }
+
+func (r *EmbeddingRequest) validate() error {
 	switch {
 	case r.Model == "":
-		return errMissing("model")
+		return param.Missing("model")
 	case r.Input.Texts == nil && r.Input.Tokens == nil:
-		return errMissing("input")
+		return param.Missing("input")
 	case r.Input.Len() == 0:
-		return errEmptyArray("input")
+		return param.EmptyArray("input")
 	}
 	for i, text := range r.Input.Texts {
 		switch {
 		case text != "":
 		case len(r.Input.Texts) == 1:
-			return errEmptyString("input")
+			return param.EmptyString("input")
 		default:
-			return errEmptyString(elementPath("input", i, ""))
+			return param.EmptyString(elementPath("input", i, ""))
 		}
 	}
 	for i, tokens := range r.Input.Tokens {
 		if len(tokens) == 0 {
-			return errEmptyArray(elementPath("input", i, ""))
+			return param.EmptyArray(elementPath("input", i, ""))
 		}
 	}
 	if err := embeddingRequestJSON.Check(r); err != nil {
-		return paramError(err)
+		return param.FromJSON(err)
 	}
 	switch r.EncodingFormat {
 	case "", "float", "base64":
 		return nil
 	}
-	return errInvalidValue("encoding_format", r.EncodingFormat, "float", "base64")
+	return param.Value("encoding_format", r.EncodingFormat, "float", "base64")
 }
 
 // An EmbeddingResponse has a vector for each input, in their order. In JSON the vectors are arrays

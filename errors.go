@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // An Error is an error whose message the client gets.
@@ -48,6 +50,14 @@ func Errorf(status int, code, format string, args ...any) *Error {
 // key may not use.
 func ModelNotFound(model string) *Error {
 	return Errorf(http.StatusNotFound, "model_not_found", "The model `%s` does not exist or you do not have access to it.", echo(model))
+}
+
+// asError returns err, or the Error that a client gets for it if it is a *param.Error.
+func asError(err error) error {
+	if e, ok := errors.AsType[*param.Error](err); ok {
+		return &Error{Status: e.Status, Code: e.Code, Param: e.Param, Message: e.Message}
+	}
+	return err
 }
 
 // WithParam returns a copy of e with another name for the parameter at fault, also where

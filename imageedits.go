@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // OperationImageEdits is the [Operation] of editing images.
@@ -167,19 +168,19 @@ func (f *Form) addImage(ref *imageRef, param string) (*File, error) {
 // validateFiles returns an *Error for the first of the files that the format does not allow.
 func (r *ImageRequest) validateFiles() error {
 	if n := len(r.Images); n > maxEditImages {
-		return errLongArray(fieldImage, maxEditImages, n)
+		return param.LongArray(fieldImage, maxEditImages, n)
 	}
 	for i, f := range r.Images {
 		if f.Size == 0 {
-			param := fieldImage
+			name := fieldImage
 			if len(r.Images) > 1 {
-				param = elementPath(fieldImage, i, "")
+				name = elementPath(fieldImage, i, "")
 			}
-			return errBadRequest("invalid_value", param, "Invalid '%s': the file is empty.", param)
+			return param.Invalid("invalid_value", name, "Invalid '%s': the file is empty.", name)
 		}
 	}
 	if r.Mask != nil && r.Mask.Size == 0 {
-		return errBadRequest("invalid_value", fieldMask, "Invalid '%s': the file is empty.", fieldMask)
+		return param.Invalid("invalid_value", fieldMask, "Invalid '%s': the file is empty.", fieldMask)
 	}
 	return nil
 }

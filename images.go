@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // OperationImages is the [Operation] of generating images.
@@ -158,17 +159,19 @@ func (r *ImageResponse) UnmarshalJSON(data []byte) error {
 // Validate returns an *Error for the first parameter that the format does not allow, and sets
 // Size and ResponseFormat if they are empty. Functions that decode requests call it: see
 // [BindImages].
-func (r *ImageRequest) Validate() error {
+func (r *ImageRequest) Validate() error { return asError(r.validate()) }
+
+func (r *ImageRequest) validate() error {
 	switch n := utf8.RuneCountInString(r.Prompt); {
 	case r.Model == "":
-		return errMissing("model")
+		return param.Missing("model")
 	case n == 0:
-		return errMissing("prompt")
+		return param.Missing("prompt")
 	case n > maxPromptChars:
-		return errLongString("prompt", maxPromptChars, n)
+		return param.LongString("prompt", maxPromptChars, n)
 	}
 	if err := imageRequestJSON.Check(r); err != nil {
-		return paramError(err)
+		return param.FromJSON(err)
 	}
 	if err := r.validateFiles(); err != nil {
 		return err
@@ -179,16 +182,16 @@ func (r *ImageRequest) Validate() error {
 	}
 	r.Size = cmp.Or(r.Size, size)
 	if r.Size != "" && r.Size != ImageSizeAuto && !sizePattern.MatchString(r.Size) {
-		return errInvalidText("size", r.Size, sizeForm)
+		return param.Form("size", r.Size, sizeForm)
 	}
 	if r.Quality != "" && !slices.Contains(imageQualities, r.Quality) {
-		return errInvalidValue("quality", r.Quality, imageQualities...)
+		return param.Value("quality", r.Quality, imageQualities...)
 	}
 	r.ResponseFormat = cmp.Or(r.ResponseFormat, format)
 	switch r.ResponseFormat {
 	case ImageFormatURL, ImageFormatBase64:
 	default:
-		return errInvalidValue("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
+		return param.Value("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
 	}
 	return nil
 }

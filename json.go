@@ -3,45 +3,23 @@ package llmhttp
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // Each type of the wire has a table beside it, such as chatRequestJSON, which
 // decodes and encodes it: see package jsonwire. The struct tags only tell the
 // reader the names; TestJSON_TagsAgreeWithTables compares them.
 
-// decodeRequest decodes the body of a request into v, which points to a zero value. Its error is an
-// *Error for the client that names the parameter at fault.
-func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
-	if err := jsonwire.Unmarshal(body, t, v); err != nil {
-		return paramError(err)
-	}
-	return nil
-}
-
-// paramError returns the Error that a client gets for a request that cannot be decoded, or
-// for one of its members.
-func paramError(e *jsonwire.Error) *Error {
-	if refused, ok := errors.AsType[*Error](e.Err); ok {
-		return refused
-	}
-	code, message := e.APIText()
-	return &Error{Status: http.StatusBadRequest, Code: code, Param: e.Path, Message: message}
-}
-
 // unmarshalRequest decodes data strictly and replaces *v, unless there is an error.
 // As is usual, null changes nothing.
 func unmarshalRequest[T any](data []byte, t jsonwire.Type[T], v *T) error {
 	return replace(data, v, func() error {
 		if err := jsonwire.Unmarshal(data, t, v); err != nil {
-			return errors.New(paramError(err).Message)
+			return param.FromJSON(err)
 		}
 		return nil
 	})
@@ -113,87 +91,6 @@ func textOf(raw json.RawMessage) (s string) {
 		return ""
 	}
 	return s
-}
-
-// The texts and codes of the errors below are those that OpenAI's API was recorded to send.
-
-func errBadRequest(code, param, format string, args ...any) *Error {
-	e := Errorf(http.StatusBadRequest, code, format, args...)
-	e.Param = param
-	return e
-}
-
-func errMissing(param string) *Error {
-	return paramError(&jsonwire.Error{Kind: jsonwire.Missing, Path: param})
-}
-
-// errUnknown says that a parameter does not exist, or that Options.UnknownMembers refuses it.
-func errUnknown(param string) *Error {
-	return paramError(&jsonwire.Error{Kind: jsonwire.Unknown, Path: param})
-}
-
-func errEmptyArray(param string) *Error {
-	return errBadRequest(
-		"empty_array",
-		param,
-		"Invalid '%s': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-		param,
-	)
-}
-
-func errEmptyString(param string) *Error {
-	return errBadRequest("empty_string", param,
-		"Invalid '%s': empty string. Expected a string with minimum length 1, but got an empty string instead.", param)
-}
-
-func errLongArray(param string, limit, got int) *Error {
-	return paramError(&jsonwire.Error{Kind: jsonwire.TooLong, Path: param, Limit: float64(limit), Length: got})
-}
-
-func errLongString(param string, limit, got int) *Error {
-	return errBadRequest(
-		"string_above_max_length",
-		param,
-		"Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.",
-		param,
-		limit,
-		got,
-	)
-}
-
-// errInvalidType says that a value is of another type than the wanted one. Both
-// are given with their articles, as in "a string".
-func errInvalidType(param, want, got string) *Error {
-	return paramError(&jsonwire.Error{Kind: jsonwire.WrongType, Path: param, Want: want, Got: got})
-}
-
-func errInvalidValue(param, got string, supported ...string) *Error {
-	return errBadRequest("invalid_value", param, "%s", jsonwire.ValueText(echo(got), supported))
-}
-
-// errInvalidText is like errInvalidValue, for parameters whose values cannot be listed.
-func errInvalidText(param, got, want string) *Error {
-	return errBadRequest("invalid_value", param, "Invalid '%s': '%s'. Expected %s.", param, echo(got), want)
-}
-
-// echo returns text of a client for use in an error message: shortened, printable, and
-// without anything that looks like an API key.
-func echo(s string) string {
-	s = jsonwire.Clip(s, 64)
-	if i := strings.Index(s, "sk-"); i >= 0 && len(s)-i > len("sk-")+8 {
-		s = s[:i] + "sk-***"
-	}
-	return s
-}
-
-// elementPath names an element of a list by its index and member, as in
-// "messages[1].role".
-func elementPath(list string, index int, member string) string {
-	p := list + "[" + strconv.Itoa(index) + "]"
-	if member != "" {
-		p += "." + member
-	}
-	return p
 }
 
 // Extra holds the JSON members of an object that have no field in its Go type. They are kept when

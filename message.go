@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // A Role says who speaks in a [Message].
@@ -122,14 +123,14 @@ func (m *Message) UnmarshalJSON(data []byte) error { return unmarshalRequest(dat
 func (m *Message) check(i int) error {
 	switch m.Role {
 	case "":
-		return errMissing(elementPath("messages", i, "role"))
+		return param.Missing(elementPath("messages", i, "role"))
 	case RoleAssistant, RoleFunction:
 	case RoleSystem, RoleDeveloper, RoleUser, RoleTool:
 		if m.Content == nil {
-			return errInvalidType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
+			return param.WrongType(elementPath("messages", i, "content"), "one of a string or array of objects", "null")
 		}
 	default:
-		return errInvalidValue(
+		return param.Value(
 			elementPath("messages", i, "role"),
 			string(m.Role),
 			"system",
@@ -141,40 +142,40 @@ func (m *Message) check(i int) error {
 		)
 	}
 	if m.Content != nil && len(m.Content) == 0 {
-		return errEmptyArray(elementPath("messages", i, "content"))
+		return param.EmptyArray(elementPath("messages", i, "content"))
 	}
 	if err := checkParts(m.Content, func() string { return elementPath("messages", i, "content") }); err != nil {
 		return err
 	}
 	if len(m.ReasoningDetails) > maxParts {
-		return errLongArray(elementPath("messages", i, "reasoning_details"), maxParts, len(m.ReasoningDetails))
+		return param.LongArray(elementPath("messages", i, "reasoning_details"), maxParts, len(m.ReasoningDetails))
 	}
 	if m.Role == RoleTool && m.ToolCallID == "" {
-		return errMissing(elementPath("messages", i, "tool_call_id"))
+		return param.Missing(elementPath("messages", i, "tool_call_id"))
 	}
 	return m.checkToolCalls(i)
 }
 
-// checkParts checks parts. param returns the parameter that they are, which only errors need (budget:
+// checkParts checks parts. path returns the parameter that they are, which only errors need (budget:
 // allocations of a whole request).
-func checkParts(parts []Part, param func() string) error {
+func checkParts(parts []Part, path func() string) error {
 	if len(parts) > maxParts {
-		return errLongArray(param(), maxParts, len(parts))
+		return param.LongArray(path(), maxParts, len(parts))
 	}
 	for i := range parts {
 		p := &parts[i]
-		at := func(member string) string { return elementPath(param(), i, member) }
+		at := func(member string) string { return elementPath(path(), i, member) }
 		switch {
 		case p.Type == "":
-			return errMissing(at("type"))
+			return param.Missing(at("type"))
 		case p.Type == PartImage && p.ImageURL == nil:
-			return errMissing(at("image_url"))
+			return param.Missing(at("image_url"))
 		case p.Type == PartImage && p.ImageURL.URL == "":
-			return errMissing(at("image_url.url"))
+			return param.Missing(at("image_url.url"))
 		case p.Type == PartAudio && p.Extra[PartAudio] == nil:
-			return errMissing(at(PartAudio))
+			return param.Missing(at(PartAudio))
 		case p.Type == PartFile && p.Extra[PartFile] == nil:
-			return errMissing(at(PartFile))
+			return param.Missing(at(PartFile))
 		}
 	}
 	return nil
@@ -183,16 +184,16 @@ func checkParts(parts []Part, param func() string) error {
 // checkToolCalls checks the tool calls. i is the index of m in messages.
 func (m *Message) checkToolCalls(i int) error {
 	if len(m.ToolCalls) > maxToolCalls {
-		return errLongArray(elementPath("messages", i, "tool_calls"), maxToolCalls, len(m.ToolCalls))
+		return param.LongArray(elementPath("messages", i, "tool_calls"), maxToolCalls, len(m.ToolCalls))
 	}
 	for j := range m.ToolCalls {
 		c := &m.ToolCalls[j]
 		at := func(member string) string { return elementPath(elementPath("messages", i, "tool_calls"), j, member) }
 		switch {
 		case c.ID == "":
-			return errMissing(at("id"))
+			return param.Missing(at("id"))
 		case isFunction(c.Type) && c.Function.Name == "":
-			return errMissing(at("function.name"))
+			return param.Missing(at("function.name"))
 		}
 	}
 	return nil
@@ -312,8 +313,14 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return unmarshalRequest(data, contentJSON, c)
 }
 
-// isText reports whether c is encoded as a string.
-func (c Content) isText() bool {
+// Validate returns an *Error for the first part of c that the format does not allow. path is the name
+// of the parameter that c is, such as "input".
+func (c Content) Validate(path string) error {
+	return asError(checkParts(c, func() string { return path }))
+}
+
+// IsText reports whether c is encoded as a string: it is one text without Extra.
+func (c Content) IsText() bool {
 	return len(c) == 1 && c[0].Type == PartText && len(c[0].Extra) == 0 && c[0].ImageURL == nil
 }
 
@@ -341,7 +348,7 @@ func (contentType) Append(b []byte, c *Content) ([]byte, error) {
 	switch {
 	case *c == nil:
 		return append(b, "null"...), nil
-	case c.isText():
+	case c.IsText():
 		return appendString(b, (*c)[0].Text), nil
 	}
 	return partsJSON.Append(b, (*[]Part)(c))

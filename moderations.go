@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // OperationModerations is the [Operation] of telling what is harmful in texts and images.
@@ -109,14 +110,14 @@ func (moderationInputType) Decode(d *jsonwire.Decoder, in *ModerationInput) {
 
 // decodeArray decodes an array. The kind of its first element decides what it is an array of.
 func (in *ModerationInput) decodeArray(d *jsonwire.Decoder) {
-	param := d.Path()
+	name := d.Path()
 	d.UnboundedArray(func(i int) {
 		isText, isPart := d.Kind() == '"', d.Kind() == '{'
 		switch {
 		case !isText && !isPart:
 			d.Mismatch("one of a string or object")
 		case isText && in.Parts != nil || isPart && in.Texts != nil:
-			d.Fail(errBadRequest("invalid_type", param, "Invalid type for '%s': expected strings or objects, but got a mixture.", param))
+			d.Fail(param.Invalid("invalid_type", name, "Invalid type for '%s': expected strings or objects, but got a mixture.", name))
 		case isText && d.CountElement(i, maxModerationInputs):
 			in.Texts = append(in.Texts, d.String())
 		case isPart && d.CountElement(i, maxParts):
@@ -146,7 +147,7 @@ func (r *ModerationRequest) Validate() error {
 			return errInvalidValue(elementPath("input", i, "type"), p.Type, PartText, PartImage)
 		}
 	}
-	return checkParts(r.Input.Parts, func() string { return "input" })
+	return Content(r.Input.Parts).Validate("input")
 }
 
 // EndUser returns the end user whom the client names, as that of a [ChatRequest].

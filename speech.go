@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // OperationSpeech is the [Operation] of speaking a text.
@@ -96,11 +97,11 @@ func (speechVoiceType) Decode(d *jsonwire.Decoder, v *SpeechVoice) {
 	switch d.Kind() {
 	case '"':
 		if v.Name = d.String(); v.Name == "" {
-			d.Fail(errEmptyString(d.Path()))
+			d.Fail(param.EmptyString(d.Path()))
 		}
 	case '{':
 		if speechVoiceObject.Decode(d, v); v.ID == "" {
-			d.Fail(errMissing(d.Path() + ".id"))
+			d.Fail(param.Missing(d.Path() + ".id"))
 		}
 	default:
 		d.Mismatch("one of a string or object")

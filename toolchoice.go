@@ -1,6 +1,10 @@
 package llmhttp
 
-import "github.com/llmhttp/llmhttp/internal/jsonwire"
+import (
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+
+	"github.com/llmhttp/llmhttp/internal/param"
+)
 
 // The values of [ToolChoice.Mode] and [AllowedTools.Mode].
 const (
@@ -91,7 +95,7 @@ func (c *ToolChoice) check(tools []Tool) error {
 			return err
 		}
 		if !hasFunction(tools, c.Function.Name) {
-			return errBadRequest(
+			return param.Invalid(
 				"invalid_value",
 				path,
 				"Tool choice 'function' not found in 'tools' parameter: '%s'.",
@@ -113,8 +117,8 @@ func hasFunction(tools []Tool, name string) bool {
 	return false
 }
 
-func errToolMode(path, mode string) *Error {
-	return errInvalidValue(path, mode, ToolChoiceNone, ToolChoiceAuto, ToolChoiceRequired)
+func errToolMode(path, mode string) *param.Error {
+	return param.Value(path, mode, ToolChoiceNone, ToolChoiceAuto, ToolChoiceRequired)
 }
 
 func checkToolMode(path, mode string, tools []Tool) error {
@@ -123,7 +127,7 @@ func checkToolMode(path, mode string, tools []Tool) error {
 		return nil
 	case ToolChoiceRequired:
 		if len(tools) == 0 {
-			return errBadRequest(
+			return param.Invalid(
 				"invalid_value",
 				path,
 				"Invalid value for '%s': 'tool_choice' is only allowed when 'tools' are specified.",
@@ -140,7 +144,7 @@ func checkToolMode(path, mode string, tools []Tool) error {
 func checkToolType(path, typ string, custom *NamedTool) error {
 	switch typ {
 	case "":
-		return errMissing(path + ".type")
+		return param.Missing(path + ".type")
 	case toolCustom:
 		return custom.check(path + ".custom")
 	}
@@ -166,7 +170,7 @@ func (n *NamedTool) UnmarshalJSON(data []byte) error { return unmarshalRequest(d
 
 func (n *NamedTool) check(path string) error {
 	if n == nil || n.Name == "" {
-		return errMissing(path + ".name")
+		return param.Missing(path + ".name")
 	}
 	return nil
 }
@@ -194,7 +198,7 @@ func (a *AllowedTools) UnmarshalJSON(data []byte) error {
 
 func (a *AllowedTools) check(path string, tools []Tool) error {
 	if a == nil {
-		return errMissing(path)
+		return param.Missing(path)
 	}
 	if a.Mode != "" {
 		if err := checkToolMode(path+".mode", a.Mode, tools); err != nil {
@@ -202,7 +206,7 @@ func (a *AllowedTools) check(path string, tools []Tool) error {
 		}
 	}
 	if len(a.Tools) > maxTools {
-		return errLongArray(path+".tools", maxTools, len(a.Tools))
+		return param.LongArray(path+".tools", maxTools, len(a.Tools))
 	}
 	for i := range a.Tools {
 		if err := a.Tools[i].check(elementPath(path+".tools", i, "")); err != nil {
