@@ -121,15 +121,13 @@ func (c *Choice) chunk() ChunkChoice {
 	m := &c.Message
 	out := ChunkChoice{
 		Index:        c.Index,
-		Delta:        Delta{Role: m.Role, ReasoningAlias: m.ReasoningAlias, ReasoningDetails: m.ReasoningDetails, Extra: m.Extra},
 		FinishReason: c.FinishReason,
 		StopSequence: c.StopSequence,
 		Extra:        c.Extra,
 	}
-	content := m.Content.Text()
-	from := m.texts(&content)
-	for i, s := range out.Delta.texts() {
-		*s = *from[i]
+	out.Delta = Delta{
+		Role: m.Role, Reasoning: m.Reasoning, ReasoningAlias: m.ReasoningAlias, ReasoningDetails: m.ReasoningDetails,
+		Content: m.Content.Text(), Refusal: m.Refusal, Extra: m.Extra,
 	}
 	for i, call := range m.ToolCalls {
 		out.Delta.ToolCalls = append(out.Delta.ToolCalls,
@@ -170,7 +168,7 @@ func Collect(s ChatStream) (*ChatResponse, error) {
 // response returns what j has joined, as the reply that the chunks have identified.
 func (o *orderer) response(j *Joiner) *ChatResponse {
 	r := j.Response()
-	r.ID, r.Created, r.Model = o.start.ID, o.start.Created, o.start.Model
+	r.ID, r.Created, r.Model = o.start.id, o.start.created, o.start.model
 	r.Usage, r.Extra = o.usage, mergeExtra(r.Extra, o.endExtra())
 	return r
 }

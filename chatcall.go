@@ -187,7 +187,7 @@ func (q *request) beginReply(req generation, encoder ChatEncoder, f Framing) {
 	p.encoder, p.whole, p.order.sink = encoder, f.Whole, p
 	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
 	p.order.output.keepText = q.h.opts.TextTokens != nil
-	p.defaults = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
+	p.start = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
 	if req != nil {
 		p.order.choiceLimit = req.Choices()
 		if n := q.ledger.maxCompletionTokens(); n > 0 {

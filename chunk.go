@@ -324,8 +324,12 @@ func (d *Delta) hasToken() bool {
 	return len(d.ToolCalls) > 0 || len(d.ReasoningDetails) > 0
 }
 
-// isEmpty reports whether d adds nothing.
-func (d *Delta) isEmpty() bool { return !d.hasToken() && !hasValue(d.Extra) }
+// isEmpty reports whether d adds nothing to a message: no text, no tool call, no reasoning, and no
+// member of Extra that is not null. The Role does not count.
+func (d *Delta) isEmpty() bool {
+	return d.Reasoning == "" && d.Content == "" && d.Refusal == "" && len(d.ReasoningDetails) == 0 && len(d.ToolCalls) == 0 &&
+		!hasValue(d.Extra)
+}
 
 // textLen returns the number of bytes of text in d.
 func (d *Delta) textLen() int {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/llmhttp/llmhttp/internal/callctx"
 )
 
 // A requestContext is a context that has the request as a value. It is part of a request,
@@ -14,7 +16,8 @@ type requestContext struct {
 	q *request
 }
 
-type requestKey struct{}
+// A requestKey is the key by which a context has the request.
+type requestKey = callctx.Key
 
 func (c *requestContext) Value(key any) any {
 	if key == (requestKey{}) {
@@ -29,6 +32,29 @@ func requestFrom(ctx context.Context) *request {
 	return q
 }
 
+// A servedRequest is a request for which a Backend works: the value of its context for callctx.Key.
+type servedRequest interface {
+	// ReportUsage takes what the request has used so far.
+	ReportUsage(ctx context.Context, u Usage)
+
+	// AfterClient returns a context for what is left to do, if the client has left.
+	AfterClient() (context.Context, bool)
+}
+
+// ReportUsage implements servedRequest.
+func (q *request) ReportUsage(ctx context.Context, u Usage) {
+	report := q.usage.report
+	if c := callFrom(ctx, q); c != nil {
+		report = c.report
+	}
+	if !report(u) {
+		q.log.warn(misuseLateUsage)
+	}
+}
+
+// AfterClient implements servedRequest.
+func (q *request) AfterClient() (context.Context, bool) { return q.client.AfterClient() }
+
 // ClientLeft reports whether ctx, which a Handler passed to a Backend, has ended because the
 // client of the request left. If so, it returns a context for what the Backend still has to
 // do, such as finding out what the request has used for [ReportUsage]. That context has the
@@ -42,15 +68,15 @@ func requestFrom(ctx context.Context) *request {
 // reason or is over, and if ctx does not belong to a request of a Handler: then the caller
 // that canceled ctx may be waiting for the Backend. ClientLeft may be called concurrently.
 func ClientLeft(ctx context.Context) (context.Context, bool) {
-	q := requestFrom(ctx)
-	if q == nil {
-		return ctx, false
-	}
-	after, ok := q.client.AfterClient()
+	r, ok := ctx.Value(callctx.Key{}).(servedRequest)
 	if !ok {
 		return ctx, false
 	}
-	return &detachedContext{after, ctx}, true
+	after, ok := r.AfterClient()
+	if !ok {
+		return ctx, false
+	}
+	return &detachedContext{Context: after, values: ctx}, true
 }
 
 // StartTry tells the Handler and the Observer of a request that the Backend is about to call one
@@ -113,16 +139,8 @@ func keepObservation(ctx context.Context, all observations) {
 // returned, or the call has ended, it logs a warning. It may be called concurrently. The caller must
 // not modify u.Extra afterwards.
 func ReportUsage(ctx context.Context, u Usage) {
-	q := requestFrom(ctx)
-	if q == nil {
-		return
-	}
-	report := q.usage.report
-	if c := callFrom(ctx, q); c != nil {
-		report = c.report
-	}
-	if !report(u) {
-		q.log.warn(misuseLateUsage)
+	if r, ok := ctx.Value(callctx.Key{}).(servedRequest); ok {
+		r.ReportUsage(ctx, u)
 	}
 }
 

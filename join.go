@@ -102,7 +102,7 @@ func (c *joinedChoice) addCalls(deltas []ToolCallDelta) {
 func (c *joinedChoice) addDetails(details []ReasoningDetail) {
 	for i := range details {
 		d := &details[i]
-		if n := len(c.details); n > 0 && c.details[n-1].isContinuedBy(d) {
+		if n := len(c.details); n > 0 && continuesDetail(&c.details[n-1].first, d) {
 			last := &c.details[n-1]
 			last.text.add(d.Text)
 			last.first.Signature = d.Signature
@@ -115,9 +115,10 @@ func (c *joinedChoice) addDetails(details []ReasoningDetail) {
 	}
 }
 
-func (j *joinedDetail) isContinuedBy(d *ReasoningDetail) bool {
-	return d.Type == ReasoningText && j.first.Type == ReasoningText && j.first.Signature == "" &&
-		bytes.Equal(d.Extra["index"], j.first.Extra["index"])
+// continuesDetail reports whether next is a piece of the same text as d.
+func continuesDetail(d, next *ReasoningDetail) bool {
+	return next.Type == ReasoningText && d.Type == ReasoningText && d.Signature == "" &&
+		bytes.Equal(next.Extra["index"], d.Extra["index"])
 }
 
 // Response returns the reply as far as it was joined: its Choices, in the order of their
@@ -200,7 +201,7 @@ type joinedExtra map[string][]json.RawMessage
 
 // add adds the members of e, except for those that are null: they mean the same
 // as no member.
-func (x *joinedExtra) add(e Extra) {
+func (x *joinedExtra) add(e map[string]json.RawMessage) {
 	for name, value := range e {
 		if len(value) == 0 || string(value) == "null" {
 			continue
@@ -214,11 +215,11 @@ func (x *joinedExtra) add(e Extra) {
 
 // join returns the members joined. Strings are concatenated if texts is true;
 // otherwise the last one is kept.
-func (x joinedExtra) join(texts bool) Extra {
+func (x joinedExtra) join(texts bool) map[string]json.RawMessage {
 	if len(x) == 0 {
 		return nil
 	}
-	e := make(Extra, len(x))
+	e := make(map[string]json.RawMessage, len(x))
 	for name, values := range x {
 		e[name] = joinValues(values, texts, 0)
 	}

@@ -309,7 +309,7 @@ func FuzzForm(f *testing.F) {
 			}
 		}
 		require.Subset(t, names, slices.Collect(maps.Keys(got.Files)))
-		for _, decode := range []func(f *Form) error{new(TranscriptionRequest).decode, new(ImageRequest).decodeForm} {
+		for _, decode := range []func(f *Form) error{new(TranscriptionRequest).decode, func(f *Form) error { return new(ImageRequest).decodeForm(f) }} {
 			if err := decode(got); err != nil {
 				require.IsType(t, new(Error), err)
 			}

@@ -28,8 +28,7 @@ type orderer struct {
 	choiceStorage [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
 	scratch       scratchChunk
 
-	start       ReplyStart      // from the first chunk; chatPipeline.completeStart completes it
-	model       string          // from the first chunk; may be empty
+	start       chunkStart      // from the first chunk
 	serviceTier json.RawMessage // the last member service_tier; nil if there was none
 	usage       *Usage          // the last one reported
 	extra       Extra           // members of chunks that have not been emitted
@@ -38,6 +37,27 @@ type orderer struct {
 	misuses     misuseSet // of the Backend so far
 	err         error     // the reply cannot be continued
 }
+
+// A chunkStart has the identity of a reply, as far as its first chunk tells it.
+type chunkStart struct {
+	id      string
+	created int64 // Unix time in seconds
+	model   string
+}
+
+// A misuseSet is a set of mistakes of the host that no reply reports.
+type misuseSet uint32
+
+const (
+	misuseUnknownChoice misuseSet = 1 << iota
+	misuseNilChunk
+	misuseContentAfterFinish
+	misuseConflictingUsage
+	misuseInvalidExtra
+	misuseTooLong
+	misuseFewerChoices
+	firstOtherMisuse // is not found by the orderer
+)
 
 // A scratchChunk is reused for each chunk that is passed to the sink, which saves an
 // allocation per chunk.
@@ -65,7 +85,7 @@ func (o *orderer) add(c *ChatChunk) {
 	}
 	if !o.hasStart {
 		o.hasStart = true
-		o.start, o.model = ReplyStart{ID: c.ID, Created: c.Created, Model: c.Model}, c.Model
+		o.start = chunkStart{id: c.ID, created: c.Created, model: c.Model}
 	}
 	extra := c.Extra
 	if c.Usage != nil {
@@ -371,7 +391,7 @@ func (o *callOrderer) order(deltas []ToolCallDelta) ([]ToolCallDelta, error) {
 			continue
 		}
 		c.hold(&t)
-		if c.name != "" || !isFunction(c.held.Type) {
+		if c.name != "" || c.held.Type != "" && c.held.Type != toolFunction {
 			out = append(out, o.emit(c))
 		}
 	}

@@ -134,7 +134,7 @@ func loadRootPackage(t *testing.T, added map[string]string) *rootPackage {
 	config := types.Config{Importer: importer.ForCompiler(p.fset, "gc", openCompiled)}
 	p.types, err = config.Check("github.com/llmhttp/llmhttp", p.fset, list, p.info)
 	require.NoError(t, err)
-	p.request, p.requestKey = p.types.Scope().Lookup("request"), p.types.Scope().Lookup("requestKey")
+	p.request, p.requestKey = p.types.Scope().Lookup("request"), types.Unalias(p.types.Scope().Lookup("requestKey").Type()).(*types.Named).Obj()
 	require.NotNil(t, p.request)
 	require.NotNil(t, p.requestKey)
 	return p

@@ -22,7 +22,7 @@ type chatPipeline struct {
 	whole    bool        // the reply is sent when it is complete
 	started  bool        // AppendStart of the encoder was called
 	order    orderer
-	defaults ReplyStart      // of the identity of the reply
+	start    ReplyStart      // the identity of the reply; until completeStart, that which the Handler gives it
 	maxReply int64           // bounds size
 	size     int             // approximate size of the chunks so far, in bytes
 	reasons  [1]FinishReason // the storage of what finishReasons returns
@@ -179,10 +179,10 @@ func (p *chatPipeline) drop() { p.order.sink, p.encoder, p.body.B = nil, nil, ni
 // completeStart sets what the Backend has left out of the identity of the reply, and
 // returns it.
 func (p *chatPipeline) completeStart() *ReplyStart {
-	s, d := &p.order.start, &p.defaults
-	s.PromptTokens = d.PromptTokens
-	s.Created = cmp.Or(s.Created, d.Created)
-	s.Model = cmp.Or(s.Model, d.Model)
+	s, start := &p.start, &p.order.start
+	s.ID = start.id
+	s.Created = cmp.Or(start.created, s.Created)
+	s.Model = cmp.Or(start.model, s.Model)
 	return s
 }
 

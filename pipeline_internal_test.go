@@ -47,8 +47,8 @@ func (e *wordEncoder) AppendFailure(b []byte, err *Error) []byte {
 func newPipeline(f Framing) *chatPipeline {
 	p := &chatPipeline{
 		encoder: &wordEncoder{f}, whole: f.Whole, maxReply: 1 << 20,
-		cred:     &credential{r: httptest.NewRequest("POST", "/", nil), secret: "sk-secret-key-1234"},
-		defaults: ReplyStart{Model: "asked", Created: 7, PromptTokens: 3},
+		cred:  &credential{r: httptest.NewRequest("POST", "/", nil), secret: "sk-secret-key-1234"},
+		start: ReplyStart{Model: "asked", Created: 7, PromptTokens: 3},
 	}
 	p.order.choiceLimit, p.order.sink = 1, p
 	return p

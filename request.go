@@ -443,7 +443,7 @@ func (q *request) setOutcome(o *outcome) {
 	}
 	*o = outcome{
 		loaded: int(q.loaded), errStatus: q.cred.errorStatus(result.Err),
-		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.model), serviceTier: order.serviceTier,
+		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.start.model), serviceTier: order.serviceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
 		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, estimated: q.backend.estimated,
 		reported: q.usage.get(), calls: calls,
@@ -464,7 +464,7 @@ func (q *request) notifyEnded() {
 		requested: q.requested, refused: q.ledger.refused, status: result.Status,
 		admitted: q.backend.began, firstWrite: result.FirstWrite, streamed: q.streamed,
 		priceErr: q.ledger.priceErr, recordErr: q.ledger.recordErr, saveErr: q.saveErr,
-		reply: ReplySummary{ID: q.chat.order.start.ID, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
+		reply: ReplySummary{ID: q.chat.order.start.id, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
 	}
 	if q.route != nil {
 		e.route = q.route.pattern

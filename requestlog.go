@@ -93,21 +93,11 @@ func stackOf(err error) string {
 	return ""
 }
 
-// A misuseSet is a set of mistakes of the host that no reply reports. Each is logged once
-// for a request.
-type misuseSet uint32
-
+// Mistakes of the host that no reply reports, besides those that the orderer finds.
 const (
-	misuseUnknownChoice misuseSet = 1 << iota
-	misuseNilChunk
-	misuseContentAfterFinish
-	misuseConflictingUsage
-	misuseYieldAfterReturn
-	misuseInvalidExtra
-	misuseTooLong
+	misuseYieldAfterReturn = firstOtherMisuse << iota
 	misuseNoFlush
 	misuseLateUsage
-	misuseFewerChoices
 	misuseFewerImages
 )
 
@@ -145,7 +135,7 @@ var misuseWarnings = []struct {
 		errors.New("llmhttp: the client gets no more: make as many as ImageRequest.Count tells")},
 }
 
-// warn logs the misuses in set that were not logged yet.
+// warn logs the misuses in set that were not logged yet: each is logged once for a request.
 func (l *requestLog) warn(set misuseSet) {
 	if set == 0 {
 		return

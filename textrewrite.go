@@ -335,12 +335,9 @@ var partRun = runOf[Part]{
 }
 
 var detailRun = runOf[ReasoningDetail]{
-	text:  func(d *ReasoningDetail) *string { return &d.Text },
-	extra: func(d *ReasoningDetail) *Extra { return &d.Extra },
-	follows: func(d, next *ReasoningDetail) bool {
-		joined := joinedDetail{first: *d}
-		return joined.isContinuedBy(next)
-	},
+	text:    func(d *ReasoningDetail) *string { return &d.Text },
+	extra:   func(d *ReasoningDetail) *Extra { return &d.Extra },
+	follows: continuesDetail,
 }
 
 // joinRuns joins the elements of each run of texts that f changes as a whole in another way than one

@@ -20,18 +20,23 @@ import (
 	"github.com/llmhttp/llmhttp/internal/texttest"
 )
 
-// A walker has a method walk.
-type walker interface {
-	walk(text func(textKind, *string), extra func(textKind, Extra))
+// walk walks a delta or a message.
+func walk(v any, text func(textKind, *string), extra func(textKind, Extra)) {
+	switch v := v.(type) {
+	case *Delta:
+		v.walk(text, extra)
+	case *Message:
+		v.walk(text, extra)
+	}
 }
 
 // kindAt returns the kind of the string at path, with which walk visits it.
-func kindAt(t *testing.T, w walker, path string) textKind {
+func kindAt(t *testing.T, w any, path string) textKind {
 	t.Helper()
 	var kinds []textKind
 	texttest.Each(reflect.ValueOf(w).Elem(), "", func(at string, s reflect.Value) {
 		if at == path {
-			w.walk(func(kind textKind, visited *string) {
+			walk(w, func(kind textKind, visited *string) {
 				if reflect.ValueOf(visited).Pointer() == s.Addr().Pointer() {
 					kinds = append(kinds, kind)
 				}
@@ -44,10 +49,10 @@ func kindAt(t *testing.T, w walker, path string) textKind {
 
 // A new text is reached by the walks, or this test fails. A text in an Extra is reached with it.
 func TestTexts_WalksAreComplete(t *testing.T) {
-	for name, w := range map[string]walker{"delta": new(Delta), "message": new(Message)} {
+	for name, w := range map[string]any{"delta": new(Delta), "message": new(Message)} {
 		eachText(t, reflect.ValueOf(w).Elem(), name, func(path string) {
 			visits := 0
-			w.walk(func(_ textKind, s *string) {
+			walk(w, func(_ textKind, s *string) {
 				if *s == longText {
 					visits++
 				}

@@ -199,7 +199,7 @@ func (s *streamFilter) send(c *ChatChunk) {
 		return
 	}
 	start := &s.order.start
-	c.ID, c.Created, c.Model = start.ID, start.Created, start.Model
+	c.ID, c.Created, c.Model = start.id, start.created, start.model
 	s.sent++
 	s.stopped = !s.yield(c, nil)
 }

@@ -1,8 +1,6 @@
 package llmhttp
 
 import (
-	"slices"
-
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/redact"
@@ -176,12 +174,9 @@ func (t *transcript) clip(s string) string {
 // finish returns what was collected, without the API key of the request. reasons are those of
 // the choices of the reply.
 func (t *transcript) finish(reasons []FinishReason, r redactor) *Transcript {
-	slices.SortFunc(t.reply.choices, func(a, b joinedChoice) int { return a.index - b.index })
-	for i := range t.reply.choices {
-		c := &t.reply.choices[i]
-		m := c.joinMessage(make(Content, 1))
-		r.message(&m)
-		t.out.Choices = append(t.out.Choices, Choice{Index: c.index, Message: m, FinishReason: reasons[c.index]})
+	for _, c := range t.reply.Response().Choices {
+		r.message(&c.Message)
+		t.out.Choices = append(t.out.Choices, Choice{Index: c.Index, Message: c.Message, FinishReason: reasons[c.Index]})
 	}
 	for i := range t.out.Messages {
 		r.message(&t.out.Messages[i])
