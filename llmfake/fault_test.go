@@ -86,6 +86,68 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// The log of a server says of a reply that is cut, damaged or replaced for a test that this is simulated, with the
+// status that the client gets, and does not tell of an error.
+func TestFaults_AreLoggedAsSimulated(t *testing.T) {
+	t.Parallel()
+	faults := map[string]func(llmfake.Reply) llmfake.Reply{
+		"Cut": llmfake.Reply.Cut, "NoEnd": llmfake.Reply.NoEnd, "Malformed": llmfake.Reply.Malformed,
+		"HTML": func(r llmfake.Reply) llmfake.Reply { return r.Then(llmfake.HTML(503)) },
+	}
+	for name, fault := range faults {
+		for _, stream := range []bool{false, true} {
+			for _, format := range formats {
+				out := &loggedTB{fakeTB: newFakeTB(t)}
+				srv := llmfake.NewServer(out)
+				srv.Reply(fault(llmfake.Text("once upon a time")), fault(llmfake.Reply{}))
+				for range 2 {
+					res, err := tryPost(srv.Client(), format.path, fmt.Sprintf(format.body, stream, "Hi"))
+					if err == nil {
+						_, _ = io.Copy(io.Discard, res.Body)
+						res.Body.Close()
+					}
+				}
+				assert.Empty(t, out.end())
+				log := out.String()
+				assert.NotContains(t, log, "llmfake-marker", "%s, %s, stream %t", name, format.protocol, stream)
+				assert.NotContains(t, log, "llmfake_marker")
+				assert.NotContains(t, log, "level=ERROR")
+				assert.NotContains(t, log, "error_class=invalid_request")
+				assert.NotContains(t, log, "status=400")
+				want := 2
+				if name == "NoEnd" && !stream { // the replies are complete
+					want = 0
+				}
+				assert.Equal(t, want, strings.Count(log, "error_class=simulated"), "%s: %s", name, log)
+				if name == "HTML" {
+					assert.Contains(t, log, "status=503")
+				}
+			}
+		}
+	}
+}
+
+// A loggedTB keeps what a server logs.
+type loggedTB struct {
+	*fakeTB
+	logMu sync.Mutex // guards log
+	log   strings.Builder
+}
+
+func (l *loggedTB) Output() io.Writer { return l }
+
+func (l *loggedTB) Write(p []byte) (int, error) {
+	l.logMu.Lock()
+	defer l.logMu.Unlock()
+	return l.log.Write(p)
+}
+
+func (l *loggedTB) String() string {
+	l.logMu.Lock()
+	defer l.logMu.Unlock()
+	return l.log.String()
+}
+
 func TestBreak(t *testing.T) {
 	t.Parallel()
 	eachFormat(t, func(t *testing.T, srv *llmfake.Server, send func() (*http.Response, error), format int, stream bool) {

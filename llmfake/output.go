@@ -69,6 +69,27 @@ func (o *output) setRewrite(f func(protocol string, event []byte) (_ []byte, ok 
 	o.rewrite, o.protocol = f, protocol
 }
 
+// fault reports whether o cuts, damages or replaces the reply, and returns the status that the client gets: 0
+// if the connection is cut before it.
+func (o *output) fault() (status int, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	isMarker := bytes.Contains(o.body, []byte(markerText))
+	switch {
+	case o.raw == nil && o.end == endComplete:
+		return 0, false
+	case o.raw == nil && o.end == endSilent && !o.isStream && !isMarker: // a whole reply has no such event
+		return 0, false
+	case o.raw != nil && !o.passed:
+		return o.raw.status, true
+	case isMarker && o.end == endCut:
+		return 0, true
+	case isMarker:
+		return http.StatusOK, true
+	}
+	return o.status, true
+}
+
 // Unwrap is for [http.ResponseController].
 func (o *output) Unwrap() http.ResponseWriter { return o.w }
 

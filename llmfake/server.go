@@ -128,7 +128,7 @@ func newServer(t TB) *Server {
 	var observe llmhttp.Observer
 	if _, isBenchmark := t.(interface{ Loop() bool }); !isBenchmark {
 		s.log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: withoutTime}))
-		observe = withoutProbes(llmhttp.LogRequests(s.log))
+		observe = withoutProbes(tellingFaults(llmhttp.LogRequests(s.log)))
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handler = llmhttp.NewHandler(backend{s}, llmhttp.KeyStoreFunc(s.lookup), &llmhttp.Options{
@@ -154,6 +154,27 @@ func withoutProbes(o llmhttp.Observer) llmhttp.Observer {
 			return ctx, llmhttp.Observation{}
 		}
 		return o(ctx, r)
+	}
+}
+
+// simulated is the ErrorClass of requests whose replies the [output] cuts, damages or replaces, in the log.
+const simulated llmhttp.ErrorClass = "simulated"
+
+// tellingFaults returns an Observer that tells o of simulated faults as such, and not as errors of the client
+// or the server.
+func tellingFaults(o llmhttp.Observer) llmhttp.Observer {
+	return func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
+		ctx, observation := o(ctx, r)
+		ended := observation.Ended
+		observation.Ended = func(s *llmhttp.RequestSummary) {
+			if status, ok := exchangeFrom(ctx).out.fault(); ok {
+				told := *s
+				told.Err, told.ErrorClass, told.Status = nil, simulated, status
+				s = &told
+			}
+			ended(s)
+		}
+		return ctx, observation
 	}
 }
 
