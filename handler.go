@@ -27,6 +27,7 @@ type Handler struct {
 	books     books
 	origins   *originPolicy
 	anonymous anonymousCache
+	outages   outageLog
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}

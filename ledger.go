@@ -347,7 +347,7 @@ func (l *ledger) refund(ctx context.Context) {
 	}
 	until, cancel := settleContext(ctx)
 	defer cancel()
-	l.log.callAndLog("limits not settled", func() error { return l.limiter.Adjust(until, draws...) })
+	l.log.callStore(ClassLimiter, "limits not settled", func() error { return l.limiter.Adjust(until, draws...) })
 }
 
 // refund adds a request that is given back to a bucket of the rate r.

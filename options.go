@@ -147,8 +147,10 @@ type Options struct {
 
 	// Logger receives what clients do not see: causes of 5xx replies at level
 	// Error, mistakes of the Backend at Warn, requests that Shutdown interrupts
-	// at Info, and disconnected clients at Debug. The texts of errors can quote
-	// requests, but not their API keys. If nil, slog.Default() is used.
+	// at Info, and disconnected clients at Debug. While the KeyStore or the Limiter fails, or the
+	// sums of the UsageStore cannot be read, there is a line every 10 seconds for each of them,
+	// which tells how many were skipped. The texts of errors can quote requests, but not their API
+	// keys. If nil, slog.Default() is used.
 	Logger *slog.Logger
 
 	// MaxBody is the maximum size of a request body in bytes. Zero means 16 MiB;

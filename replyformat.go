@@ -94,7 +94,7 @@ func (f *replyFormat) logFailure(err error) {
 	case err == errShutdown:
 		f.log.print(slog.LevelInfo, "shutting down", err)
 	case f.log.cred.clientError(err).Status >= 500:
-		f.log.print(slog.LevelError, "request failed", err)
+		f.log.printFailure(classOf(err), "request failed", err)
 	}
 }
 

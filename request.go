@@ -67,7 +67,7 @@ func newRequest(h *Handler, w http.ResponseWriter, r *http.Request) *request {
 	q.record = q.stored.get()
 	q.ledger.books, q.ledger.log = &h.books, &q.log
 	q.format.arrived, q.format.log = &q.arrived, &q.log
-	q.log.logger, q.log.cred = h.opts.Logger, &q.cred
+	q.log.logger, q.log.cred, q.log.outages = h.opts.Logger, &q.cred, &h.outages
 	q.format.protocol = chatCompletions{}
 	q.ctx = requestContext{r.Context(), q}
 	q.client.Init(&q.ctx, w, r, q.arrived, &h.exchange, &q.format)

@@ -18,6 +18,7 @@ type requestLog struct {
 	scope     Scope               // valid if key is set
 	key       atomic.Pointer[Key] // nil until it was found, which a KeyStore may not wait for
 	warned    atomic.Uint32
+	outages   *outageLog // of the Handler; may be nil
 
 	mu  sync.Mutex      // guards the field below
 	ctx context.Context // of the request
@@ -46,9 +47,24 @@ func (l *requestLog) setKey(k *Key, scope Scope) {
 // callAndLog calls a function of the host. If that returns an error or panics, callAndLog
 // logs it with the message failure.
 func (l *requestLog) callAndLog(failure string, call func() error) {
+	l.callStore("", failure, call)
+}
+
+// callStore is callAndLog for a store whose errors are of a class: an outage does not fill the log.
+func (l *requestLog) callStore(class ErrorClass, failure string, call func() error) {
 	defer l.recoverAndLog(failure)
 	if err := call(); err != nil {
-		l.print(slog.LevelError, failure, err)
+		l.printFailure(class, failure, err)
+	}
+}
+
+// printFailure logs an error of a class, unless it is one of an outage that the log has already.
+func (l *requestLog) printFailure(class ErrorClass, msg string, err error) {
+	switch skipped, ok := l.outages.allow(class); {
+	case ok && skipped > 0:
+		l.print(slog.LevelError, msg, err, slog.Int("skipped", skipped))
+	case ok:
+		l.print(slog.LevelError, msg, err)
 	}
 }
 
@@ -61,7 +77,7 @@ func (l *requestLog) recoverAndLog(failure string) {
 
 // print logs err without the secrets in it. A log handler that panics affects nothing
 // else.
-func (l *requestLog) print(level slog.Level, msg string, err error) {
+func (l *requestLog) print(level slog.Level, msg string, err error, more ...slog.Attr) {
 	defer func() { _ = recover() }()
 	ctx := l.context()
 	if !l.logger.Enabled(ctx, level) {
@@ -81,7 +97,7 @@ func (l *requestLog) print(level slog.Level, msg string, err error) {
 	if stack := stackOf(err); stack != "" {
 		attrs = append(attrs, slog.String("stack", redact.text(stack)))
 	}
-	l.logger.LogAttrs(ctx, level, msg, attrs...)
+	l.logger.LogAttrs(ctx, level, msg, append(attrs, more...)...)
 }
 
 // stackOf returns the stack of a panic that err is or wraps, or "".

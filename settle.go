@@ -32,7 +32,7 @@ func (l *ledger) settle(ctx context.Context, record *storedRecord, o *outcome) {
 		func() { l.log.callAndLog("usage not counted", func() error { l.setUsage(r, o, billable); return nil }) },
 		func() { l.log.callAndLog("usage not priced", func() error { return l.setCost(r, o, billable) }) },
 		func() {
-			l.log.callAndLog("limits not settled", func() error { return l.settleTokens(until, o.called) })
+			l.log.callStore(ClassLimiter, "limits not settled", func() error { return l.settleTokens(until, o.called) })
 		},
 		func() { l.spendQuota(r, billable) },
 		func() {
