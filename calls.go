@@ -216,6 +216,7 @@ func (u *Usage) beyond(other *Usage) (rest Usage) {
 	for i, n := range rest.counts() {
 		*n = max(*numbers[i]-*less[i], 0)
 	}
+	rest.PromptTokensDetails.CacheWrites = u.PromptTokensDetails.CacheWrites.minus(other.PromptTokensDetails.CacheWrites)
 	rest.reconcile()
 	return rest
 }

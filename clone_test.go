@@ -38,7 +38,9 @@ func changeAll(t *testing.T, v reflect.Value) {
 		changeAll(t, v.Elem())
 	case reflect.Map:
 		for entries := v.MapRange(); entries.Next(); {
-			changeAll(t, entries.Value())
+			if !entries.Value().CanInt() { // a map has its own copy of a number
+				changeAll(t, entries.Value())
+			}
 		}
 		v.Clear()
 	default:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,7 @@ func TestAppendCompletion_IsLikeTheTable(t *testing.T) {
 			func() { r.Usage.Extra = extra },
 			func() { r.Usage.PromptTokensDetails.CachedTokens = 1 },
 			func() { r.Usage.PromptTokensDetails.CacheWriteTokens = 1 },
+			func() { r.Usage.PromptTokensDetails.CacheWrites = CacheWrites{time.Hour: 1} },
 			func() { r.Usage.PromptTokensDetails.AudioTokens = 1 },
 			func() { r.Usage.PromptTokensDetails.Extra = Extra{} },
 			func() { r.Usage.CompletionTokensDetails.ReasoningTokens = 1 },
@@ -102,6 +104,10 @@ func setEachField(t *testing.T, v reflect.Value, check func(field string)) {
 		case reflect.Pointer:
 			f.Set(reflect.New(f.Type().Elem()))
 		case reflect.Map:
+			if f.Type() == reflect.TypeFor[CacheWrites]() {
+				f.Set(reflect.ValueOf(CacheWrites{time.Hour: 1}))
+				break
+			}
 			f.Set(reflect.ValueOf(Extra{"x": json.RawMessage("1")}))
 		default:
 			require.Fail(t, "a field of another kind", name)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -465,7 +466,11 @@ func fillValue(v reflect.Value, r *rand.Rand, depth int) {
 		v.Set(reflect.MakeMap(v.Type()))
 		value := reflect.New(v.Type().Elem()).Elem()
 		fillValue(value, r, depth)
-		v.SetMapIndex(reflect.ValueOf(fmt.Sprintf("x_%d", r.IntN(1000))), value)
+		key := reflect.ValueOf(fmt.Sprintf("x_%d", r.IntN(1000)))
+		if v.Type() == reflect.TypeFor[llmhttp.CacheWrites]() {
+			key = reflect.ValueOf(time.Duration(1+r.IntN(1000)) * time.Second)
+		}
+		v.SetMapIndex(key, value)
 	case reflect.String:
 		v.SetString(fmt.Sprint("s", r.IntN(1000)))
 	case reflect.Bool:

@@ -145,7 +145,7 @@ func (l *ledger) setCost(r *UsageRecord, o *outcome, billable bool) error {
 		return nil
 	}
 	r.Unpriced, l.priceErr = true, errNotPriced // unless Price returns
-	if r.Units != (Units{}) && l.prices != nil {
+	if !r.Units.IsZero() && l.prices != nil {
 		r.Cost = l.prices.reserved
 	}
 	if o.calls != nil {
@@ -190,7 +190,7 @@ func (l *ledger) priceOf(r *UsageRecord, calls *callSum) (Cost, error) {
 		sum, unpriced = calls.cost, calls.err
 		priced.Units = r.Units.minus(calls.usage.Units())
 	}
-	if calls == nil || priced.Units != (Units{}) {
+	if calls == nil || !priced.Units.IsZero() {
 		cost, err := l.price(priced)
 		if err != nil {
 			return sum, err

@@ -1,16 +1,19 @@
 package llmhttp
 
-import "iter"
+import (
+	"iter"
+	"math"
+)
 
 // Units are the amounts of what somebody charges for, of one request or of several. Unlike a
 // [Usage] they are not a part of a wire format. No number is negative.
 type Units struct {
-	PromptTokens       int64 `json:"prompt_tokens"`
-	CachedTokens       int64 `json:"cached_tokens"`         // the PromptTokens that were read from a prompt cache
-	CacheWriteTokens   int64 `json:"cache_write_tokens"`    // the PromptTokens that were written to a prompt cache
-	CacheWrite1hTokens int64 `json:"cache_write_1h_tokens"` // the CacheWriteTokens that the cache keeps for an hour instead of minutes
-	PromptAudioTokens  int64 `json:"prompt_audio_tokens"`   // the PromptTokens of audio
-	PromptImageTokens  int64 `json:"prompt_image_tokens"`   // the PromptTokens of images
+	PromptTokens      int64       `json:"prompt_tokens"`
+	CachedTokens      int64       `json:"cached_tokens"`          // the PromptTokens that were read from a prompt cache
+	CacheWriteTokens  int64       `json:"cache_write_tokens"`     // the PromptTokens that were written to a prompt cache
+	CacheWrites       CacheWrites `json:"cache_writes,omitempty"` // the CacheWriteTokens by how long the cache keeps them, as far as that is known
+	PromptAudioTokens int64       `json:"prompt_audio_tokens"`    // the PromptTokens of audio
+	PromptImageTokens int64       `json:"prompt_image_tokens"`    // the PromptTokens of images
 
 	CompletionTokens      int64 `json:"completion_tokens"`
 	ReasoningTokens       int64 `json:"reasoning_tokens"`        // the CompletionTokens that were used for reasoning
@@ -22,23 +25,33 @@ type Units struct {
 	SearchUnits int64 `json:"search_units"` // of rerankers
 }
 
-// unitNames are the names of the numbers of Units in the order of Units.numbers.
+// unitNames are the names of the numbers of Units but CacheWrites in the order of Units.numbers.
 var unitNames = [...]string{
-	"prompt_tokens", "cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "prompt_audio_tokens", "prompt_image_tokens",
+	"prompt_tokens", "cached_tokens", "cache_write_tokens", "prompt_audio_tokens", "prompt_image_tokens",
 	"completion_tokens", "reasoning_tokens", "completion_audio_tokens",
 	"images", "audio_millis", "characters", "search_units",
 }
 
 func (u *Units) numbers() [len(unitNames)]*int64 {
 	return [...]*int64{
-		&u.PromptTokens, &u.CachedTokens, &u.CacheWriteTokens, &u.CacheWrite1hTokens, &u.PromptAudioTokens, &u.PromptImageTokens,
+		&u.PromptTokens, &u.CachedTokens, &u.CacheWriteTokens, &u.PromptAudioTokens, &u.PromptImageTokens,
 		&u.CompletionTokens, &u.ReasoningTokens, &u.CompletionAudioTokens,
 		&u.Images, &u.AudioMillis, &u.Characters, &u.SearchUnits,
 	}
 }
 
-// All returns the numbers of u with their names, in the order of the fields, for stores and
-// reports. The names are those of the fields in lower case with underscores. The pointers
+// IsZero reports whether nothing was used.
+func (u Units) IsZero() bool {
+	for _, n := range u.numbers() {
+		if *n != 0 {
+			return false
+		}
+	}
+	return u.CacheWrites.total() == 0
+}
+
+// All returns the numbers of u but CacheWrites with their names, in the order of the fields, for stores
+// and reports. The names are those of the fields in lower case with underscores. The pointers
 // refer to the fields.
 func (u *Units) All() iter.Seq2[string, *int64] {
 	return func(yield func(string, *int64) bool) {
@@ -56,6 +69,7 @@ func (u *Units) Add(other Units) {
 	for i, n := range u.numbers() {
 		*n = addSaturating(*n, *from[i])
 	}
+	u.CacheWrites = u.CacheWrites.plus(other.CacheWrites)
 }
 
 // minus returns how much more u is than other. Numbers that are less are zero.
@@ -64,6 +78,7 @@ func (u Units) minus(other Units) Units {
 	for i, n := range u.numbers() {
 		*n = max(*n-*less[i], 0)
 	}
+	u.CacheWrites = u.CacheWrites.minus(other.CacheWrites)
 	return u
 }
 
@@ -75,7 +90,7 @@ func (u Usage) Units() Units {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	units := Units{
 		PromptTokens: int64(u.PromptTokens), CachedTokens: int64(p.CachedTokens),
-		CacheWriteTokens: int64(p.CacheWriteTokens), CacheWrite1hTokens: int64(p.CacheWrite1hTokens),
+		CacheWriteTokens: int64(p.CacheWriteTokens), CacheWrites: p.CacheWrites.normal(math.MaxInt64),
 		PromptAudioTokens: int64(p.AudioTokens), PromptImageTokens: int64(p.ImageTokens),
 		CompletionTokens: int64(u.CompletionTokens), ReasoningTokens: int64(c.ReasoningTokens), CompletionAudioTokens: int64(c.AudioTokens),
 	}

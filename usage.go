@@ -33,15 +33,16 @@ type Usage struct {
 
 // PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
 // The name of CacheWriteTokens is OpenRouter's
-// (https://openrouter.ai/docs/use-cases/usage-accounting); that of CacheWrite1hTokens is
-// like it.
+// (https://openrouter.ai/docs/use-cases/usage-accounting). CacheWrites are LiteLLM's
+// cache_creation_token_details, with members such as ephemeral_5m_input_tokens; those of an hour are also
+// cache_write_1h_tokens.
 type PromptTokensDetails struct {
-	CachedTokens       int   `json:"cached_tokens,omitzero"`         // read from the prompt cache
-	CacheWriteTokens   int   `json:"cache_write_tokens,omitzero"`    // written to the prompt cache
-	CacheWrite1hTokens int   `json:"cache_write_1h_tokens,omitzero"` // the CacheWriteTokens that the cache keeps for an hour
-	AudioTokens        int   `json:"audio_tokens,omitzero"`
-	ImageTokens        int   `json:"image_tokens,omitzero"`
-	Extra              Extra `json:"-"`
+	CachedTokens     int         `json:"cached_tokens,omitzero"`                // read from the prompt cache
+	CacheWriteTokens int         `json:"cache_write_tokens,omitzero"`           // written to the prompt cache; if the sum of CacheWrites is more, a Handler takes that
+	CacheWrites      CacheWrites `json:"cache_creation_token_details,omitzero"` // the CacheWriteTokens by their lifetime, as far as it is known
+	AudioTokens      int         `json:"audio_tokens,omitzero"`
+	ImageTokens      int         `json:"image_tokens,omitzero"`
+	Extra            Extra       `json:"-"`
 }
 
 // CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
@@ -75,7 +76,8 @@ var totalTokensField = jsonwire.Int("total_tokens", func(u *Usage) *int { return
 var promptTokensDetailsJSON = jsonwire.NewObject(
 	jsonwire.Int("cached_tokens", func(p *PromptTokensDetails) *int { return &p.CachedTokens }),
 	jsonwire.Int("cache_write_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWriteTokens }),
-	jsonwire.Int("cache_write_1h_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWrite1hTokens }),
+	cacheWritesField,
+	cacheWrite1hField,
 	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
 	jsonwire.Int("image_tokens", func(p *PromptTokensDetails) *int { return &p.ImageTokens }),
 	jsonwire.Extra(func(p *PromptTokensDetails) *Extra { return &p.Extra }),
@@ -127,6 +129,8 @@ func (u *Usage) Add(other *Usage) {
 	for i, n := range u.counts() {
 		*n = addTokens(*n, *from[i])
 	}
+	p := &u.PromptTokensDetails
+	p.CacheWrites = p.CacheWrites.plus(other.PromptTokensDetails.CacheWrites)
 	if hasTotal {
 		u.TotalTokens = total
 	}
@@ -138,11 +142,11 @@ func addTokens(a, b int) int {
 	return a + min(b, math.MaxInt-a)
 }
 
-// counts returns all numbers of u.
-func (u *Usage) counts() [10]*int {
+// counts returns all numbers of u but CacheWrites.
+func (u *Usage) counts() [9]*int {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	return [...]*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens,
-		&p.CachedTokens, &p.CacheWriteTokens, &p.CacheWrite1hTokens, &p.AudioTokens, &p.ImageTokens, &c.ReasoningTokens, &c.AudioTokens}
+		&p.CachedTokens, &p.CacheWriteTokens, &p.AudioTokens, &p.ImageTokens, &c.ReasoningTokens, &c.AudioTokens}
 }
 
 // total returns TotalTokens, or the sum of the other two if that is zero.
@@ -175,6 +179,8 @@ func (u *Usage) bound() {
 	for _, n := range u.counts() {
 		*n = min(max(*n, 0), math.MaxInt/4)
 	}
+	p := &u.PromptTokensDetails
+	p.CacheWrites = p.CacheWrites.normal(math.MaxInt / 4)
 }
 
 // reconcile makes the numbers of u, which are bounded, agree with each other: the total is the
@@ -184,8 +190,8 @@ func (u *Usage) reconcile() {
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	p.CachedTokens = min(p.CachedTokens, u.PromptTokens)
-	p.CacheWriteTokens = min(p.CacheWriteTokens, u.PromptTokens-p.CachedTokens)
-	p.CacheWrite1hTokens = min(p.CacheWrite1hTokens, p.CacheWriteTokens)
+	p.CacheWriteTokens = int(min(max(int64(p.CacheWriteTokens), p.CacheWrites.total()), int64(u.PromptTokens-p.CachedTokens)))
+	p.CacheWrites = p.CacheWrites.atMost(int64(p.CacheWriteTokens))
 	p.AudioTokens = min(p.AudioTokens, u.PromptTokens)
 	p.ImageTokens = min(p.ImageTokens, u.PromptTokens)
 	c.ReasoningTokens = min(c.ReasoningTokens, u.CompletionTokens)

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
 // usageTotals are sums of usage.
@@ -111,6 +112,9 @@ func (t *usageTotals) columns(parts bool) []usageColumn {
 		for name, n := range t.Units.All() {
 			if *n != 0 {
 				columns = append(columns, usageColumn{measureTitle(name), func(t *usageTotals) string { return formatCount(t.unit(name)) }})
+			}
+			if name == "cache_write_tokens" && keytext.CacheWrites(t.Units.CacheWrites) != "" {
+				columns = append(columns, usageColumn{measureTitle("cache_writes"), func(t *usageTotals) string { return keytext.CacheWrites(t.Units.CacheWrites) }})
 			}
 		}
 	}

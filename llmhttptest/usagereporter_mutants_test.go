@@ -95,6 +95,7 @@ var reporterMutants = []mutant[manage.UsageReporter]{
 		}
 	})},
 	{"cached tokens are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.CachedTokens = 0 })},
+	{"cache writes are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.CacheWrites = nil })},
 	{"reasoning tokens are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.ReasoningTokens = 0 })},
 	{"images are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.Images = 0 })},
 	{"search units are dropped", randomCalls, reportingEach(func(_ reportQuery, s *reportSum) { s.Units.SearchUnits = 0 })},

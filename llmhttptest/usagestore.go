@@ -154,6 +154,9 @@ func describeNumbers(s *llmhttp.UsageSum) string {
 			b = fmt.Appendf(b, ", %d %s", *n, name)
 		}
 	}
+	for lifetime, n := range s.Units.CacheWrites.All() {
+		b = fmt.Appendf(b, ", %d written to a cache for %v", n, lifetime)
+	}
 	for name, m := range s.Cost.All() {
 		if *m != 0 {
 			b = fmt.Appendf(b, ", a cost of %s for %s", *m, name)

@@ -345,9 +345,16 @@ var recordMutants = []mutant[usageTest]{
 		return sums
 	})},
 
+	{"cache writes are of one lifetime", "RandomCalls", storing(func(r *usageRecord) {
+		var sum int64
+		for _, n := range r.Units.CacheWrites.All() {
+			sum += n
+		}
+		r.Units.CacheWrites = llmhttp.CacheWrites{time.Hour: sum}
+	})},
 	{"images are dropped", "RandomCalls", storing(func(r *usageRecord) { r.Units.Images = 0 })},
 	{"prompt tokens are all tokens", "RandomCalls", storing(func(r *usageRecord) { r.Units.PromptTokens += r.Units.CompletionTokens })},
-	{"requests without tokens are dropped", "RandomCalls", skipping(func(r usageRecord) bool { return r.Units == llmhttp.Units{} })},
+	{"requests without tokens are dropped", "RandomCalls", skipping(func(r usageRecord) bool { return r.Units.IsZero() })},
 	{"estimates are dropped", "RandomCalls", skipping(func(r usageRecord) bool { return r.Estimated })},
 	{"each key has a sum", "RandomCalls", storing(func(r *usageRecord) {
 		if strings.HasPrefix(r.KeyID, "another") {

@@ -50,9 +50,9 @@ var usageSequences = sequences[usageTest, usageCall]{
 			anyRecord(func(r *llmhttp.UsageRecord) bool { return r.Part != 0 }),
 		},
 		{
-			"a unit, a part of the cost or the number of unpriced records is dropped, read from another field, or kept as a 32-bit integer or a float.",
+			"a unit, cache writes of a lifetime, a part of the cost or the number of unpriced records is dropped, read from another field, or kept as a 32-bit integer or a float.",
 			anyRecord(func(r *llmhttp.UsageRecord) bool {
-				return r.Unpriced || r.Units != llmhttp.Units{} || r.Cost != llmhttp.Cost{}
+				return r.Unpriced || !r.Units.IsZero() || r.Cost != llmhttp.Cost{}
 			}),
 		},
 		{
@@ -251,6 +251,9 @@ func enlarge(r *llmhttp.UsageRecord) {
 	for _, n := range r.Units.All() {
 		*n = math.MaxInt32 - *n
 	}
+	for lifetime, n := range r.Units.CacheWrites {
+		r.Units.CacheWrites[lifetime] = math.MaxInt32 - n
+	}
 	r.Cost.Output += 123_456_789_012_345_679
 }
 
@@ -263,6 +266,7 @@ func randomNumbers(rng *rand.Rand, r *llmhttp.UsageRecord) {
 	for _, n := range r.Units.All() {
 		*n = rng.Int64N(1000)
 	}
+	r.Units.CacheWrites = randomCacheWrites(rng)
 	for _, m := range r.Cost.All() {
 		*m = llmhttp.Money(rng.Int64N(int64(llmhttp.MoneyUnit)))
 	}
@@ -273,6 +277,19 @@ func randomNumbers(rng *rand.Rand, r *llmhttp.UsageRecord) {
 		r.Part = 1 + rng.IntN(3)
 	}
 	r.Unpriced = rng.IntN(10) == 0
+}
+
+// randomCacheWrites returns up to 4 lifetimes of 5, so that sums have others than records.
+func randomCacheWrites(rng *rand.Rand) llmhttp.CacheWrites {
+	if rng.IntN(2) == 0 {
+		return nil
+	}
+	writes := make(llmhttp.CacheWrites)
+	for range 4 {
+		lifetime := pick(rng, time.Second, 5*time.Minute, 30*time.Minute, time.Hour, 12*time.Hour)
+		writes[lifetime] = 1 + rng.Int64N(1000)
+	}
+	return writes
 }
 
 func randomUnit(rng *rand.Rand) time.Duration {
@@ -379,7 +396,11 @@ var usageQuerySimplifications = []func(q *llmhttp.UsageQuery) bool{
 
 var usageRecordSimplifications = []func(r *llmhttp.UsageRecord) bool{
 	func(r *llmhttp.UsageRecord) bool { return set(&r.Account, "") },
-	func(r *llmhttp.UsageRecord) bool { return set(&r.Units, llmhttp.Units{}) },
+	func(r *llmhttp.UsageRecord) bool {
+		changed := !r.Units.IsZero()
+		r.Units = llmhttp.Units{}
+		return changed
+	},
 	func(r *llmhttp.UsageRecord) bool { return set(&r.Cost, llmhttp.Cost{}) },
 	func(r *llmhttp.UsageRecord) bool { return set(&r.Model, "a") },
 	func(r *llmhttp.UsageRecord) bool { return set(&r.Time, noon) },
@@ -394,6 +415,11 @@ var usageRecordSimplifications = []func(r *llmhttp.UsageRecord) bool{
 	func(r *llmhttp.UsageRecord) bool {
 		changed := r.Subjects != nil
 		r.Subjects = nil
+		return changed
+	},
+	func(r *llmhttp.UsageRecord) bool {
+		changed := r.Units.CacheWrites != nil
+		r.Units.CacheWrites = nil
 		return changed
 	},
 	func(r *llmhttp.UsageRecord) bool { return simplifyNumber(r.Units.All()) },

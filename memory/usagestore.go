@@ -92,24 +92,52 @@ func selects(subject llmhttp.SubjectID, account string) (func(usageSource) bool,
 	return func(s usageSource) bool { return strings.Contains(s.subjects, line) }, nil
 }
 
-// An entry is a UsageSum without a model. It has no pointers, so that the garbage collector
+// An entry is a UsageSum without a model, of at most one lifetime of cache writes: a sum with several
+// has further entries with nothing else. It has no pointers, so that the garbage collector
 // does not look at the entries; see the budget "whole 0.5 KB: CPU, of bare" in
 // docs/performance.md.
 type entry struct {
 	seconds, nanoseconds int64 // of Start, since 1970
 	requests, unpriced   int64
-	units                llmhttp.Units
+	units                [numUnits]int64 // in the order of Units.All
+	lifetime             time.Duration   // zero for none
+	written              int64           // for lifetime
 	cost                 llmhttp.Cost
 }
 
-func newEntry(s llmhttp.UsageSum) entry {
-	return entry{s.Start.Unix(), int64(s.Start.Nanosecond()), s.Requests, s.Unpriced, s.Units, s.Cost}
+const numUnits = 12
+
+// appendEntries appends the entries of s.
+func appendEntries(entries []entry, s *llmhttp.UsageSum) []entry {
+	e := entry{seconds: s.Start.Unix(), nanoseconds: int64(s.Start.Nanosecond()), requests: s.Requests, unpriced: s.Unpriced, cost: s.Cost}
+	i := 0
+	for _, n := range s.Units.All() {
+		e.units[i] = *n
+		i++
+	}
+	for lifetime, n := range s.Units.CacheWrites.All() {
+		if e.lifetime != 0 {
+			entries = append(entries, e)
+			e = entry{seconds: e.seconds, nanoseconds: e.nanoseconds}
+		}
+		e.lifetime, e.written = lifetime, n
+	}
+	return append(entries, e)
 }
 
 func (e *entry) start() time.Time { return time.Unix(e.seconds, e.nanoseconds).UTC() }
 
 func (e *entry) sum() llmhttp.UsageSum {
-	return llmhttp.UsageSum{Start: e.start(), Requests: e.requests, Unpriced: e.unpriced, Units: e.units, Cost: e.cost}
+	s := llmhttp.UsageSum{Start: e.start(), Requests: e.requests, Unpriced: e.unpriced, Cost: e.cost}
+	i := 0
+	for _, n := range s.Units.All() {
+		*n = e.units[i]
+		i++
+	}
+	if e.lifetime != 0 {
+		s.Units.CacheWrites = llmhttp.CacheWrites{e.lifetime: e.written}
+	}
+	return s
 }
 
 var (
@@ -160,8 +188,9 @@ func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 		source.model, source.user = strings.Clone(r.Model), strings.Clone(r.User)
 		sources[source] = entries
 	}
-	*entries = append(*entries, newEntry(r.Sum()))
-	if u.count++; u.count > maxEntries {
+	before, sum := len(*entries), r.Sum()
+	*entries = appendEntries(*entries, &sum)
+	if u.count += len(*entries) - before; u.count > maxEntries {
 		u.compact()
 	}
 }
@@ -307,10 +336,11 @@ func (u *UsageStore) addUpHours(until time.Time) {
 			entries = new([]entry)
 			sources[t.usageSource] = entries
 		}
-		for _, sum := range added.sums {
-			*entries = append(*entries, newEntry(sum))
+		before := len(*entries)
+		for i := range added.sums {
+			*entries = appendEntries(*entries, &added.sums[i])
 		}
-		u.count += len(added.sums)
+		u.count += len(*entries) - before
 	}
 }
 

@@ -35,8 +35,13 @@ func (u *userSums) add(r *llmhttp.UsageRecord) {
 		id.user = strings.Clone(r.User) // r may refer to the memory of a request's body
 		u.users[id] = entries
 	}
-	*entries = append(*entries, userEntry{strings.Clone(r.Model), newEntry(r.Sum())})
-	if u.count++; u.count > maxEntries {
+	sum, model := r.Sum(), strings.Clone(r.Model)
+	var one [1]entry // most records have one
+	for _, e := range appendEntries(one[:0], &sum) {
+		*entries = append(*entries, userEntry{model, e})
+		u.count++
+	}
+	if u.count > maxEntries {
 		u.compact()
 	}
 }
@@ -93,14 +98,18 @@ func (u *userSums) addUp(until time.Time, period func(time.Time) time.Time) {
 			continue
 		}
 		kept := (*entries)[:0]
-		added := make(map[usagePeriod]int) // indices in kept
+		type sum struct {
+			usagePeriod
+			lifetime time.Duration
+		}
+		added := make(map[sum]int) // indices in kept
 		for _, e := range *entries {
 			at := e.start()
 			if at.After(until) {
 				kept = append(kept, e)
 				continue
 			}
-			p := usagePeriod{period(at), e.model}
+			p := sum{usagePeriod{period(at), e.model}, e.lifetime}
 			if i, ok := added[p]; ok {
 				kept[i].add(&e.entry)
 				continue
@@ -120,7 +129,7 @@ func (e *entry) add(other *entry) {
 	if added.Start.After(sum.Start) {
 		sum.Start = added.Start
 	}
-	*e = newEntry(sum)
+	*e = appendEntries(nil, &sum)[0] // both have the same lifetime
 }
 
 // forget removes users until there are at most a number of entries: those first whose last use

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -202,9 +203,22 @@ func TestReplies_ReasoningDetailsRoundTrip(t *testing.T) {
 }
 
 func TestReplies_Usage(t *testing.T) {
+	t.Run("lifetimes unknown", func(t *testing.T) { testReplyUsage(t, nil, nil) })
+	t.Run("an hour", func(t *testing.T) {
+		testReplyUsage(t, llmhttp.CacheWrites{time.Hour: 20}, map[string]int{"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 20})
+	})
+	t.Run("others", func(t *testing.T) {
+		testReplyUsage(t, llmhttp.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}, map[string]int{
+			"ephemeral_5m_input_tokens": 1, "ephemeral_30m_input_tokens": 2, "ephemeral_1h_input_tokens": 3, "ephemeral_12h_input_tokens": 4,
+		})
+	})
+}
+
+func testReplyUsage(t *testing.T, writes llmhttp.CacheWrites, want map[string]int) {
 	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
 		u := &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 20}
 		u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens = 60, 30
+		u.PromptTokensDetails.CacheWrites = writes
 		u.CompletionTokensDetails.ReasoningTokens = 5
 		early := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 1}}
 		return []*llmhttp.ChatChunk{early, llmhttp.TextChunk("Hi"), chunk(t, `{"delta":{},"finish_reason":"stop"}`), {Usage: u}}
@@ -212,6 +226,7 @@ func TestReplies_Usage(t *testing.T) {
 	for _, m := range []*message{whole, streamed} {
 		u := m.Usage
 		assert.Equal(t, []int{10, 30, 60, 20, 5}, []int{*u.InputTokens, *u.CacheCreation, *u.CacheRead, *u.OutputTokens, *u.OutputDetails.ThinkingTokens})
+		assert.Equal(t, want, u.CacheWrites)
 	}
 }
 

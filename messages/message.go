@@ -2,12 +2,16 @@ package messages
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/lifetime"
 )
 
 // messageID returns the ID of a message: the Backend's in the form of this API, or
@@ -47,12 +51,33 @@ func appendTokens(b []byte, u *llmhttp.Usage) []byte {
 	b = strconv.AppendInt(b, int64(max(0, u.PromptTokens-cached-written)), 10)
 	b = append(b, `,"cache_creation_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(written), 10)
+	b = appendCacheCreation(b, u.PromptTokensDetails.CacheWrites)
 	b = append(b, `,"cache_read_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(cached), 10)
 	b = append(b, `,"output_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
 	b = append(b, `,"output_tokens_details":{"thinking_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokensDetails.ReasoningTokens), 10)
+	return append(b, '}')
+}
+
+// appendCacheCreation appends the member with cache writes by lifetime, unless w is empty. Clients expect the
+// lifetimes that the API has in any case.
+func appendCacheCreation(b []byte, w llmhttp.CacheWrites) []byte {
+	if len(w) == 0 {
+		return b
+	}
+	numbers := maps.Collect(w.All())
+	for _, d := range []time.Duration{5 * time.Minute, time.Hour} {
+		numbers[d] += 0
+	}
+	b = append(b, `,"cache_creation":`...)
+	separator := byte('{')
+	for _, d := range slices.Sorted(maps.Keys(numbers)) {
+		b = jsonwire.AppendString(append(b, separator), lifetime.TokensName(d))
+		b = strconv.AppendInt(append(b, ':'), numbers[d], 10)
+		separator = ','
+	}
 	return append(b, '}')
 }
 

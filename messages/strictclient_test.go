@@ -53,10 +53,11 @@ func (c *cited) check() error {
 }
 
 type usage struct {
-	InputTokens   *int `json:"input_tokens"`
-	CacheCreation *int `json:"cache_creation_input_tokens"`
-	CacheRead     *int `json:"cache_read_input_tokens"`
-	OutputTokens  *int `json:"output_tokens"`
+	InputTokens   *int           `json:"input_tokens"`
+	CacheCreation *int           `json:"cache_creation_input_tokens"`
+	CacheRead     *int           `json:"cache_read_input_tokens"`
+	CacheWrites   map[string]int `json:"cache_creation"`
+	OutputTokens  *int           `json:"output_tokens"`
 	OutputDetails *struct {
 		ThinkingTokens *int `json:"thinking_tokens"`
 	} `json:"output_tokens_details"`

@@ -34,12 +34,13 @@
 //
 // A price is a decimal number, as a number of JSON or as a string. These members are prices:
 //
-//   - for a million tokens: input, cache_read, cache_write, cache_write_1h, audio_input, image_input,
-//     output, reasoning, audio_output, image_output;
+//   - for a million tokens: input, cache_read, cache_write, cache_write_ and a lifetime such as 1h or 30m,
+//     audio_input, image_input, output, reasoning, audio_output, image_output;
 //   - for a million characters: characters;
 //   - for one: image, search_unit, request, and audio_second, audio_minute or audio_hour.
 //
-// The price of cache_write_1h is that of cache_write if it is not given. The other kinds of tokens
+// Tokens that a cache keeps for some time have the price of the longest lifetime with a price that is
+// not longer, or else that of cache_write. Lifetimes are numbers of s, m, h or d. The other kinds of tokens
 // of prompts and completions then have the price of input and of output. A price of zero is one; a
 // price that is not given is none, and a record that uses only such units, or prompt or completion
 // tokens besides no other unit with a price, is an error.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/lifetime"
 )
 
 // A price of a member is for per times 10^units of an item.
@@ -16,35 +18,56 @@ type memberPrice struct {
 	per   int64 // how many times the rate of the item this price is
 }
 
-// prices are the members that are prices, in JSON.
+// priceMembers are the members that are prices, in JSON, besides those of lifetimes of caches.
 var priceMembers = map[string]memberPrice{
-	"input":          {itemInput, 6, 1},
-	"cache_read":     {itemCacheRead, 6, 1},
-	"cache_write":    {itemCacheWrite, 6, 1},
-	"cache_write_1h": {itemCacheWrite1h, 6, 1},
-	"audio_input":    {itemAudioInput, 6, 1},
-	"image_input":    {itemImageInput, 6, 1},
-	"output":         {itemOutput, 6, 1},
-	"reasoning":      {itemReasoning, 6, 1},
-	"audio_output":   {itemAudioOutput, 6, 1},
-	"image_output":   {itemImageOutput, 6, 1},
-	"image":          {itemImage, 0, 1},
-	"audio_second":   {itemAudio, 0, 3600},
-	"audio_minute":   {itemAudio, 0, 60},
-	"audio_hour":     {itemAudio, 0, 1},
-	"characters":     {itemCharacter, 6, 1},
-	"search_unit":    {itemSearchUnit, 0, 1},
-	"request":        {itemRequest, 0, 1},
+	"input":        {itemInput, 6, 1},
+	"cache_read":   {itemCacheRead, 6, 1},
+	"cache_write":  {itemCacheWrite, 6, 1},
+	"audio_input":  {itemAudioInput, 6, 1},
+	"image_input":  {itemImageInput, 6, 1},
+	"output":       {itemOutput, 6, 1},
+	"reasoning":    {itemReasoning, 6, 1},
+	"audio_output": {itemAudioOutput, 6, 1},
+	"image_output": {itemImageOutput, 6, 1},
+	"image":        {itemImage, 0, 1},
+	"audio_second": {itemAudio, 0, 3600},
+	"audio_minute": {itemAudio, 0, 60},
+	"audio_hour":   {itemAudio, 0, 1},
+	"characters":   {itemCharacter, 6, 1},
+	"search_unit":  {itemSearchUnit, 0, 1},
+	"request":      {itemRequest, 0, 1},
 }
 
 // itemNames are the members of items, for errors about conflicts.
-var itemNames = func() (names [numItems + 1]string) {
+var itemNames = func() map[item]string {
+	names := make(map[item]string)
 	for name, p := range priceMembers {
 		names[p.item] = name
 	}
-	names[itemAudio], names[numItems] = "audio", "images"
+	names[itemAudio], names[itemImages] = "audio", "images"
 	return names
 }()
+
+// itemName returns the member of an item.
+func itemName(i item) string {
+	if i > itemImages {
+		return cacheWritePrefix + lifetime.Format(time.Duration(i-itemImages)*time.Second)
+	}
+	return itemNames[i]
+}
+
+// cacheWritePrefix precedes the lifetime in the members of prices for tokens that a cache keeps for it.
+const cacheWritePrefix = "cache_write_"
+
+// priceMember returns what the member with a name is the price of.
+func priceMember(name string) (p memberPrice, ok bool) {
+	if of, found := strings.CutPrefix(name, cacheWritePrefix); found {
+		d, ok := lifetime.Parse(of)
+		return memberPrice{lifetimeItem(d), 6, 1}, ok
+	}
+	p, ok = priceMembers[name]
+	return p, ok
+}
 
 // maxMistakes is how many mistakes an error of Parse tells.
 const maxMistakes = 20
@@ -319,12 +342,15 @@ func (p *parser) band(path string, o object, others ...string) band {
 	found := false
 	for _, m := range o {
 		path := join(path, m.name)
-		price, ok := priceMembers[m.name]
+		price, ok := priceMember(m.name)
 		switch {
 		case ok:
 			found = true
-			if b.set[price.item] && price.item == itemAudio {
+			switch _, told := b.get(price.item); {
+			case told && price.item == itemAudio:
 				p.add(path, "the price of audio is told twice")
+			case told && price.item > itemImages:
+				p.add(path, "the price of this lifetime is told twice")
 			}
 			b.put(price.item, p.rate(path, m.value, price))
 		case m.name == "images":

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // liteLLMItems are the members of LiteLLM's format that are prices of a unit, and may be followed
@@ -15,7 +16,7 @@ var liteLLMItems = map[string]item{
 	"input_cost_per_token":                      itemInput,
 	"cache_read_input_token_cost":               itemCacheRead,
 	"cache_creation_input_token_cost":           itemCacheWrite,
-	"cache_creation_input_token_cost_above_1hr": itemCacheWrite1h,
+	"cache_creation_input_token_cost_above_1hr": lifetimeItem(time.Hour),
 	"input_cost_per_audio_token":                itemAudioInput,
 	"input_cost_per_image_token":                itemImageInput,
 	"output_cost_per_token":                     itemOutput,

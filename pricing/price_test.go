@@ -154,16 +154,16 @@ func TestPrice_Units(t *testing.T) {
 		err   string
 	}{
 		"defaults": {model: tokens,
-			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrite1hTokens: 1, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
+			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
 			want:  llmhttp.Cost{Input: 5, CacheRead: 1, CacheWrite: 3, Output: 8}},
 		"all": {model: all,
-			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrite1hTokens: 1, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
+			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
 			want:  llmhttp.Cost{Input: 110_003, CacheRead: 10, CacheWrite: 1200, Output: 112}},
-		"1h like other writes": {model: `{"input": 1, "cache_write": 2}`, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrite1hTokens: 1}, want: llmhttp.Cost{CacheWrite: 4}},
+		"1h like other writes": {model: `{"input": 1, "cache_write": 2}`, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}}, want: llmhttp.Cost{CacheWrite: 4}},
 		"audio that was cached": {model: all, units: llmhttp.Units{PromptTokens: 10, CachedTokens: 8, PromptAudioTokens: 10},
 			want: llmhttp.Cost{Input: 20_000, CacheRead: 80}},
-		"more cached than there is": {model: all, units: llmhttp.Units{PromptTokens: 2, CachedTokens: 5, CacheWriteTokens: 5, CacheWrite1hTokens: 5, PromptAudioTokens: 5}, want: llmhttp.Cost{CacheRead: 20}},
-		"more written for an hour":  {model: all, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrite1hTokens: 5}, want: llmhttp.Cost{CacheWrite: 2000}},
+		"more cached than there is": {model: all, units: llmhttp.Units{PromptTokens: 2, CachedTokens: 5, CacheWriteTokens: 5, CacheWrites: llmhttp.CacheWrites{time.Hour: 5}, PromptAudioTokens: 5}, want: llmhttp.Cost{CacheRead: 20}},
+		"more written for an hour":  {model: all, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrites: llmhttp.CacheWrites{time.Hour: 5}}, want: llmhttp.Cost{CacheWrite: 2000}},
 		"more reasoning":            {model: all, units: llmhttp.Units{CompletionTokens: 2, ReasoningTokens: 5, CompletionAudioTokens: 5}, want: llmhttp.Cost{Output: 20}},
 		"negative":                  {model: all, units: llmhttp.Units{PromptTokens: 2, CachedTokens: -5, PromptAudioTokens: -1}, want: llmhttp.Cost{Input: 2}},
 		"no output":                 {model: `{"input": 1}`, units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, err: "has no price for completion tokens"},
@@ -369,7 +369,7 @@ func TestPrice_Exact(t *testing.T) {
 		table := parse(t, `{"models": {"m": {"input": "`+input+`", "audio_input": "`+audio+`", "output": 0, "audio_hour": "`+input+`", "image": "`+audio+`"}}, "accounts": {"*": "`+f+`"}}`, nil)
 		u := llmhttp.Units{PromptTokens: random.Int64N(1 << random.IntN(40)), AudioMillis: random.Int64N(1 << random.IntN(40)), Images: random.Int64N(9)}
 		u.PromptAudioTokens = random.Int64N(u.PromptTokens + 1)
-		if u == (llmhttp.Units{}) {
+		if u.IsZero() {
 			continue
 		}
 		cost, err := table.Price(&llmhttp.UsageRecord{Model: "m", Units: u})
@@ -386,6 +386,38 @@ func TestPrice_Exact(t *testing.T) {
 		}
 		require.Equal(t, exact(times(input, u.PromptTokens-u.PromptAudioTokens, 1e6), times(audio, u.PromptAudioTokens, 1e6)), cost.Input)
 		require.Equal(t, exact(times(input, u.AudioMillis, 3_600_000), times(audio, u.Images, 1)), cost.Output)
+	}
+}
+
+// A lifetime of a cache has the price of the longest one that is not longer, or else that of all.
+func TestPrice_CacheWrites(t *testing.T) {
+	const m, h = time.Minute, time.Hour
+	table := parse(t, `{"models": {"m": {
+		"input": 1000, "cache_write": 1, "cache_write_30m": 10, "cache_write_1h": 100, "cache_write_12h": 1000,
+		"above": [{"prompt_tokens": 100, "cache_write_1h": 200}],
+		"service_tiers": {"batch": {"cache_write_12h": 500, "cache_write_1h": 50, "above": [{"prompt_tokens": 100, "cache_write_1h": 70}]}}
+	}}}`, nil)
+	for name, test := range map[string]struct {
+		writes       llmhttp.CacheWrites
+		tier         string
+		prompt, want int64 // 9 tokens are written
+	}{
+		"unknown":             {nil, "", 9, 9},
+		"each":                {llmhttp.CacheWrites{5 * m: 2, 30 * m: 2, h: 2, 12 * h: 3}, "", 9, 2 + 20 + 200 + 3000},
+		"some":                {llmhttp.CacheWrites{30 * m: 2, h: 2}, "", 9, 5 + 20 + 200},
+		"between":             {llmhttp.CacheWrites{29 * m: 1, 59 * m: 1, 11 * h: 1, 24 * h: 1}, "", 9, 5 + 1 + 10 + 100 + 1000},
+		"more than there are": {llmhttp.CacheWrites{30 * m: 8, 12 * h: 8}, "", 9, 8000 + 10},
+		"a long prompt":       {llmhttp.CacheWrites{h: 1, 12 * h: 1}, "", 101, 7 + 200 + 1000 + 92*1000},
+		"a tier":              {llmhttp.CacheWrites{30 * m: 1, h: 1, 12 * h: 1}, "batch", 9, 6 + 10 + 50 + 500},
+		"a long one of it":    {llmhttp.CacheWrites{h: 9}, "batch", 101, 9*70 + 92*1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cost, err := table.Price(&llmhttp.UsageRecord{Model: "m", ServiceTier: test.tier, Units: llmhttp.Units{
+				PromptTokens: test.prompt, CacheWriteTokens: 9, CacheWrites: test.writes,
+			}})
+			require.NoError(t, err)
+			assert.EqualValues(t, test.want*1000, cost.Total())
+		})
 	}
 }
 
@@ -406,7 +438,7 @@ func TestPrice_Properties(t *testing.T) {
 		// The kinds fit, so that the sum of two records has the kinds of both.
 		u.PromptTokens += u.CachedTokens + u.CacheWriteTokens + u.PromptAudioTokens + u.PromptImageTokens
 		u.CompletionTokens += u.ReasoningTokens + u.CompletionAudioTokens
-		u.CacheWrite1hTokens = min(u.CacheWrite1hTokens, u.CacheWriteTokens)
+		u.CacheWrites = llmhttp.CacheWrites{time.Hour: random.Int64N(u.CacheWriteTokens + 1)}
 		return u
 	}
 	price := func(u llmhttp.Units) llmhttp.Cost {

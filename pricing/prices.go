@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,6 @@ const (
 	itemInput item = iota
 	itemCacheRead
 	itemCacheWrite
-	itemCacheWrite1h
 	itemAudioInput
 	itemImageInput
 	itemOutput
@@ -30,7 +30,12 @@ const (
 	itemSearchUnit
 	itemRequest
 	numItems
+	itemImages = numItems // images of a size and a quality, in a conflict
 )
+
+// lifetimeItem returns the item of tokens that a prompt cache keeps for a lifetime. It is more than
+// itemImages, and more for a longer lifetime.
+func lifetimeItem(lifetime time.Duration) item { return itemImages + item(lifetime/time.Second) }
 
 const millisPerHour = 3_600_000
 
@@ -39,7 +44,6 @@ const millisPerHour = 3_600_000
 var defaults = [...]struct{ item, from item }{
 	{itemCacheRead, itemInput},
 	{itemCacheWrite, itemInput},
-	{itemCacheWrite1h, itemCacheWrite},
 	{itemAudioInput, itemInput},
 	{itemImageInput, itemInput},
 	{itemReasoning, itemOutput},
@@ -48,11 +52,41 @@ var defaults = [...]struct{ item, from item }{
 
 // rates are the prices of items.
 type rates struct {
-	of  [numItems]rate
-	set [numItems]bool
+	of     [numItems]rate
+	set    [numItems]bool
+	writes map[item]rate // of lifetimeItem
 }
 
-func (r *rates) put(i item, value rate) { r.of[i], r.set[i] = value, true }
+func (r *rates) get(i item) (value rate, ok bool) {
+	if i < numItems {
+		return r.of[i], r.set[i]
+	}
+	value, ok = r.writes[i]
+	return value, ok
+}
+
+func (r *rates) put(i item, value rate) {
+	if i < numItems {
+		r.of[i], r.set[i] = value, true
+		return
+	}
+	if r.writes == nil {
+		r.writes = make(map[item]rate)
+	}
+	r.writes[i] = value
+}
+
+// writeItem returns the item whose price tokens have that a prompt cache keeps for a lifetime: that of
+// the longest one that is not longer and has a price, or else that of all cache writes.
+func (r *rates) writeItem(lifetime time.Duration) item {
+	found := itemCacheWrite
+	for i := range r.writes {
+		if i <= lifetimeItem(lifetime) {
+			found = max(found, i)
+		}
+	}
+	return found
+}
 
 // An imagePrice is the price of an image of a size and a quality. Empty ones match all.
 type imagePrice struct {
@@ -136,7 +170,7 @@ func (v *version) bandOf(tier string, prompt int64) *band {
 // prompt tokens, the standard price changes, and the tier tells a price for shorter prompts only.
 type conflict struct {
 	tier  string
-	item  item // numItems means images
+	item  item
 	above int64
 }
 
@@ -165,20 +199,34 @@ func combine(standard, tier []band) (bands []band, conflicts []conflict) {
 		limits = append(limits, b.above)
 	}
 	slices.Sort(limits)
+	items := make(map[item]bool)
+	for i := range numItems {
+		items[i] = true
+	}
+	for _, b := range slices.Concat(standard, tier) {
+		for i := range b.writes {
+			items[i] = true
+		}
+	}
+	sorted := slices.Sorted(maps.Keys(items))
 	for _, above := range slices.Compact(limits) {
 		b := band{above: above}
-		for i := range numItems {
-			s := lastWith(standard, above, func(b *band) bool { return b.set[i] })
-			t := lastWith(tier, above, func(b *band) bool { return b.set[i] })
+		for _, i := range sorted {
+			has := func(b *band) bool {
+				_, ok := b.get(i)
+				return ok
+			}
+			from, t := lastWith(standard, above, has), lastWith(tier, above, has)
 			switch {
-			case t == nil && s == nil:
 			case t == nil:
-				b.put(i, s.of[i])
-			case s != nil && s.above > t.above:
-				b.put(i, s.of[i])
+			case from != nil && from.above > t.above:
 				conflicts = append(conflicts, conflict{item: i, above: above})
 			default:
-				b.put(i, t.of[i])
+				from = t
+			}
+			if from != nil {
+				price, _ := from.get(i)
+				b.put(i, price)
 			}
 		}
 		hasImages := func(b *band) bool { return len(b.images) > 0 }
@@ -189,7 +237,7 @@ func combine(standard, tier []band) (bands []band, conflicts []conflict) {
 			b.images = s.images
 		case s != nil && s.above > t.above:
 			b.images = s.images
-			conflicts = append(conflicts, conflict{item: numItems, above: above})
+			conflicts = append(conflicts, conflict{item: itemImages, above: above})
 		default:
 			b.images = t.images
 		}
@@ -321,16 +369,22 @@ func (v *version) cost(r *llmhttp.UsageRecord, f factor) (llmhttp.Cost, error) {
 	prompt := remaining(u.PromptTokens)
 	unpriced := false
 	bill := func(s *sum, i item, n int64) {
-		if n > 0 && !b.set[i] {
+		price, ok := b.get(i)
+		if n > 0 && !ok {
 			unpriced = true
 		}
-		s.add(b.of[i], n)
+		s.add(price, n)
 	}
 	bill(&cacheRead, itemCacheRead, prompt.take(u.CachedTokens))
-	written := prompt.take(u.CacheWriteTokens)
-	written1h := min(written, u.CacheWrite1hTokens)
-	bill(&cacheWrite, itemCacheWrite1h, written1h)
-	bill(&cacheWrite, itemCacheWrite, written-written1h)
+	written := remaining(prompt.take(u.CacheWriteTokens))
+	var lifetimes []time.Duration
+	for lifetime := range u.CacheWrites.All() {
+		lifetimes = append(lifetimes, lifetime)
+	}
+	for _, lifetime := range slices.Backward(lifetimes) { // the longest first, which cost the most
+		bill(&cacheWrite, b.writeItem(lifetime), written.take(u.CacheWrites[lifetime]))
+	}
+	bill(&cacheWrite, itemCacheWrite, int64(written))
 	bill(&input, itemAudioInput, prompt.take(u.PromptAudioTokens))
 	bill(&input, itemImageInput, prompt.take(u.PromptImageTokens))
 	bill(&input, itemInput, int64(prompt))
@@ -374,7 +428,7 @@ func (r *remaining) take(n int64) int64 {
 func nonNegative(u *llmhttp.Units) llmhttp.Units {
 	return llmhttp.Units{
 		PromptTokens: max(u.PromptTokens, 0), CachedTokens: max(u.CachedTokens, 0),
-		CacheWriteTokens: max(u.CacheWriteTokens, 0), CacheWrite1hTokens: max(u.CacheWrite1hTokens, 0),
+		CacheWriteTokens: max(u.CacheWriteTokens, 0), CacheWrites: u.CacheWrites,
 		PromptAudioTokens: max(u.PromptAudioTokens, 0), PromptImageTokens: max(u.PromptImageTokens, 0),
 		CompletionTokens: max(u.CompletionTokens, 0), ReasoningTokens: max(u.ReasoningTokens, 0),
 		CompletionAudioTokens: max(u.CompletionAudioTokens, 0),

@@ -91,7 +91,7 @@ func (t *Table) Mistakes() []error { return t.mistakes }
 // logs names the model and what is missing: a 404 if there is no price for the model or for
 // what r used, and a 400 if there is none for the size and the quality of images.
 func (t *Table) Price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-	if r.Units == (llmhttp.Units{}) {
+	if r.Units.IsZero() {
 		return llmhttp.Cost{}, nil
 	}
 	m := t.pricesOf(r)

@@ -154,7 +154,7 @@ func fillUsage(t *testing.T, s *Store, start time.Time, rows, days int) {
 		fmt.Sprintf(" WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT ", rows-1) + strings.Join(values, ", ") + " FROM n")
 	for _, key := range []string{"'key', account, key_id", "'account', account, ''", "'', '', ''", "'user', account, end_user"} {
 		run("INSERT INTO llmhttp_usage_sums (" + sumKeyColumns + ", " + strings.Join(sumColumns, ", ") + ") SELECT " + key + ", " + dayOfTime + ", model, count(*), 0" +
-			strings.Repeat(", 1", len(numberColumns)) + " FROM llmhttp_usage_records WHERE " + key[:strings.Index(key, ",")] + " <> 'user' OR end_user >= 'user 9' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5")
+			strings.Repeat(", 1", len(numberColumns)) + ", '' FROM llmhttp_usage_records WHERE " + key[:strings.Index(key, ",")] + " <> 'user' OR end_user >= 'user 9' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5")
 	}
 	for statement := range maps.Values(indexes) {
 		run(statement)

@@ -185,17 +185,17 @@ func addUsageStatement(further string) string {
 		INSERT INTO llmhttp_usage_records (` + strings.Join(recordColumns, ", ") + `)
 		SELECT * FROM unnest(` + recordArrayTypes() + `)
 		ON CONFLICT DO NOTHING
-		RETURNING account, key_id, end_user, subjects, ` + dayOfTime + ` AS day, model, part, unpriced, ` + strings.Join(numberColumns, ", ") + `
+		RETURNING account, key_id, end_user, subjects, ` + dayOfTime + ` AS day, model, part, unpriced, cache_writes, ` + strings.Join(numberColumns, ", ") + `
 	)
 	INSERT INTO llmhttp_usage_sums AS s (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
-	SELECT u.kind, u.account, u.subject, day, model, count(*) FILTER (WHERE part = 0), count(*) FILTER (WHERE unpriced), ` + columnList(numberColumns, "llmhttp_bigint(sum(%s))") + `
+	SELECT u.kind, u.account, u.subject, day, model, count(*) FILTER (WHERE part = 0), count(*) FILTER (WHERE unpriced), ` + columnList(numberColumns, "llmhttp_bigint(sum(%s))") + `, ` + fmt.Sprintf(summedCacheWrites, "cache_writes") + `
 	FROM added, LATERAL (
 		VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')
 		UNION ALL
 		SELECT '` + sumOfUser + `', added.account, end_user WHERE end_user <> ''` + further + `
 	) AS u (kind, account, subject)
 	GROUP BY u.kind, u.account, u.subject, day, model ORDER BY u.kind DESC, u.account, u.subject, day, model
-	ON CONFLICT (` + sumKeyColumns + `) DO UPDATE SET ` + columnList(sumColumns, "%[1]s = llmhttp_bigint(s.%[1]s::numeric + excluded.%[1]s)")
+	ON CONFLICT (` + sumKeyColumns + `) DO UPDATE SET ` + columnList(sumNumberColumns, "%[1]s = llmhttp_bigint(s.%[1]s::numeric + excluded.%[1]s)") + `, ` + fmt.Sprintf(addedCacheWrites, "s")
 }
 
 // recordArrayTypes returns the arguments of unnest: an array for each of recordColumns.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -227,7 +228,8 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 var addToSumsInSQLite = `
 	INSERT INTO llmhttp_usage_sums (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
 	VALUES (` + placeholders(5+len(sumColumns)) + `)
-	ON CONFLICT DO UPDATE SET ` + columnList(sumColumns, "%[1]s = CAST(%[1]s + excluded.%[1]s AS INTEGER)")
+	ON CONFLICT DO UPDATE SET ` + columnList(sumNumberColumns, "%[1]s = CAST(%[1]s + excluded.%[1]s AS INTEGER)") +
+	", " + fmt.Sprintf(addedCacheWrites, "llmhttp_usage_sums")
 
 // addToSums adds to the sums by day.
 func (sqliteDialect) addToSums(ctx context.Context, tx *sql.Tx, sums map[sumRow]*llmhttp.UsageSum) error {
@@ -237,10 +239,7 @@ func (sqliteDialect) addToSums(ctx context.Context, tx *sql.Tx, sums map[sumRow]
 	}
 	defer upsert.Close()
 	for _, key := range slices.SortedFunc(maps.Keys(sums), sumRow.compare) {
-		values := []any{key.kind, key.account, key.subject, key.day, key.model}
-		for _, n := range sumNumbers(sums[key]) {
-			values = append(values, *n.(*int64))
-		}
+		values := append([]any{key.kind, key.account, key.subject, key.day, key.model}, sumValues(sums[key])...)
 		if _, err := upsert.ExecContext(ctx, values...); err != nil {
 			return err
 		}
@@ -312,3 +311,48 @@ func (sqliteDialect) isConflict(err error) bool {
 
 // isUnavailable returns false, because an error of a file does not pass by itself.
 func (sqliteDialect) isUnavailable(error) bool { return false }
+
+// The functions of addedCacheWrites and summedCacheWrites, for all connections of the driver.
+func init() {
+	sqlite.MustRegisterDeterministicScalarFunction("llmhttp_add_cache_writes", 2,
+		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			if args[0] == "" || args[1] == "" {
+				return fmt.Sprint(args[0], args[1]), nil
+			}
+			var sum cacheWritesSum
+			for _, arg := range args {
+				if err := sum.Step(nil, []driver.Value{arg}); err != nil {
+					return nil, err
+				}
+			}
+			return sum.WindowValue(nil)
+		})
+	sqlite.MustRegisterFunction("llmhttp_sum_cache_writes", &sqlite.FunctionImpl{
+		NArgs: 1, Deterministic: true,
+		MakeAggregate: func(sqlite.FunctionContext) (sqlite.AggregateFunction, error) { return new(cacheWritesSum), nil },
+	})
+}
+
+// A cacheWritesSum adds up values of cache_writes.
+type cacheWritesSum struct{ units llmhttp.Units }
+
+// Step implements [sqlite.AggregateFunction], like the other methods.
+func (s *cacheWritesSum) Step(_ *sqlite.FunctionContext, args []driver.Value) error {
+	var w cacheWrites
+	err := w.Scan(args[0])
+	s.units.Add(llmhttp.Units{CacheWrites: llmhttp.CacheWrites(w)})
+	return err
+}
+
+// WindowInverse fails, as no statement has a window.
+func (s *cacheWritesSum) WindowInverse(*sqlite.FunctionContext, []driver.Value) error {
+	return errors.ErrUnsupported
+}
+
+// WindowValue returns the sum.
+func (s *cacheWritesSum) WindowValue(*sqlite.FunctionContext) (driver.Value, error) {
+	return encodeCacheWrites(s.units.CacheWrites), nil
+}
+
+// Final has nothing to release.
+func (s *cacheWritesSum) Final(*sqlite.FunctionContext) {}

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -36,6 +37,7 @@ var recordTexts = []struct {
 	{"end_user", true, func(r *llmhttp.UsageRecord) string { return r.User }},
 	{"subjects", false, func(r *llmhttp.UsageRecord) string { return encodeSubjects(r.Subjects) }},
 	{"labels", false, func(r *llmhttp.UsageRecord) string { return encodeLabels(r.Labels) }},
+	{"cache_writes", false, func(r *llmhttp.UsageRecord) string { return encodeCacheWrites(r.Units.CacheWrites) }},
 	{"protocol", true, func(r *llmhttp.UsageRecord) string { return r.Protocol }},
 	{"operation", true, func(r *llmhttp.UsageRecord) string { return string(r.Operation) }},
 	{"model", true, func(r *llmhttp.UsageRecord) string { return r.Model }},
@@ -168,16 +170,58 @@ func (r *record) values() []any {
 	return list
 }
 
-// sumColumns are the columns of the numbers of a sum.
-var sumColumns = append([]string{"requests", "unpriced"}, numberColumns...)
+// sumNumberColumns are the columns of a sum that are numbers.
+var sumNumberColumns = append([]string{"requests", "unpriced"}, numberColumns...)
 
-// sumNumbers returns pointers to the numbers of s in the order of sumColumns.
+// sumColumns are the columns of what a sum adds up.
+var sumColumns = append(slices.Clone(sumNumberColumns), "cache_writes")
+
+// sumNumbers returns pointers to what s adds up in the order of sumColumns.
 func sumNumbers(s *llmhttp.UsageSum) []any {
 	list := append(make([]any, 0, len(sumColumns)), &s.Requests, &s.Unpriced)
 	for _, n := range numbers(s) {
 		list = append(list, n)
 	}
-	return list
+	return append(list, (*cacheWrites)(&s.Units.CacheWrites))
+}
+
+// sumValues returns the values of sumColumns.
+func sumValues(s *llmhttp.UsageSum) []any {
+	list := append(make([]any, 0, len(sumColumns)), s.Requests, s.Unpriced)
+	for _, n := range numbers(s) {
+		list = append(list, *n)
+	}
+	return append(list, encodeCacheWrites(s.Units.CacheWrites))
+}
+
+// addedCacheWrites is an expression of an ON CONFLICT clause for cache_writes of a row of a table, and
+// summedCacheWrites one for the sum of a column. Both databases have the functions.
+const (
+	addedCacheWrites  = "cache_writes = llmhttp_add_cache_writes(%s.cache_writes, excluded.cache_writes)"
+	summedCacheWrites = "coalesce(llmhttp_sum_cache_writes(%[1]s) FILTER (WHERE %[1]s <> ''), '')"
+)
+
+// encodeCacheWrites encodes w as a JSON object, and none as "".
+func encodeCacheWrites(w llmhttp.CacheWrites) string {
+	for range w.All() {
+		return encodeJSON(w)
+	}
+	return ""
+}
+
+// cacheWrites reads what encodeCacheWrites has encoded.
+type cacheWrites llmhttp.CacheWrites
+
+// Scan implements [sql.Scanner].
+func (w *cacheWrites) Scan(value any) error {
+	text, _ := value.(string)
+	if b, ok := value.([]byte); ok {
+		text = string(b)
+	}
+	if *w = nil; text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), (*llmhttp.CacheWrites)(w))
 }
 
 // The kinds of the rows of llmhttp_usage_sums: what has used the sum. Those of further subjects

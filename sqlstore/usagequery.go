@@ -209,7 +209,7 @@ func (q *selection) addRecords(ctx context.Context, tx *sql.Tx, r timeRange, sum
 // recordsStatement returns the query for the records in r.
 func (q *selection) recordsStatement(r timeRange) (statement string, args []any) {
 	return `
-		SELECT time, model, CASE WHEN part = 0 THEN 1 ELSE 0 END, CASE WHEN unpriced THEN 1 ELSE 0 END, ` + strings.Join(numberColumns, ", ") + `
+		SELECT time, model, CASE WHEN part = 0 THEN 1 ELSE 0 END, CASE WHEN unpriced THEN 1 ELSE 0 END, ` + strings.Join(numberColumns, ", ") + `, cache_writes
 		FROM llmhttp_usage_records WHERE time >= $1 AND time < $2 AND ` + q.ofRecords.sql, append([]any{r.from, r.to}, q.ofRecords.args...)
 }
 

@@ -74,7 +74,7 @@ type report struct {
 	day     string   // the day of a row
 	account string   // the columns of a row that identify a group
 	key     string   // likewise
-	numbers []string // in the order of sumColumns
+	numbers []string // in the order of sumNumberColumns
 	where   []string // conditions on the rows of the table, which is named d
 	args    sqlArgs  // of where
 }
@@ -82,7 +82,7 @@ type report struct {
 // newSumReport returns a report that reads sums.
 func newSumReport(db *database, q *manage.ReportQuery) *report {
 	r := &report{db: db, query: q, table: "llmhttp_usage_sums", day: "d.day", account: "d.account", key: "d.subject"}
-	for _, column := range sumColumns {
+	for _, column := range sumNumberColumns {
 		r.numbers = append(r.numbers, "d."+column)
 	}
 	switch {
@@ -194,6 +194,7 @@ func (r *report) statement() string {
 	for _, number := range r.numbers {
 		columns = append(columns, r.db.sum(number))
 	}
+	columns = append(columns, fmt.Sprintf(summedCacheWrites, "d.cache_writes"))
 	return "SELECT " + strings.Join(
 		columns,
 		", ",

@@ -130,10 +130,7 @@ var setSum = func() string {
 // replace stores the numbers of r, and deletes the rows of the same end user and model for earlier
 // days.
 func (r *userSum) replace(ctx context.Context, tx *sql.Tx, earlier []int64) error {
-	values := []any{r.kind, r.account, r.subject, r.day, r.model}
-	for _, n := range sumNumbers(&r.sum) {
-		values = append(values, *n.(*int64))
-	}
+	values := append([]any{r.kind, r.account, r.subject, r.day, r.model}, sumValues(&r.sum)...)
 	if _, err := tx.ExecContext(ctx, setSum, values...); err != nil {
 		return err
 	}

@@ -35,6 +35,12 @@ func (f Field[T]) AlwaysIf(keep func(v *T) bool) Field[T] {
 	return f
 }
 
+// ZeroIf leaves the member of a [Func] out where zero reports true.
+func (f Field[T]) ZeroIf(zero func(v *T) bool) Field[T] {
+	f.zero, f.omit = zero, zero
+	return f
+}
+
 // When restricts the field to values for which condition reports true. Of others it
 // is an unknown member.
 func (f Field[T]) When(condition func(v *T) bool) Field[T] {

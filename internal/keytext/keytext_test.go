@@ -120,7 +120,7 @@ func TestUsageCSV(t *testing.T) {
 	var b strings.Builder
 	w := NewUsageCSV(&b, []string{"key", "model"})
 	sum := &llmhttp.UsageSum{
-		Requests: 1, Unpriced: 7, Units: llmhttp.Units{PromptTokens: 2, CachedTokens: 3, CompletionTokens: 4, ReasoningTokens: 5, Images: -6},
+		Requests: 1, Unpriced: 7, Units: llmhttp.Units{PromptTokens: 2, CachedTokens: 3, CacheWrites: llmhttp.CacheWrites{time.Hour: 200, 5 * time.Minute: 100}, CompletionTokens: 4, ReasoningTokens: 5, Images: -6},
 		Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 4, Output: -llmhttp.MoneyUnit},
 	}
 	for _, text := range []string{"plain", "=1+1", "+1", "-1", "@a", "\ta", "", `a "b", c`} {
@@ -130,8 +130,8 @@ func TestUsageCSV(t *testing.T) {
 		assert.Equal(t, "'"+start+"1", spreadsheetText(start+"1"))
 	}
 	require.NoError(t, w.Flush())
-	const numbers = ",m,1,2,3,0,0,0,0,4,5,0,-6,0,0,0,0.25,0,0,-1,0,-0.75,7\n"
-	assert.Equal(t, "key,model,requests,prompt_tokens,cached_tokens,cache_write_tokens,cache_write_1h_tokens,prompt_audio_tokens,prompt_image_tokens,"+
+	const numbers = ",m,1,2,3,0,\"5m=100,1h=200\",0,0,4,5,0,-6,0,0,0,0.25,0,0,-1,0,-0.75,7\n"
+	assert.Equal(t, "key,model,requests,prompt_tokens,cached_tokens,cache_write_tokens,cache_writes,prompt_audio_tokens,prompt_image_tokens,"+
 		"completion_tokens,reasoning_tokens,completion_audio_tokens,images,audio_millis,characters,search_units,"+
 		"cost_input,cost_cache_read,cost_cache_write,cost_output,cost_other,cost,unpriced\n"+
 		"plain"+numbers+"'=1+1"+numbers+"'+1"+numbers+"'-1"+numbers+"'@a"+numbers+"'\ta"+numbers+numbers+`"a ""b"", c"`+numbers, b.String())

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/lifetime"
 )
 
 // A UsageNumber is a number of a sum.
@@ -18,16 +19,28 @@ type UsageNumber struct {
 }
 
 // UsageNumbers returns the numbers of s: requests, all units, the parts of the cost, the cost,
-// and unpriced records.
+// and unpriced records. The text of cache writes is that of CacheWrites.
 func UsageNumbers(s *llmhttp.UsageSum) []UsageNumber {
 	numbers := []UsageNumber{{"requests", strconv.FormatInt(s.Requests, 10)}}
 	for name, n := range s.Units.All() {
 		numbers = append(numbers, UsageNumber{name, strconv.FormatInt(*n, 10)})
+		if name == "cache_write_tokens" {
+			numbers = append(numbers, UsageNumber{"cache_writes", CacheWrites(s.Units.CacheWrites)})
+		}
 	}
 	for name, m := range s.Cost.All() {
 		numbers = append(numbers, UsageNumber{"cost_" + name, m.String()})
 	}
 	return append(numbers, UsageNumber{"cost", s.Cost.Total().String()}, UsageNumber{"unpriced", strconv.FormatInt(s.Unpriced, 10)})
+}
+
+// CacheWrites returns the text of w, such as 5m=100,1h=200. It is empty if there are none.
+func CacheWrites(w llmhttp.CacheWrites) string {
+	var list []string
+	for d, n := range w.All() {
+		list = append(list, lifetime.Format(d)+"="+strconv.FormatInt(n, 10))
+	}
+	return strings.Join(list, ",")
 }
 
 // A UsageCSV writes sums of usage as comma-separated values.

@@ -202,7 +202,7 @@ func usageTable(u *usageFlags, sums []manage.ReportSum) [][]string {
 		switch n.Name {
 		case "requests", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "images":
 		default:
-			if n.Text == "0" || strings.HasPrefix(n.Name, "cost_") {
+			if n.Text == "0" || n.Text == "" || strings.HasPrefix(n.Name, "cost_") {
 				continue
 			}
 		}

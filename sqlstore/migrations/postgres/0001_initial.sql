@@ -76,7 +76,7 @@ CREATE TABLE llmhttp_usage_records (
 	prompt_tokens           bigint NOT NULL,
 	cached_tokens           bigint NOT NULL,
 	cache_write_tokens      bigint NOT NULL,
-	cache_write_1h_tokens   bigint NOT NULL,
+	cache_writes            text NOT NULL, -- a JSON object of tokens by lifetime, such as 5m or 1h; empty means none
 	prompt_audio_tokens     bigint NOT NULL,
 	prompt_image_tokens     bigint NOT NULL,
 	completion_tokens       bigint NOT NULL,
@@ -109,7 +109,7 @@ CREATE TABLE llmhttp_usage_sums (
 	prompt_tokens           bigint NOT NULL,
 	cached_tokens           bigint NOT NULL,
 	cache_write_tokens      bigint NOT NULL,
-	cache_write_1h_tokens   bigint NOT NULL,
+	cache_writes            text NOT NULL, -- a JSON object of tokens by lifetime, such as 5m or 1h; empty means none
 	prompt_audio_tokens     bigint NOT NULL,
 	prompt_image_tokens     bigint NOT NULL,
 	completion_tokens       bigint NOT NULL,
@@ -148,6 +148,18 @@ CREATE INDEX llmhttp_quota_events_keep ON llmhttp_quota_events (keep) WHERE keep
 -- for a sum outside of its range.
 CREATE FUNCTION llmhttp_bigint(numeric) RETURNS bigint LANGUAGE sql IMMUTABLE
 	RETURN least(greatest($1, -9223372036854775808), 9223372036854775807)::bigint;
+
+-- llmhttp_add_cache_writes adds two values of cache_writes. It keeps the 8 shortest lifetimes, so that
+-- a sum does not depend on its order.
+CREATE FUNCTION llmhttp_add_cache_writes(text, text) RETURNS text LANGUAGE sql IMMUTABLE
+	RETURN CASE WHEN $1 = '' THEN $2 WHEN $2 = '' THEN $1 ELSE (
+		SELECT json_object_agg(lifetime, tokens)::text FROM (
+			SELECT key AS lifetime, llmhttp_bigint(sum(value::numeric)) AS tokens
+			FROM (SELECT * FROM json_each_text($1::json) UNION ALL SELECT * FROM json_each_text($2::json)) AS e
+			GROUP BY key ORDER BY left(key, -1)::numeric * CASE right(key, 1) WHEN 'h' THEN 3600 WHEN 'm' THEN 60 ELSE 1 END LIMIT 8
+		) AS s
+	) END;
+CREATE AGGREGATE llmhttp_sum_cache_writes(text) (SFUNC = llmhttp_add_cache_writes, STYPE = text, INITCOND = '');
 
 -- Responses that clients can continue. What a request needs to continue a conversation can be
 -- read without data.

@@ -79,7 +79,7 @@ CREATE TABLE llmhttp_usage_records (
 	prompt_tokens           INTEGER NOT NULL,
 	cached_tokens           INTEGER NOT NULL,
 	cache_write_tokens      INTEGER NOT NULL,
-	cache_write_1h_tokens   INTEGER NOT NULL,
+	cache_writes            TEXT NOT NULL, -- a JSON object of tokens by lifetime, such as 5m or 1h; empty means none
 	prompt_audio_tokens     INTEGER NOT NULL,
 	prompt_image_tokens     INTEGER NOT NULL,
 	completion_tokens       INTEGER NOT NULL,
@@ -112,7 +112,7 @@ CREATE TABLE llmhttp_usage_sums (
 	prompt_tokens           INTEGER NOT NULL,
 	cached_tokens           INTEGER NOT NULL,
 	cache_write_tokens      INTEGER NOT NULL,
-	cache_write_1h_tokens   INTEGER NOT NULL,
+	cache_writes            TEXT NOT NULL, -- a JSON object of tokens by lifetime, such as 5m or 1h; empty means none
 	prompt_audio_tokens     INTEGER NOT NULL,
 	prompt_image_tokens     INTEGER NOT NULL,
 	completion_tokens       INTEGER NOT NULL,
