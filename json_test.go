@@ -81,6 +81,9 @@ func TestJSON_TypesAreComplete(t *testing.T) {
 		require.NoError(t, err)
 		for _, match := range method.FindAllSubmatch(source, -1) {
 			found++
+			if string(match[1]) == "CacheWrites" {
+				continue // a form of stores and reports, which no request has: TestCacheWrites_JSON
+			}
 			assert.True(t, tested[string(match[1])], "jsonTypes lacks %s", match[1])
 		}
 	}
