@@ -131,8 +131,7 @@ s=open('readme_test.go').read()
 s=re.sub(r'("github.com/llmhttp/llmhttp",)',r'\1 "github.com/llmhttp/llmhttp/llm", "github.com/llmhttp/llmhttp/llm/join",',s,count=1)
 open('readme_test.go','w').write(s)
 os.system('gofmt -w *_test.go')
-lines('CONTRIBUTING.md',(r'\bchatcall\.go\b','chat.go'),(r'`ChatRequest\.describe`','`chatGeneration.describe`'),(r'`Delta\.texts`','`texts.OfDelta`'),(r'`Message\.texts`','`texts.OfMessage`'),(r'`FunctionCall\.texts`','`texts.OfCall`'),(r'`errInvalidValue`','`param.Value`'),(r'`errMissing`','`param.Missing`'))
-lines('docs/architecture.md',(r'\btee\.go, ',''),(r', tee\.go',''),(r'`orderer\.add`','`Orderer.Add`'))
+lines('CONTRIBUTING.md',(r'`FunctionCall\.texts`','`texts.OfCall`'),(r'`errInvalidValue`','`param.Value`'))
 lines('docs/architecture.md',(r'replyformat\.go, replyheader\.go','replyformat.go'),(r'quotashare\.go, slots\.go','quotashare.go'),(r'\*\*slots\*\* \(slots\.go\)','**slots** (ledger.go)'))
 # Examples of what has moved, which files/ has.
 for p,name in (('example_test.go','ExampleChatChunk_Clone'),('example_test.go','ExampleCollect'),('tee_test.go','ExampleTee')):
@@ -141,3 +140,13 @@ for p,name in (('example_test.go','ExampleChatChunk_Clone'),('example_test.go','
     if n==0: print('follow: not found in',p,':',name)
     open(p,'w').write(s)
 sub('example_test.go',('func ExampleChatRequest_Clone()','func ExampleBackend_clone()'))
+lines('CONTRIBUTING.md',(r'^\| `manage/` \|','| `llm/` | What is asked of a model and what it replies; `llm/join` joins chunks. They know nothing of the server: see "Floors" in [docs/architecture.md](docs/architecture.md). |\n| `manage/` |'))
+s=open('README.md').read()
+i=s.index('| Package | Contents |'); j=s.index('\n',s.index('|---',i))+1
+if '[llm](llm)' not in s[i:i+600]:
+    s=s[:j]+'| [llm](llm) | What is asked of a model and what it replies: requests, messages, chunks, tools, images, embeddings, usage, errors. [llm/join](llm/join) joins chunks to a reply. |\n'+s[j:]
+    open('README.md','w').write(s)
+# Code in strings of a test of documents.
+s=open('readme_test.go').read()
+s=re.sub(r'\bllmhttp\.([A-Z]\w*)',lambda m:os.path.basename(public[m.group(1)]) if m.group(1) in public else m.group(0),s)
+open('readme_test.go','w').write(s)

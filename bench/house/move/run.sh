@@ -1,7 +1,6 @@
 #!/bin/bash
 # run.sh DIR OLD: moves the declarations of the worktree DIR by the table, adds the files, and changes what
-# follows. OLD is the commit before, whose examples are renamed by a test. Before it, p1.py to p4.py are run
-# and committed.
+# follows. OLD is the commit before, whose examples are renamed by a test.
 set -eu
 dir=$1
 tool=$(cd "$(dirname "$0")" && pwd)
