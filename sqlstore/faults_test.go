@@ -201,12 +201,17 @@ func TestStore_LostIdleConnections(t *testing.T) {
 		},
 		"Record": func() error { return s.Record(t.Context(), usageRecord("1", "acme", "m", noon, 1)) },
 	} {
-		conns := make([]*sql.Conn, 8)
+		s.db.discardIdle() // the call before has noticed that of one pool only
+		conns := make([]*sql.Conn, 8+defaultReportConns)
 		var running sync.WaitGroup
 		for i := range conns {
+			pool := s.db.read
+			if i >= 8 {
+				pool = s.db.report
+			}
 			running.Go(func() {
 				var err error
-				conns[i], err = s.db.read.Conn(t.Context())
+				conns[i], err = pool.Conn(t.Context())
 				assert.NoError(t, err)
 			})
 		}
