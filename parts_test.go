@@ -36,6 +36,8 @@ var requestFiles = []string{
 var exceptions = map[string]string{
 	"(*requestContext).Value":               "is how a context has the request",
 	"requestFrom":                           "is how a context is asked for it",
+	"ClientLeft":                            "is how a context is asked for it",
+	"ReportUsage":                           "is how a context is asked for it",
 	"(*textFilterBackend).filterGeneration": "is a Backend, which asks its context as one of the host does",
 	"(choiceMaker).sendChoice":              "is a Backend, too",
 	"LogRequests":                           "is an Observer of the host that removes the key from the path",
