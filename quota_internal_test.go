@@ -85,7 +85,7 @@ func TestQuotaCache_CountsOnce(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			store := new(modelStore)
 			cache := quotaCache{store: store, entries: make(map[quotaID]*quotaEntry)}
-			owner, quota := quotaOwner{"a", SubjectID{KindKey, "key_1"}}, Quota{Tokens: 1 << 40}
+			owner, quota := quotaOwner{"a", SubjectID{KindKey, "key_1"}}, Quota{Tokens: 1 << 30}
 			var entry *quotaEntry
 			var used int64
 			// A request has reserved, then its usage is spent, then it is stored unless that fails, and

@@ -106,7 +106,7 @@ func TestPrintReport(t *testing.T) {
 		b.results = append(b.results, result{"Handler/whole", ours, values{unitAllocs: allocs}})
 	}
 	require.NoError(t, b.printReport(&out))
-	assert.Regexp(t, `\| allocations of a whole request +\| at most 30 +\| 26 \(24 to 27\) +\| yes \|`, out.String())
+	assert.Regexp(t, `\| allocations of a whole request +\| at most 30 +\| 26 \(24 to 27\) +\| yes +\|`, out.String())
 	assert.Regexp(t, `\*/whole +26\.00`, out.String(), "the table of benchstat")
 }
 
