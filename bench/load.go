@@ -102,6 +102,9 @@ func takeTurns(runs []*loadRun, round int) error {
 	total := time.Duration(len(runs)) * 2 * time.Second
 	if runs[0].short {
 		total = time.Duration(len(runs)+2) / 3 * time.Second
+		if m := runs[0].mode; m == modePaced || m == modeSpeech { // a reply takes some of a busy machine's seconds
+			total = time.Duration(len(runs)) * time.Second
+		}
 	}
 	for _, run := range runs {
 		if err := run.startLoad(total); err != nil {
