@@ -265,7 +265,7 @@ func (p *parser) version(path string, v document) version {
 	resolved, conflicts := list.resolve()
 	for _, c := range conflicts {
 		p.add(
-			join(path, "service_tiers."+c.tier+"."+itemNames[c.item]),
+			join(path, "service_tiers."+c.tier+"."+itemName(c.item)),
 			"needs a price above %d prompt tokens, as the standard price has one",
 			c.above,
 		)

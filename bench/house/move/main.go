@@ -363,7 +363,6 @@ func (m *mover) place(f *file) {
 							if t := m.typeOfBlank(s); t != nil {
 								to := m.typePlace(t)
 								if to.pkg != "." {
-									names = append(names, "_")
 									to.file = cmpOr(m.t.files[f.name], to).file
 									all = append(all, one{from, lineEnd(f.src, m.off(s.End())), to, nil})
 									places[to] = true
