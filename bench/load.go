@@ -102,7 +102,7 @@ func takeTurns(runs []*loadRun, round int) error {
 	total := time.Duration(len(runs)) * 2 * time.Second
 	if runs[0].short {
 		total = time.Duration(len(runs)+2) / 3 * time.Second
-		if m := runs[0].mode; m == modePaced || m == modeSpeech { // a reply takes some of a busy machine's seconds
+		if m := runs[0].mode; m == modePaced || m == modeSpeech { // one reply can take longer than a turn on a busy machine
 			total = time.Duration(len(runs)) * time.Second
 		}
 	}

@@ -23,8 +23,8 @@ type UsageReporter interface {
 
 // ReporterOf returns what reports the usage in s: s itself or what it wraps, as [llmhttp.StoreAs]
 // finds it. Behind a [llmhttp.UsageBuffer] each report first writes the records that wait; if that
-// fails, the report lacks them. The error wraps [errors.ErrUnsupported] and names the type of the
-// store that is no UsageReporter.
+// fails, the report lacks them. If there is none, the error wraps [errors.ErrUnsupported] and
+// names the type of the store.
 func ReporterOf(s llmhttp.UsageStore) (UsageReporter, error) {
 	if r, ok := llmhttp.StoreAs[UsageReporter](s); ok {
 		return r, nil
