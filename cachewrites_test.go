@@ -85,7 +85,7 @@ func TestCacheWrites_SumsAreBounded(t *testing.T) {
 	assert.Equal(t, want, back.CacheWrites)
 	assert.Equal(t, hours(5, 12), parts[0])
 	forth.Add(llmhttp.Units{CacheWrites: llmhttp.CacheWrites{time.Hour: math.MaxInt64}})
-	assert.EqualValues(t, math.MaxInt64, forth.CacheWrites[time.Hour])
+	assert.Equal(t, int64(math.MaxInt64), forth.CacheWrites[time.Hour])
 	assert.False(t, forth.IsZero())
 	assert.True(t, llmhttp.Units{CacheWrites: llmhttp.CacheWrites{time.Hour: 0}}.IsZero())
 }
