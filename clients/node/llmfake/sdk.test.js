@@ -137,7 +137,7 @@ test("citations", async (t) => {
 
 // The command of README.
 test("llmfake runs a test", async () => {
-  assert.match(readFileSync(join(import.meta.dirname, "../../../README.md"), "utf8"), /^llmfake replies\.yaml -- node --test greet\.js$/m);
+  assert.match(readFileSync(join(import.meta.dirname, "../../../README.md"), "utf8"), /^\(cd clients\/node\/llmfake\/example && llmfake replies\.yaml -- node --test greet\.js\)$/m);
   const dir = join(import.meta.dirname, "example");
   const { NODE_TEST_CONTEXT, ...env } = process.env; // or node would take it for a part of this test
   const { stdout } = await promisify(execFile)(llmfake(), ["replies.yaml", "--", process.execPath, "--test", "greet.js"], { cwd: dir, env });
