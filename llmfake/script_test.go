@@ -102,7 +102,6 @@ func TestScript_Errors(t *testing.T) {
 		`{"replies": [{"call": {"arguments": {}}}]}`:                            "replies[0].call: there is no member tool with a name",
 		`{"always": {"choices": [{"text": "a"}, {"txt": "b"}]}}`:                `always.choices[1]: there is no step "txt"`,
 		`{"always": null}`:                                                      "always: there is no value",
-		`{"models": [1]}`:                                                       "models: the value must be a string, and not number",
 		`{"limits": {"concurrent": -1}}`:                                        "limits.concurrent: a limit must not be negative, as -1 is",
 		`{"limits": {"tokens_per_minute": 1.5}}`:                                "limits.tokens_per_minute: the value must be an integer, and not number 1.5",
 		`{"chaos": {"rate_limit": 7}}`:                                          "chaos.rate_limit: a probability is from 0 to 1, and not 7",
@@ -123,7 +122,10 @@ func TestScript_Errors(t *testing.T) {
 		_, err := llmfake.ParseScript([]byte(text), true)
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := llmfake.ParseScript([]byte("1: a"), false)
+	_, err := llmfake.ParseScript([]byte(`{"models": [1]}`), true)
+	require.Error(t, err)
+	assert.Regexp(t, `models(\[0\])?: the value must be a string, and not number`, err.Error())
+	_, err = llmfake.ParseScript([]byte("1: a"), false)
 	assert.ErrorContains(t, err, `there is no member "1"`)
 	_, err = llmfake.ParseScript([]byte("pace: {jitter: .nan}"), false)
 	assert.ErrorContains(t, err, "the YAML has no form in JSON")

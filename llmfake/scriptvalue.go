@@ -58,6 +58,9 @@ func decodeMembers(b []byte, members map[string]any) error {
 	return nil
 }
 
+// An index is how Go 1.27 names an element of a list. Go 1.26 does not tell it.
+var index = regexp.MustCompile(`(?:^|\.)(\d+)`)
+
 var unknownField = regexp.MustCompile(`^json: unknown field (".*")$`)
 
 // decodeStrict decodes b into v, without members that v does not have, and without null.
@@ -77,7 +80,7 @@ func decodeStrict(b []byte, v any) error {
 	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
 		err := fmt.Errorf("the value must be %s, and not %s", kindName(mismatch.Type), mismatch.Value)
 		if mismatch.Field != "" {
-			return at(mismatch.Field, err)
+			return at(index.ReplaceAllString(mismatch.Field, "[$1]"), err)
 		}
 		return err
 	}

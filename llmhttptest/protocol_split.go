@@ -88,7 +88,7 @@ func SplitJSONArray(stream []byte, cut bool) (events []Event, err error) {
 	if start, err := dec.Token(); err != nil || start != json.Delim('[') {
 		return nil, fmt.Errorf("the stream begins with %v and the error %v, want a bracket", start, err)
 	}
-	for dec.More() {
+	for dec.More() && len(bytes.TrimSpace(stream[dec.InputOffset():])) > 0 { // More is true at the end with Go 1.27
 		var element json.RawMessage
 		if err := dec.Decode(&element); err != nil {
 			return events, err

@@ -19,7 +19,7 @@ func TestParse_Mistakes(t *testing.T) {
 	for _, test := range []struct{ doc, want string }{
 		{``, "pricing: the prices are not JSON, near byte 0: unexpected EOF"},
 		{`{"models": {}} {}`, "pricing: the prices are not JSON, near byte 16: there is more than one value"},
-		{`{"models": }`, "pricing: the prices are not JSON, near byte 11: "},
+		{`{"models": }`, "pricing: the prices are not JSON, near byte "},
 		{"{\"\xff\": 1}", "pricing: the prices are not UTF-8"},
 		{strings.Repeat("[", 100), "nested too deep"},
 		{`[]`, "pricing: the prices must be an object"},
