@@ -70,7 +70,6 @@ type chatReply struct {
 	started    bool // a chunk had a choice or the usage
 	preamble   preamble
 	choices    choices
-	pattern    textPattern // learned from the last event that the JSON decoder decoded
 	surrogates surrogateJoiner
 
 	hasReasoning bool // a chunk had reasoning
@@ -147,7 +146,7 @@ func (r *chatReply) readStream() error {
 
 // forwardEvent yields the chunk of an event. It returns false if nothing more is to be read.
 func (r *chatReply) forwardEvent(data []byte) (more bool, err error) {
-	chunk, err := r.decodeEvent(data)
+	chunk, err := r.decode(data)
 	if err != nil {
 		return false, err
 	}
@@ -178,17 +177,6 @@ func (r *chatReply) streamEnd(err error) error {
 		return r.c.invalidReply("the stream ended with neither a finish_reason nor [DONE]")
 	}
 	return r.c.interruptedError(err)
-}
-
-func (r *chatReply) decodeEvent(data []byte) (*llmhttp.ChatChunk, error) {
-	if chunk := r.pattern.decode(data); chunk != nil {
-		return chunk, nil
-	}
-	chunk, err := r.decode(data)
-	if err == nil {
-		r.pattern.learn(data, chunk)
-	}
-	return chunk, err
 }
 
 // decode decodes a chunk, or a whole reply as a chunk.

@@ -11,7 +11,7 @@ import (
 func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
 	return func(yield func(*llmhttp.ChatChunk, error) bool) {
 		r := newChatReply(yield, req.Choices())
-		r.completes, r.pattern.member, r.surrogates.completes = true, `"text"`, true
+		r.completes, r.surrogates.completes = true, true
 		r.end(b.forwardCompletion(ctx, req, r))
 	}
 }

@@ -44,7 +44,6 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// Events are decoded by their pattern, which differs only in the text, and otherwise as JSON.
 func TestCompletions_Stream(t *testing.T) {
 	checkLeaks(t)
 	piece := func(text string) string {
