@@ -9,8 +9,8 @@ import (
 
 // A Call is the end of a call of a model that [StartCall] has begun.
 type Call struct {
-	// Model is the name in the reply, for the ServedModel of what Options.Price gets. Empty means
-	// that it is not known.
+	// Model is the name in the reply, which the price may depend on. Empty means that it is not
+	// known.
 	Model string
 
 	// ServiceTier is the service_tier in the reply. Empty means that there was none.

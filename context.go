@@ -39,6 +39,9 @@ type servedRequest interface {
 
 	// AfterClient returns a context for what is left to do, if the client has left.
 	AfterClient() (context.Context, bool)
+
+	// StartCall begins a call of a model.
+	StartCall(ctx context.Context, model string) (_ context.Context, end func(Call))
 }
 
 // ReportUsage implements servedRequest.
@@ -144,7 +147,7 @@ func ReportUsage(ctx context.Context, u Usage) {
 	}
 }
 
-// StartCall tells the Handler that a Backend is about to call a model for the request that ctx belongs
+// StartCall tells that a Backend is about to call a model for the request that ctx belongs
 // to, such as in a turn of an agent, so that each call is priced by itself: prices are not
 // proportional to tokens if long prompts cost more, or each request. model is the name that the
 // Backend asks for, and empty if that is the name in the request. The Backend must use the returned
@@ -152,31 +155,29 @@ func ReportUsage(ctx context.Context, u Usage) {
 // call that is not ended when the Backend returns, or when the call that it is in ends, has used what
 // was reported with its context.
 //
-// What a request has used is the sum of its calls, of which the client sees the usage, and the
-// [UsageRecord] the Units and the Cost. A Backend may also yield, return or report the total of the
-// request, as it does without calls. The total includes the calls. If it is more than their sum, the
-// difference is priced like a further call, of the model of the request; if it is less, the sum counts.
-// What a request uses besides tokens, such as images, is a part of that difference.
+// What a request has used is the sum of its calls, which is the usage that the client sees. A Backend
+// may also yield, return or report the total of the request, as it does without calls. The total
+// includes the calls. If it is more than their sum, the difference is priced like a further call, of
+// the model of the request; if it is less, the sum counts. What a request uses besides tokens, such as
+// images, is a part of that difference. If a call did not fail and its usage is not known, that of the
+// request is at least what is estimated.
 //
 // Calls can contain calls: if the Backend that is called is itself one that calls StartCall, with a
 // context that derives from the one of the call, these are to the call what the call is to the
 // request, and nothing is counted twice. So a call of an agent, or of package upstream, which
 // reports with [ReportUsage] what it finds out when the client has left, needs nothing else.
 //
-// Options.Price gets the record of the request for each call, with the Model, ServedModel,
-// ServiceTier and Units of the call and the Target of the last [StartTry]: calls of different targets
-// at the same time should not be told apart by that. If it fails for one call, the record is Unpriced,
-// and has the Cost of the others. If one did not fail and its usage is not known, the request has used
-// at least what the Handler estimates, and is Estimated. What is reserved for a request does not
-// depend on its calls: a Quota in money needs a price of the model of the request.
-//
-// If ctx does not belong to a request of a Handler, StartCall returns ctx, and an end that does
-// nothing. It may be called concurrently, and so may end.
+// If ctx does not belong to a request, StartCall returns ctx, and an end that does nothing. It may be
+// called concurrently, and so may end.
 func StartCall(ctx context.Context, model string) (_ context.Context, end func(Call)) {
-	q := requestFrom(ctx)
-	if q == nil {
-		return ctx, func(Call) {}
+	if r, ok := ctx.Value(callctx.Key{}).(servedRequest); ok {
+		return r.StartCall(ctx, model)
 	}
+	return ctx, func(Call) {}
+}
+
+// StartCall implements servedRequest.
+func (q *request) StartCall(ctx context.Context, model string) (_ context.Context, end func(Call)) {
 	tree := q.callTree()
 	if tree == nil {
 		q.log.warn(misuseLateUsage)

@@ -40,9 +40,11 @@ type Options struct {
 	// toward a Quota.
 	//
 	// It is called when a request has ended, before its usage is recorded, and when a call
-	// that [StartCall] has begun has ended. If it
-	// returns an error or panics, the usage is recorded as Unpriced, and the error
-	// is logged and told to the Observer. A request for which a [Quota] in money was
+	// that [StartCall] has begun has ended: with the record of the request that has the Model,
+	// ServedModel, ServiceTier and Units of the call, and the Target of the last [StartTry], which does
+	// not tell apart calls of different targets at the same time. If it
+	// returns an error or panics, the usage is recorded as Unpriced, with the Cost of the other calls,
+	// and the error is logged and told to the Observer. A request for which a [Quota] in money was
 	// reserved then costs what was reserved. If a reply of audio or images has no price, or costs
 	// nothing, and the Backend has reported no tokens, Price is called again with an estimate of
 	// them; that counts if it costs something. If the key has a Quota in money, Price is

@@ -38,6 +38,7 @@ var exceptions = map[string]string{
 	"requestFrom":                           "is how a context is asked for it",
 	"ClientLeft":                            "is how a context is asked for it",
 	"ReportUsage":                           "is how a context is asked for it",
+	"StartCall":                             "is how a context is asked for it",
 	"(*textFilterBackend).filterGeneration": "is a Backend, which asks its context as one of the host does",
 	"(choiceMaker).sendChoice":              "is a Backend, too",
 	"LogRequests":                           "is an Observer of the host that removes the key from the path",

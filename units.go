@@ -1,9 +1,6 @@
 package llmhttp
 
-import (
-	"iter"
-	"math"
-)
+import "iter"
 
 // Units are the amounts of what somebody charges for, of one request or of several. Unlike a
 // [Usage] they are not a part of a wire format. No number is negative.
@@ -90,7 +87,7 @@ func (u Usage) Units() Units {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	units := Units{
 		PromptTokens: int64(u.PromptTokens), CachedTokens: int64(p.CachedTokens),
-		CacheWriteTokens: int64(p.CacheWriteTokens), CacheWrites: p.CacheWrites.normal(math.MaxInt64),
+		CacheWriteTokens: int64(p.CacheWriteTokens), CacheWrites: CacheWrites(nil).plus(p.CacheWrites),
 		PromptAudioTokens: int64(p.AudioTokens), PromptImageTokens: int64(p.ImageTokens),
 		CompletionTokens: int64(u.CompletionTokens), ReasoningTokens: int64(c.ReasoningTokens), CompletionAudioTokens: int64(c.AudioTokens),
 	}
