@@ -51,6 +51,7 @@ lint:
 	if [ -n "$$files" ]; then echo "lint: run make fmt; these files are not formatted:" $$files >&2; exit 1; fi
 	go vet work
 	go run $(STATICCHECK) work
+	scripts/floors.sh
 	@for dir in $(MODULES); do \
 		echo "lint: $$dir without go.work"; \
 		cd "$$dir"; \

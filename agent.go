@@ -8,38 +8,18 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 var (
-	errReaderStopped = errors.New("llmhttp: the reader of the stream has stopped")
-	errNoChoice      = errors.New("llmhttp: the reply has no choice")
+	errNoChoice = errors.New("llmhttp: the reply has no choice")
 )
 
-// NewStream returns a stream that f writes with send, and that fails with the error of f. f runs
-// while the stream is iterated over. send returns an error when the reader has stopped, for example
-// because the client has left; f then returns, with any error. f must not call send concurrently,
-// nor after it has returned.
-//
-// A Backend whose work is a sequence of steps, such as an agent, returns their errors to f in place
-// of keeping track of what yield has returned.
-func NewStream(f func(send func(*ChatChunk) error) error) ChatStream {
-	return func(yield func(*ChatChunk, error) bool) {
-		stopped := false
-		err := f(func(c *ChatChunk) error {
-			if stopped || !yield(c, nil) {
-				stopped = true
-				return errReaderStopped
-			}
-			return nil
-		})
-		if err != nil && !stopped {
-			yield(nil, err)
-		}
-	}
-}
-
 // Relay sends what a model generates in s on while it comes, and returns the whole reply as
-// [Collect] does. It is for agents, which show the client what the model says and carry out the
+// [join.Collect] does. It is for agents, which show the client what the model says and carry out the
 // tool calls of the reply.
 //
 // Not sent are tool calls, the ends of choices, the usage, and what identifies the reply: an agent
@@ -48,14 +28,14 @@ func NewStream(f func(send func(*ChatChunk) error) error) ChatStream {
 //
 // If s or send fails, Relay returns the error, and what came before as a reply. A reply without a
 // choice is an error too. The reply is never nil, so that its Usage can be added in any case.
-func Relay(s ChatStream, send func(*ChatChunk) error) (*ChatResponse, error) {
+func Relay(s llm.ChatStream, send func(*llm.ChatChunk) error) (*llm.ChatResponse, error) {
 	if s == nil {
-		s = Fail(errNilStream)
+		s = llm.Fail(errNilStream)
 	}
 	var sendErr error
-	reply, err := Collect(func(yield func(*ChatChunk, error) bool) {
+	reply, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
 		for chunk, err := range s {
-			if c := chunk.relayed(); err == nil && c != nil {
+			if c := relayed(chunk); err == nil && c != nil {
 				sendErr = send(c)
 			}
 			if !yield(chunk, err) || sendErr != nil {
@@ -73,16 +53,16 @@ func Relay(s ChatStream, send func(*ChatChunk) error) (*ChatResponse, error) {
 }
 
 // relayed returns a copy of what Relay sends of c, or nil if that is nothing.
-func (c *ChatChunk) relayed() *ChatChunk {
+func relayed(c *llm.ChatChunk) *llm.ChatChunk {
 	if c == nil {
 		return nil
 	}
-	var sent ChatChunk
+	var sent llm.ChatChunk
 	for i := range c.Choices {
 		from := &c.Choices[i]
-		to := ChunkChoice{Index: from.Index, Delta: from.Delta, Extra: from.Extra}
+		to := llm.ChunkChoice{Index: from.Index, Delta: from.Delta, Extra: from.Extra}
 		to.Delta.Role, to.Delta.ToolCalls = "", nil
-		if !to.Delta.isEmpty() || hasValue(to.Extra) {
+		if !to.Delta.IsEmpty() || jsonwire.HasValue(to.Extra) {
 			sent.Choices = append(sent.Choices, to)
 		}
 	}
@@ -104,11 +84,11 @@ const maxParallelCalls = 16
 // An error of f is not for the model: it cancels the context of the others, and CallTools returns
 // the first one. If ctx is done, CallTools returns its cause. A panic of f continues on the
 // goroutine of CallTools, so that it ends the request and not the process.
-func CallTools(ctx context.Context, calls []ToolCall, f func(ctx context.Context, call ToolCall) (Message, error)) ([]Message, error) {
+func CallTools(ctx context.Context, calls []llm.ToolCall, f func(ctx context.Context, call llm.ToolCall) (llm.Message, error)) ([]llm.Message, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
-		results  = make([]Message, len(calls))
+		results  = make([]llm.Message, len(calls))
 		slots    = make(chan struct{}, maxParallelCalls)
 		panicked atomic.Pointer[any]
 		wg       sync.WaitGroup
@@ -133,7 +113,7 @@ func CallTools(ctx context.Context, calls []ToolCall, f func(ctx context.Context
 			if err != nil {
 				cancel(err)
 			}
-			m.Role, m.ToolCallID = RoleTool, call.ID
+			m.Role, m.ToolCallID = llm.RoleTool, call.ID
 			results[i] = m
 		})
 	}

@@ -14,23 +14,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 // An agent that lets a model call one tool. Package agent has one with more tools, bounds and state.
 func ExampleRelay() {
-	var model llmhttp.Backend = &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
-		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {
+	var model llmhttp.Backend = &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
+		if last := req.Messages[len(req.Messages)-1]; last.Role == llm.RoleTool {
 			return []memory.Step{memory.Say("It is " + last.Content.Text() + ".")}
 		}
 		return []memory.Step{memory.Say("Let me look. "), memory.Call("call_1", "clock", "{}")}
 	}}
-	var agent llmhttp.BackendFunc = func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+	var agent llmhttp.BackendFunc = func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 			for range 5 {
-				callCtx, end := llmhttp.StartCall(ctx, req.Model)
+				callCtx, end := llm.StartCall(ctx, req.Model)
 				reply, err := llmhttp.Relay(model.Chat(callCtx, req.Clone()), send)
-				end(llmhttp.Call{Model: reply.Model, Usage: reply.Usage, Err: err})
+				end(llm.Call{Model: reply.Model, Usage: reply.Usage, Err: err})
 				if err != nil {
 					return err
 				}
@@ -38,8 +40,8 @@ func ExampleRelay() {
 				if len(m.ToolCalls) == 0 {
 					return nil
 				}
-				results, err := llmhttp.CallTools(ctx, m.ToolCalls, func(context.Context, llmhttp.ToolCall) (llmhttp.Message, error) {
-					return llmhttp.Message{Content: llmhttp.Text("noon")}, nil
+				results, err := llmhttp.CallTools(ctx, m.ToolCalls, func(context.Context, llm.ToolCall) (llm.Message, error) {
+					return llm.Message{Content: llm.Text("noon")}, nil
 				})
 				if err != nil {
 					return err
@@ -49,24 +51,24 @@ func ExampleRelay() {
 			return errors.New("the model has no answer")
 		})
 	}
-	reply, err := llmhttp.Collect(agent.Chat(context.Background(), &llmhttp.ChatRequest{
-		Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("What time is it?")}},
+	reply, err := join.Collect(agent.Chat(context.Background(), &llm.ChatRequest{
+		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("What time is it?")}},
 	}))
 	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
 	// Output: Let me look. It is noon. <nil>
 }
 
 func ExampleCallTools() {
-	calls := []llmhttp.ToolCall{
-		{ID: "call_1", Function: llmhttp.FunctionCall{Name: "capital", Arguments: `{"country": "Norway"}`}},
-		{ID: "call_2", Function: llmhttp.FunctionCall{Name: "capital", Arguments: `{"country": 1}`}},
+	calls := []llm.ToolCall{
+		{ID: "call_1", Function: llm.FunctionCall{Name: "capital", Arguments: `{"country": "Norway"}`}},
+		{ID: "call_2", Function: llm.FunctionCall{Name: "capital", Arguments: `{"country": 1}`}},
 	}
-	results, err := llmhttp.CallTools(context.Background(), calls, func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+	results, err := llmhttp.CallTools(context.Background(), calls, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
 		var arguments struct{ Country string }
 		if json.Unmarshal([]byte(call.Function.Arguments), &arguments) != nil {
-			return llmhttp.Message{Content: llmhttp.Text("country must be a string"), IsError: true}, nil
+			return llm.Message{Content: llm.Text("country must be a string"), IsError: true}, nil
 		}
-		return llmhttp.Message{Content: llmhttp.Text("Oslo")}, nil
+		return llm.Message{Content: llm.Text("Oslo")}, nil
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -80,22 +82,22 @@ func ExampleCallTools() {
 }
 
 func TestNewStream(t *testing.T) {
-	text := func(s string) *llmhttp.ChatChunk { return llmhttp.TextChunk(s) }
+	text := func(s string) *llm.ChatChunk { return llm.TextChunk(s) }
 	var sent []error
-	stream := func(end error) llmhttp.ChatStream {
+	stream := func(end error) llm.ChatStream {
 		sent = nil
-		return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 			for _, s := range []string{"a", "b", "c"} {
 				sent = append(sent, send(text(s)))
 			}
 			return end
 		})
 	}
-	r, err := llmhttp.Collect(stream(nil))
+	r, err := join.Collect(stream(nil))
 	require.NoError(t, err)
 	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
 
-	r, err = llmhttp.Collect(stream(errCause))
+	r, err = join.Collect(stream(errCause))
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
 
@@ -117,7 +119,7 @@ func TestRelay(t *testing.T) {
 		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
 		`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}`)
 	var sent []string
-	r, err := llmhttp.Relay(streamOf(chunks...), func(c *llmhttp.ChatChunk) error {
+	r, err := llmhttp.Relay(streamOf(chunks...), func(c *llm.ChatChunk) error {
 		b, err := json.Marshal(c)
 		sent = append(sent, string(b))
 		for i := range c.Choices { // the receiver may change it
@@ -145,12 +147,12 @@ func TestRelay(t *testing.T) {
 }
 
 func TestRelay_Errors(t *testing.T) {
-	discard := func(*llmhttp.ChatChunk) error { return nil }
+	discard := func(*llm.ChatChunk) error { return nil }
 	r, err := llmhttp.Relay(failAfter(errCause, "a").Chat(t.Context(), nil), discard)
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, "a", r.Choices[0].Message.Content.Text())
 
-	for name, s := range map[string]llmhttp.ChatStream{"nil": nil, "empty": streamOf(), "usage only": streamOf(&llmhttp.ChatChunk{Usage: new(usageOf(1, 2))})} {
+	for name, s := range map[string]llm.ChatStream{"nil": nil, "empty": streamOf(), "usage only": streamOf(&llm.ChatChunk{Usage: new(usageOf(1, 2))})} {
 		r, err := llmhttp.Relay(s, discard)
 		assert.Error(t, err, name)
 		require.NotNil(t, r, name)
@@ -158,18 +160,18 @@ func TestRelay_Errors(t *testing.T) {
 	}
 
 	// When send fails, the model stops, and the chunk counts.
-	chunks := []*llmhttp.ChatChunk{chunkWithUsage("a", usageOf(3, 4)), llmhttp.TextChunk("b")}
+	chunks := []*llm.ChatChunk{chunkWithUsage("a", usageOf(3, 4)), llm.TextChunk("b")}
 	read := 0
-	counted := llmhttp.Tee(streamOf(chunks...), func(*llmhttp.ChatChunk, error) { read++ })
-	r, err = llmhttp.Relay(counted, func(*llmhttp.ChatChunk) error { return errCause })
+	counted := llm.Tee(streamOf(chunks...), func(*llm.ChatChunk, error) { read++ })
+	r, err = llmhttp.Relay(counted, func(*llm.ChatChunk) error { return errCause })
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, 1, read)
 	assert.Equal(t, 7, r.Usage.TotalTokens)
 }
 
-func manyCalls(n int) (calls []llmhttp.ToolCall) {
+func manyCalls(n int) (calls []llm.ToolCall) {
 	for i := range n {
-		calls = append(calls, llmhttp.ToolCall{ID: fmt.Sprint("c", i)})
+		calls = append(calls, llm.ToolCall{ID: fmt.Sprint("c", i)})
 	}
 	return calls
 }
@@ -177,16 +179,16 @@ func manyCalls(n int) (calls []llmhttp.ToolCall) {
 func TestCallTools_RunsSomeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), func(_ context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), func(_ context.Context, call llm.ToolCall) (llm.Message, error) {
 			time.Sleep(time.Second)
-			return llmhttp.Message{Content: llmhttp.Text("result of " + call.ID)}, nil
+			return llm.Message{Content: llm.Text("result of " + call.ID)}, nil
 		})
 		require.NoError(t, err)
 		assert.Equal(t, 3*time.Second, time.Since(start), "16 at a time")
 		require.Len(t, results, 40)
 		for i, m := range results {
 			id := fmt.Sprint("c", i)
-			assert.Equal(t, llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: id, Content: llmhttp.Text("result of " + id)}, m)
+			assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: llm.Text("result of " + id)}, m)
 		}
 	})
 	results, err := llmhttp.CallTools(t.Context(), nil, nil)
@@ -198,19 +200,19 @@ func TestCallTools_RunsSomeAtATime(t *testing.T) {
 func TestCallTools_Ends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := 0
-		waitUnlessFirst := func(first func() error) func(context.Context, llmhttp.ToolCall) (llmhttp.Message, error) {
+		waitUnlessFirst := func(first func() error) func(context.Context, llm.ToolCall) (llm.Message, error) {
 			ended = 0
 			slots := make(chan struct{}, 1)
-			return func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+			return func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
 				if call.ID == "c0" {
 					time.Sleep(time.Second)
-					return llmhttp.Message{}, first()
+					return llm.Message{}, first()
 				}
 				<-ctx.Done()
 				slots <- struct{}{}
 				ended++
 				<-slots
-				return llmhttp.Message{}, ctx.Err()
+				return llm.Message{}, ctx.Err()
 			}
 		}
 		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), waitUnlessFirst(func() error { return errCause }))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/largebody"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // allocsPerRequest returns the average number of allocations of a request with body.
@@ -33,8 +34,8 @@ func allocsObserved(b llmhttp.Backend, keys llmhttp.KeyStore, observe llmhttp.Ob
 
 // repeatChunk returns a Backend that yields one chunk n times, with a pause before each.
 func repeatChunk(n int, pause time.Duration) llmhttp.Backend {
-	chunk := llmhttp.TextChunk("token ")
-	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {
+	chunk := llm.TextChunk("token ")
+	stream := func(yield func(*llm.ChatChunk, error) bool) {
 		for range n {
 			for start := time.Now(); time.Since(start) < pause; { // time.Sleep would be too long
 			}
@@ -43,7 +44,7 @@ func repeatChunk(n int, pause time.Duration) llmhttp.Backend {
 			}
 		}
 	}
-	return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
+	return llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream })
 }
 
 // A chunk of text causes no allocation of its own. When chunks come faster than they are
@@ -77,14 +78,14 @@ func TestAllocs_PerRequest(t *testing.T) {
 	key := testKey()
 	key.Limits = llmhttp.Limits{Requests: llmhttp.PerMinute(1e9), Tokens: llmhttp.PerMinute(hugeLimit)}
 	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
-	chunk := llmhttp.TextChunk(strings.Repeat("answer ", 10))
-	usage := &llmhttp.Usage{PromptTokens: 90, CompletionTokens: 10}
-	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {
-		chunk.Choices[0].FinishReason = llmhttp.FinishStop
+	chunk := llm.TextChunk(strings.Repeat("answer ", 10))
+	usage := &llm.Usage{PromptTokens: 90, CompletionTokens: 10}
+	stream := func(yield func(*llm.ChatChunk, error) bool) {
+		chunk.Choices[0].FinishReason = llm.FinishStop
 		chunk.Usage = usage
 		yield(chunk, nil)
 	}
-	b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
+	b := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream })
 	got := allocsPerRequest(b, keys, body, 100)
 	t.Logf("%v allocations", got)
 	assert.LessOrEqual(t, got, 30.0) // the budget in docs/performance.md

@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/llmhttp/llmhttp/internal/audiolength"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An audioMeter measures a recording.
@@ -31,7 +32,7 @@ func (m *audioMeter) millis() (n int64, estimated bool) {
 }
 
 // fileMillis returns the length of a recording as audioMeter does.
-func fileMillis(f *File) int64 {
+func fileMillis(f *llm.File) int64 {
 	var m audioMeter
 	if _, err := io.Copy(&m.meter, f.Open()); err != nil {
 		return f.Size

@@ -17,12 +17,13 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/redact"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A KeyStore finds the [Key] for a secret. It must be safe for concurrent use.
 type KeyStore interface {
 	// Lookup returns the Key for secret, or an error wrapping [ErrKeyNotFound] if
-	// there is none. If it returns an [*Error], the client gets that; any other
+	// there is none. If it returns an [*llm.Error], the client gets that; any other
 	// error becomes a 503.
 	//
 	// The secret is never empty. For a request without a well-formed secret it is
@@ -212,9 +213,9 @@ func isWellFormed(secret string) bool {
 const codeInvalidKey = "invalid_api_key"
 
 var (
-	errNoKey = &Error{Status: http.StatusUnauthorized, Message: "You didn't provide an API key. You need to provide your API key in an " +
+	errNoKey = &llm.Error{Status: http.StatusUnauthorized, Message: "You didn't provide an API key. You need to provide your API key in an " +
 		"Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."}
-	errInvalidKey = &Error{Status: http.StatusUnauthorized, Code: codeInvalidKey, Message: "Incorrect API key provided."}
+	errInvalidKey = &llm.Error{Status: http.StatusUnauthorized, Code: codeInvalidKey, Message: "Incorrect API key provided."}
 )
 
 // A credential is the API key that a request presents. Its methods may be called concurrently:
@@ -257,7 +258,7 @@ func (c *credential) redactor() redactor {
 
 // clientError returns the Error that the client gets for err. Its Status, Type and Message
 // are set, and the API key is redacted.
-func (c *credential) clientError(err error) *Error {
+func (c *credential) clientError(err error) *llm.Error {
 	return c.redactor().errorInPlace(completeError(c.r, err))
 }
 
@@ -331,7 +332,7 @@ func (r redactor) texts(texts ...*string) {
 }
 
 // errorInPlace redacts e and its cause, and returns e.
-func (r redactor) errorInPlace(e *Error) *Error {
+func (r redactor) errorInPlace(e *llm.Error) *llm.Error {
 	r.texts(&e.Type, &e.Code, &e.Param, &e.Message)
 	if e.Err != nil {
 		e.Err = r.error(e.Err)
@@ -346,7 +347,7 @@ func (r redactor) error(err error) error {
 	if clean == text {
 		return err
 	}
-	if e, ok := err.(*Error); ok {
+	if e, ok := err.(*llm.Error); ok {
 		redacted := *e
 		return r.errorInPlace(&redacted)
 	}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"testing"
 
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
 )
 
 func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
 	used := make(map[Scope]bool)
-	noModel := func(context.Context, *ChatRequest) ChatStream { return nil }
+	noModel := func(context.Context, *llm.ChatRequest) llm.ChatStream { return nil }
 	h := NewHandler(BackendFunc(noModel), AllowAll("a"), nil)
 	h.routes.contains(func(rt *boundRoute) bool {
 		assert.Contains(t, Scopes(), rt.binding.scope)

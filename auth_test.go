@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A key is accepted only as a Bearer token in the Authorization header.
@@ -131,8 +132,8 @@ func TestAuth_ExpiredKeyIsRefused(t *testing.T) {
 
 // An error of the KeyStore other than ErrKeyNotFound is not reported as an invalid key.
 func TestAuth_KeyStoreFails(t *testing.T) {
-	var nilError *llmhttp.Error
-	disabled := &llmhttp.Error{Status: 403, Code: "account_disabled", Message: "Your account is disabled.", Err: errCause}
+	var nilError *llm.Error
+	disabled := &llm.Error{Status: 403, Code: "account_disabled", Message: "Your account is disabled.", Err: errCause}
 	tests := []struct {
 		name       string
 		key        *llmhttp.Key
@@ -266,7 +267,7 @@ func TestAllowAll(t *testing.T) {
 	var account atomic.Value
 	b := streamBackend(func(ctx context.Context, yield yieldFunc) {
 		account.Store(llmhttp.KeyFrom(ctx).Account)
-		yield(llmhttp.TextChunk("x"), nil)
+		yield(llm.TextChunk("x"), nil)
 	})
 	s := startServer(t, config{backend: b, keys: llmhttp.AllowAll("everybody")})
 	for name, option := range map[string]requestOption{
@@ -322,7 +323,7 @@ func TestKey_Data(t *testing.T) {
 			keys: keysFor(llmhttp.Key{ID: id, Data: d, Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(5)}}),
 			backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 				got = llmhttp.KeyFrom(ctx).Data
-				yield(llmhttp.TextChunk("x"), nil)
+				yield(llm.TextChunk("x"), nil)
 			}),
 			opts: llmhttp.Options{Observe: llmhttp.LogRequests(nil)},
 		})
@@ -410,7 +411,7 @@ func leakRequests(secret string) map[string][3]string {
 // errors.
 func leakConfigs(secret string) map[string]config {
 	opaque := errors.New("it was " + secret + ", and " + secret)
-	shown := &llmhttp.Error{Status: 500, Type: "type_" + secret, Code: "code_" + secret, Param: "param_" + secret, Message: "message " + secret, Err: opaque}
+	shown := &llm.Error{Status: 500, Type: "type_" + secret, Code: "code_" + secret, Param: "param_" + secret, Message: "message " + secret, Err: opaque}
 	keys := func(f func() error) config {
 		return config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, f() })}
 	}
@@ -426,7 +427,7 @@ func leakConfigs(secret string) map[string]config {
 	panics := func(value any, pieces ...string) config {
 		return config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			for _, p := range pieces {
-				yield(llmhttp.TextChunk(p), nil)
+				yield(llm.TextChunk(p), nil)
 			}
 			panic(value)
 		})}

@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 func (panickyError) Error() string { panic("Error panics") }
@@ -27,14 +29,14 @@ func (panickyError) Error() string { panic("Error panics") }
 // QuantumNous/new-api#2473: a panic ended the process. Portkey-AI/gateway#1797: a stream
 // that was cut ended like a complete one.
 func TestBackend_Fails(t *testing.T) {
-	var nilError *llmhttp.Error
-	chat := func(f func() llmhttp.ChatStream) llmhttp.Backend {
-		return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return f() })
+	var nilError *llm.Error
+	chat := func(f func() llm.ChatStream) llmhttp.Backend {
+		return llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return f() })
 	}
 	panics := func(value func() any, pieces ...string) llmhttp.Backend {
 		return streamBackend(func(_ context.Context, yield yieldFunc) {
 			for _, p := range pieces {
-				yield(llmhttp.TextChunk(p), nil)
+				yield(llm.TextChunk(p), nil)
 			}
 			panic(value())
 		})
@@ -56,14 +58,14 @@ func TestBackend_Fails(t *testing.T) {
 		{name: "panic with ErrAbortHandler", status: 500, logged: "abort Handler", backend: panics(value(http.ErrAbortHandler))},
 		{name: "panic of the runtime", status: 500, logged: "index out of range", backend: panics(indexOutOfRange)},
 		{name: "panic with an *Error", status: 500, logged: secretCause,
-			backend: panics(value(&llmhttp.Error{Status: 500, Err: errCause, Message: internalMessage}))},
-		{name: "panic in Chat", status: 500, logged: secretCause, backend: chat(func() llmhttp.ChatStream { panic(secretCause) })},
-		{name: "nil stream", status: 500, logged: "the Backend returned a nil ChatStream", backend: chat(func() llmhttp.ChatStream { return nil })},
+			backend: panics(value(&llm.Error{Status: 500, Err: errCause, Message: internalMessage}))},
+		{name: "panic in Chat", status: 500, logged: secretCause, backend: chat(func() llm.ChatStream { panic(secretCause) })},
+		{name: "nil stream", status: 500, logged: "the Backend returned a nil ChatStream", backend: chat(func() llm.ChatStream { return nil })},
 		{name: "error", status: 500, logged: secretCause, backend: failingBackend(errCause)},
 		{name: "error that is a nil *Error", status: 500, backend: failingBackend(nilError)},
 		{name: "error whose text panics", status: 500, backend: failingBackend(panickyError{})},
 		{name: "*Error is shown", status: 409, message: "Already there.",
-			backend: failingBackend(fmt.Errorf("wrapped: %w", &llmhttp.Error{Status: 409, Message: "Already there.", Err: errCause}))},
+			backend: failingBackend(fmt.Errorf("wrapped: %w", &llm.Error{Status: 409, Message: "Already there.", Err: errCause}))},
 		{name: "deadline exceeded", status: 504, message: timeoutMessage, logged: secretCause,
 			backend: failingBackend(fmt.Errorf("%w: %w", errCause, context.DeadlineExceeded))},
 		{name: "error after a nil chunk", status: 500, logged: secretCause,
@@ -71,10 +73,10 @@ func TestBackend_Fails(t *testing.T) {
 		{name: "panic after text", before: "one two", status: 500, logged: secretCause, backend: panics(value(secretCause), "one ", "two")},
 		{name: "error after text", before: "one two", status: 500, logged: secretCause, backend: failAfter(errCause, "one ", "two")},
 		{name: "*Error after text is shown", before: "one", status: 503, message: "Overloaded.",
-			backend: failAfter(&llmhttp.Error{Status: 503, Message: "Overloaded."}, "one")},
+			backend: failAfter(&llm.Error{Status: 503, Message: "Overloaded."}, "one")},
 		{name: "nil *Error after text", before: "one", status: 500,
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-				_ = yield(llmhttp.TextChunk("one"), nil) && yield(nil, nilError)
+				_ = yield(llm.TextChunk("one"), nil) && yield(nil, nilError)
 			})},
 		{name: "error whose text panics, after text", before: "one", status: 500, backend: failAfter(panickyError{}, "one")},
 	}
@@ -127,19 +129,19 @@ func TestBackend_YieldsNoChunk(t *testing.T) {
 			})
 		}
 	}
-	_, err := llmhttp.Collect(streamOf())
+	_, err := join.Collect(streamOf())
 	assert.Error(t, err)
-	_, err = llmhttp.Collect(streamOf(nil))
+	_, err = join.Collect(streamOf(nil))
 	assert.Error(t, err)
-	_, err = llmhttp.Collect(llmhttp.Fail(nil))
+	_, err = join.Collect(llm.Fail(nil))
 	assert.ErrorContains(t, err, "nil error")
 }
 
 func TestBackend_YieldsAfterItsError(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-		yield(nil, llmhttp.Errorf(http.StatusTooManyRequests, "rate_limit_exceeded", "The model is busy."))
-		yield(llmhttp.TextChunk("x"), nil)
+		yield(nil, llm.Errorf(http.StatusTooManyRequests, "rate_limit_exceeded", "The model is busy."))
+		yield(llm.TextChunk("x"), nil)
 	})})
 	r := s.chat(chatBody)
 	assert.GreaterOrEqual(t, r.StatusCode, 400)
@@ -148,11 +150,11 @@ func TestBackend_YieldsAfterItsError(t *testing.T) {
 }
 
 func TestBackend_PanicHarmsNoOtherRequest(t *testing.T) {
-	s := startServer(t, config{backend: llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
 		if r.Model == "bad" {
 			panic("boom")
 		}
-		return llmhttp.Reply("fine")
+		return llm.Reply("fine")
 	})})
 	s.chat(strings.Replace(chatBody, "demo-chat", "bad", 1)).checkError(t, 500)
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
@@ -161,17 +163,17 @@ func TestBackend_PanicHarmsNoOtherRequest(t *testing.T) {
 // Embedders, ImageGenerators and ModelListers that fail or return an invalid result cause
 // an error reply.
 func TestBackend_OptionalInterfacesFail(t *testing.T) {
-	embed := func(resp *llmhttp.EmbeddingResponse, err error) *stubBackend {
-		return &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return resp, err }}
+	embed := func(resp *llm.EmbeddingResponse, err error) *stubBackend {
+		return &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) { return resp, err }}
 	}
-	images := func(resp *llmhttp.ImageResponse, err error) *stubBackend {
-		return &stubBackend{images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return resp, err }}
+	images := func(resp *llm.ImageResponse, err error) *stubBackend {
+		return &stubBackend{images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return resp, err }}
 	}
 	sizes := func(f func() error) *stubBackend {
 		return &stubBackend{sizes: func(context.Context, string) ([]string, error) { return nil, f() }}
 	}
 	models := func(f func() error) *stubBackend {
-		return &stubBackend{models: func(context.Context) ([]llmhttp.Model, error) { return nil, f() }}
+		return &stubBackend{models: func(context.Context) ([]llm.Model, error) { return nil, f() }}
 	}
 	fail := func() error { return errCause }
 	panics := func() error { panic(errCause) }
@@ -186,22 +188,22 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	}
 	tests := []testCase{
 		{"Embed returns nil", "POST", embeddingsPath, twoTexts, embed(nil, nil), 500},
-		{"Embed returns too few vectors", "POST", embeddingsPath, twoTexts, embed(&llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil), 500},
+		{"Embed returns too few vectors", "POST", embeddingsPath, twoTexts, embed(&llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil), 500},
 		{"Speak fails", "POST", speechPath, speechBody, speak(failingSpeech(errCause)), 500},
 		{"Speak returns nil", "POST", speechPath, speechBody, speak(nil), 500},
 		{"Speak yields nothing", "POST", speechPath, speechBody, speak(speech()), 500},
 		{"Speak yields no audio", "POST", speechPath, speechBody, speak(speech("", "")), 500},
 		{"Speak fails after it has yielded no audio", "POST", speechPath, speechBody, speak(func(yield func(*llmhttp.SpeechChunk, error) bool) {
-			_ = yield(nil, nil) && yield(&llmhttp.SpeechChunk{}, nil) && yield(nil, llmhttp.Errorf(409, "", "busy"))
+			_ = yield(nil, nil) && yield(&llmhttp.SpeechChunk{}, nil) && yield(nil, llm.Errorf(409, "", "busy"))
 		}), 409},
-		{"Speak does not know the model", "POST", speechPath, speechBody, speak(failingSpeech(llmhttp.ModelNotFound("m"))), 404},
+		{"Speak does not know the model", "POST", speechPath, speechBody, speak(failingSpeech(llm.ModelNotFound("m"))), 404},
 		{"Speak panics", "POST", speechPath, speechBody, &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { panic(errCause) }}, 500},
 		{"Speak panics in the stream", "POST", speechPath, speechBody, speak(func(func(*llmhttp.SpeechChunk, error) bool) { panic(errCause) }), 500},
 		{"GenerateImages returns nil", "POST", imagesPath, imageBody, images(nil, nil), 500},
-		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{}, nil), 500},
-		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llmhttp.ImageResponse{Data: []llmhttp.Image{{}}}, nil), 500},
+		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llm.ImageResponse{}, nil), 500},
+		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llm.ImageResponse{Data: []llm.Image{{}}}, nil), 500},
 		{"ImageSizes panics", "POST", imagesPath, imageBody, sizes(panics), 500},
-		{"ImageSizes does not know the model", "POST", imagesPath, imageBody, sizes(func() error { return llmhttp.ModelNotFound("m") }), 404},
+		{"ImageSizes does not know the model", "POST", imagesPath, imageBody, sizes(func() error { return llm.ModelNotFound("m") }), 404},
 		{"ListModels fails", "GET", modelsPath, "", models(fail), 500},
 		{"ListModels panics", "GET", modelsPath + "/x", "", models(panics), 500},
 		{"no ModelLister", "GET", modelsPath, "", chatOnly, 404},
@@ -209,7 +211,7 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	for _, op := range testOperations {
 		tests = append(tests,
 			testCase{string(op.name) + " fails", "POST", op.path, op.body, failingBackend(errCause), 500},
-			testCase{string(op.name) + " does not know the model", "POST", op.path, op.body, failingBackend(llmhttp.ModelNotFound("m")), 404},
+			testCase{string(op.name) + " does not know the model", "POST", op.path, op.body, failingBackend(llm.ModelNotFound("m")), 404},
 			testCase{string(op.name) + " panics", "POST", op.path, op.body, &stubBackend{call: func(context.Context) error { panic(errCause) }}, 500})
 		if op.name != llmhttp.OperationChat {
 			tests = append(tests, testCase{"no " + string(op.name), "POST", op.path, op.body, chatOnly, 404})
@@ -262,13 +264,13 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 						return ctx.Err()
 					}
 					s := startPipeServer(t, config{http2: tt.http2, opts: llmhttp.Options{Timeout: 10 * time.Second}, backend: &stubBackend{
-						chat: func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-							return func(yield func(*llmhttp.ChatChunk, error) bool) {
-								if tt.name == "stream between chunks" && !yield(llmhttp.TextChunk("one"), nil) {
+						chat: func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+							return func(yield func(*llm.ChatChunk, error) bool) {
+								if tt.name == "stream between chunks" && !yield(llm.TextChunk("one"), nil) {
 									return
 								}
 								if silence(ctx) == nil { // else a stream may just end
-									yield(llmhttp.TextChunk("late"), nil)
+									yield(llm.TextChunk("late"), nil)
 								}
 							}
 						},
@@ -289,7 +291,7 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 							}
 							return nil, silence(ctx)
 						},
-						models: func(ctx context.Context) ([]llmhttp.Model, error) { return nil, silence(ctx) },
+						models: func(ctx context.Context) ([]llm.Model, error) { return nil, silence(ctx) },
 					}})
 					want := apiError{Message: timeoutMessage, Type: "server_error"}
 					resp, err := s.open(t.Context(), tt.method, tt.path, tt.body)
@@ -323,7 +325,7 @@ func TestBackend_MayTakeLongerThanTimeoutInAll(t *testing.T) {
 		s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			for range 10 {
 				time.Sleep(4 * time.Minute)
-				if !yield(llmhttp.TextChunk("."), nil) {
+				if !yield(llm.TextChunk("."), nil) {
 					return
 				}
 			}
@@ -343,9 +345,9 @@ func TestBackend_TimeoutIsForEachCall(t *testing.T) {
 		s := startPipeServer(t, config{
 			backend: &stubBackend{
 				sizes: func(context.Context, string) ([]string, error) { wait(); return nil, nil },
-				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+				images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 					wait()
-					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("a")}, {Data: []byte("b")}}}, nil
+					return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("a")}, {Data: []byte("b")}}}, nil
 				},
 			},
 			opts: llmhttp.Options{
@@ -408,11 +410,11 @@ func TestBackend_OwnsItsRequest(t *testing.T) {
 	for _, change := range []bool{false, true} {
 		s := startServer(t, config{
 			opts: llmhttp.Options{TextTokens: func(_, text string) int { return len(text) }},
-			backend: llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+			backend: llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 				if change {
 					req.Messages = nil
 				}
-				return llmhttp.Reply("hi")
+				return llm.Reply("hi")
 			}),
 		})
 		s.chat(chatBody)
@@ -424,36 +426,36 @@ func TestBackend_OwnsItsRequest(t *testing.T) {
 
 // A mistake of a Backend that causes no error reply is logged once per request.
 func TestBackend_MisuseIsLogged(t *testing.T) {
-	chunk := func(text string, reason llmhttp.FinishReason, u *llmhttp.Usage) *llmhttp.ChatChunk {
-		c := llmhttp.TextChunk(text)
+	chunk := func(text string, reason llm.FinishReason, u *llm.Usage) *llm.ChatChunk {
+		c := llm.TextChunk(text)
 		c.Choices[0].FinishReason, c.Usage = reason, u
 		return c
 	}
-	usage := func(prompt, completion int) *llmhttp.Usage {
-		return &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion}
+	usage := func(prompt, completion int) *llm.Usage {
+		return &llm.Usage{PromptTokens: prompt, CompletionTokens: completion}
 	}
-	invalid := llmhttp.Extra{"a": json.RawMessage("NaN")}
+	invalid := llm.Extra{"a": json.RawMessage("NaN")}
 	tests := map[string]struct {
-		chunks []*llmhttp.ChatChunk
+		chunks []*llm.ChatChunk
 		logged string // empty for nothing
 	}{
-		"nil chunks":             {[]*llmhttp.ChatChunk{nil, chunk("a", "", nil), nil}, "nil chunk"},
-		"choice":                 {[]*llmhttp.ChatChunk{chunk("a", "", nil), {Choices: []llmhttp.ChunkChoice{{Index: 1}}}, {Choices: []llmhttp.ChunkChoice{{Index: -1}}}}, "not asked for"},
-		"content after the end":  {[]*llmhttp.ChatChunk{chunk("a", "stop", nil), chunk("b", "", nil), chunk("c", "", nil)}, "after its FinishReason"},
-		"two finish reasons":     {[]*llmhttp.ChatChunk{chunk("a", "stop", nil), chunk("", "stop", nil)}, ""},
-		"usage of another total": {[]*llmhttp.ChatChunk{chunk("a", "", usage(10, 5)), chunk("b", "", usage(20, 7)), chunk("c", "", usage(1, 7))}, "contradict each other"},
-		"usage of chunks":        {[]*llmhttp.ChatChunk{chunk("a", "", usage(10, 5)), chunk("b", "", usage(10, 4))}, "contradict each other"},
-		"snapshots of usage":     {[]*llmhttp.ChatChunk{chunk("a", "", usage(0, 1)), chunk("b", "", usage(10, 1)), chunk("c", "", usage(10, 2))}, ""},
-		"Extra beside the usage": {[]*llmhttp.ChatChunk{chunk("a", "", nil), {Usage: usage(1, 1), Extra: maps.Clone(invalid)}}, "not JSON"},
-		"Extra of the usage":     {[]*llmhttp.ChatChunk{chunk("a", "", nil), {Usage: &llmhttp.Usage{PromptTokens: 1, Extra: maps.Clone(invalid)}}}, "not JSON"},
+		"nil chunks":             {[]*llm.ChatChunk{nil, chunk("a", "", nil), nil}, "nil chunk"},
+		"choice":                 {[]*llm.ChatChunk{chunk("a", "", nil), {Choices: []llm.ChunkChoice{{Index: 1}}}, {Choices: []llm.ChunkChoice{{Index: -1}}}}, "not asked for"},
+		"content after the end":  {[]*llm.ChatChunk{chunk("a", "stop", nil), chunk("b", "", nil), chunk("c", "", nil)}, "after its FinishReason"},
+		"two finish reasons":     {[]*llm.ChatChunk{chunk("a", "stop", nil), chunk("", "stop", nil)}, ""},
+		"usage of another total": {[]*llm.ChatChunk{chunk("a", "", usage(10, 5)), chunk("b", "", usage(20, 7)), chunk("c", "", usage(1, 7))}, "contradict each other"},
+		"usage of chunks":        {[]*llm.ChatChunk{chunk("a", "", usage(10, 5)), chunk("b", "", usage(10, 4))}, "contradict each other"},
+		"snapshots of usage":     {[]*llm.ChatChunk{chunk("a", "", usage(0, 1)), chunk("b", "", usage(10, 1)), chunk("c", "", usage(10, 2))}, ""},
+		"Extra beside the usage": {[]*llm.ChatChunk{chunk("a", "", nil), {Usage: usage(1, 1), Extra: maps.Clone(invalid)}}, "not JSON"},
+		"Extra of the usage":     {[]*llm.ChatChunk{chunk("a", "", nil), {Usage: &llm.Usage{PromptTokens: 1, Extra: maps.Clone(invalid)}}}, "not JSON"},
 	}
 	for name, tt := range tests {
 		for mode, members := range map[string]string{"whole": `"n":1`, "stream": `"stream":true,"stream_options":{"include_usage":true}`} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: chunkBackend(func() (chunks []*llmhttp.ChatChunk) {
+				s := startServer(t, config{backend: chunkBackend(func() (chunks []*llm.ChatChunk) {
 					for _, c := range tt.chunks {
 						if c != nil {
-							c = &llmhttp.ChatChunk{Choices: slices.Clone(c.Choices), Usage: c.Usage, Extra: maps.Clone(c.Extra)}
+							c = &llm.ChatChunk{Choices: slices.Clone(c.Choices), Usage: c.Usage, Extra: maps.Clone(c.Extra)}
 							if c.Usage != nil {
 								u := *c.Usage
 								u.Extra = maps.Clone(u.Extra)
@@ -485,17 +487,17 @@ func TestBackend_YieldAfterTheStream(t *testing.T) {
 	var late yieldFunc
 	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 		late = yield
-		yield(llmhttp.TextChunk("a"), nil)
+		yield(llm.TextChunk("a"), nil)
 	})})
 	s.chat(streamBody).checkText(t, "a")
 	for range 3 {
-		assert.False(t, late(llmhttp.TextChunk("b"), nil))
+		assert.False(t, late(llm.TextChunk("b"), nil))
 	}
 	assert.Equal(t, 1, strings.Count(s.log.String(), "after its stream had returned"))
 }
 
 func TestCollect_JoinsChunksAndStreamSplitsThemAgain(t *testing.T) {
-	r, err := llmhttp.Collect(streamOf(parseChunks(t,
+	r, err := join.Collect(streamOf(parseChunks(t,
 		`{"id":"i","created":5,"model":"m","system_fingerprint":"fp","choices":[{"index":1,"delta":{"content":"b"},"logprobs":{"content":[{"token":"b"}]}}]}`,
 		`{"choices":[{"index":0,"delta":{"reasoning_content":"think","refusal":"no"}},{"index":1,"delta":{"content":"c"},"logprobs":{"content":[{"token":"c"}]},"finish_reason":"length"}]}`,
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`)...))
@@ -506,39 +508,39 @@ func TestCollect_JoinsChunksAndStreamSplitsThemAgain(t *testing.T) {
 		`{"index":0,"message":{"role":"assistant","content":null,"reasoning_content":"think","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}],"refusal":"no"},"logprobs":null,"finish_reason":"tool_calls"},`+
 		`{"index":1,"message":{"role":"assistant","content":"bc","refusal":null},"finish_reason":"length","logprobs":{"content":[{"token":"b"},{"token":"c"}]}}],`+
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"system_fingerprint":"fp"}`, string(got))
-	again, err := llmhttp.Collect(r.Stream())
+	again, err := join.Collect(r.Stream())
 	require.NoError(t, err)
 	assert.Equal(t, r, again)
 }
 
 func TestCollect_ReturnsWhatCameBeforeAnError(t *testing.T) {
-	r, err := llmhttp.Collect(failAfter(errCause, "a", "b\xf0\x9f").Chat(t.Context(), nil))
+	r, err := join.Collect(failAfter(errCause, "a", "b\xf0\x9f").Chat(t.Context(), nil))
 	require.Equal(t, errCause, err)
 	assert.Equal(t, "ab\ufffd", r.Choices[0].Message.Content.Text())
 	assert.Empty(t, r.Choices[0].FinishReason)
 
-	r, err = llmhttp.Collect(llmhttp.Fail(errCause))
+	r, err = join.Collect(llm.Fail(errCause))
 	require.Equal(t, errCause, err)
 	assert.Empty(t, r.Choices)
 }
 
 func TestCollect_ReplyHasAFinishReason(t *testing.T) {
-	r, err := llmhttp.Collect(llmhttp.Reply("x"))
+	r, err := join.Collect(llm.Reply("x"))
 	require.NoError(t, err)
-	assert.Equal(t, llmhttp.FinishStop, r.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishStop, r.Choices[0].FinishReason)
 }
 
 func TestCollect_TextMayBeCutAnywhere(t *testing.T) {
 	const text = "Zwölf 🧑‍🚀 sagen: „data: [DONE]“\u2028\x00 …"
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 8))
-		var chunks []*llmhttp.ChatChunk
+		var chunks []*llm.ChatChunk
 		for rest := text; rest != ""; {
 			n := 1 + random.IntN(min(len(rest), 9))
-			chunks = append(chunks, llmhttp.TextChunk(rest[:n]))
+			chunks = append(chunks, llm.TextChunk(rest[:n]))
 			rest = rest[n:]
 		}
-		r, err := llmhttp.Collect(streamOf(chunks...))
+		r, err := join.Collect(streamOf(chunks...))
 		require.NoError(t, err)
 		require.Len(t, r.Choices, 1)
 		require.Equal(t, text, r.Choices[0].Message.Content.Text(), "seed %d", seed)
@@ -546,20 +548,20 @@ func TestCollect_TextMayBeCutAnywhere(t *testing.T) {
 }
 
 func TestCollect_ReplySurvivesJSON(t *testing.T) {
-	r, err := llmhttp.Collect(llmhttp.Reply("hi"))
+	r, err := join.Collect(llm.Reply("hi"))
 	require.NoError(t, err)
 	b, err := json.Marshal(r)
 	require.NoError(t, err)
-	again := new(llmhttp.ChatResponse)
+	again := new(llm.ChatResponse)
 	require.NoError(t, json.Unmarshal(b, again))
 	assert.Equal(t, r, again)
 }
 
 func TestCollect_ReasoningDetails(t *testing.T) {
-	stream := func(deltas ...string) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	stream := func(deltas ...string) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			for _, details := range deltas {
-				var c llmhttp.ChatChunk
+				var c llm.ChatChunk
 				require.NoError(t, c.UnmarshalJSON([]byte(`{"choices":[{"delta":{"reasoning_details":[`+details+`]}}]}`)))
 				if !yield(&c, nil) {
 					return
@@ -589,12 +591,12 @@ func TestCollect_ReasoningDetails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := llmhttp.Collect(stream(test.deltas...))
+			r, err := join.Collect(stream(test.deltas...))
 			require.NoError(t, err)
 			b, err := json.Marshal(r.Choices[0].Message)
 			require.NoError(t, err)
 			assert.Equal(t, `{"role":"assistant","content":"","reasoning_details":[`+test.want+`]}`, string(b))
-			again, err := llmhttp.Collect(r.Stream())
+			again, err := join.Collect(r.Stream())
 			require.NoError(t, err)
 			assert.Equal(t, r, again)
 		})
@@ -603,13 +605,13 @@ func TestCollect_ReasoningDetails(t *testing.T) {
 
 // The refusal and the stop sequence of a stream are those of the reply.
 func TestCollect_RefusalAndStopSequence(t *testing.T) {
-	r, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
-		_ = yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "I "}}}}, nil) &&
-			yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "won't."}, FinishReason: llmhttp.FinishStop, StopSequence: "END"}}}, nil)
+	r, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
+		_ = yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Refusal: "I "}}}}, nil) &&
+			yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Refusal: "won't."}, FinishReason: llm.FinishStop, StopSequence: "END"}}}, nil)
 	})
 	require.NoError(t, err)
-	assert.Equal(t, []llmhttp.Choice{{Message: llmhttp.Message{Role: llmhttp.RoleAssistant, Refusal: "I won't."}, FinishReason: llmhttp.FinishStop, StopSequence: "END"}}, r.Choices)
-	again, err := llmhttp.Collect(r.Stream())
+	assert.Equal(t, []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Refusal: "I won't."}, FinishReason: llm.FinishStop, StopSequence: "END"}}, r.Choices)
+	again, err := join.Collect(r.Stream())
 	require.NoError(t, err)
 	assert.Equal(t, r, again)
 }

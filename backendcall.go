@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // beginCall must be called before each call to the Backend, or to anything else to which
@@ -54,7 +56,7 @@ func callRecorded[T any](q *request, req describer, call func(ctx context.Contex
 	q.notifyStarted(req, began)
 	defer q.callReturned() // also if call panics
 	reply, err := call(q.backendCtx)
-	q.backend.notSent = errors.Is(err, ErrNotSent)
+	q.backend.notSent = errors.Is(err, llm.ErrNotSent)
 	if err != nil {
 		return nil, q.client.CauseOr(err)
 	}

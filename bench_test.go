@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A discardWriter is a ResponseWriter that allocates nothing.
@@ -77,15 +78,15 @@ func BenchmarkHandler(b *testing.B) {
 			key.Limits = llmhttp.Limits{Requests: llmhttp.PerMinute(hugeLimit), Tokens: llmhttp.PerMinute(hugeLimit)}
 			keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil })
 			backend := streamBackend(func(_ context.Context, yield yieldFunc) {
-				chunk := llmhttp.TextChunk("")
-				usage := &llmhttp.Usage{PromptTokens: 80, CompletionTokens: bm.chunks}
+				chunk := llm.TextChunk("")
+				usage := &llm.Usage{PromptTokens: 80, CompletionTokens: bm.chunks}
 				for range bm.chunks {
 					chunk.Choices[0].Delta.Content = "token "
 					if !yield(chunk, nil) {
 						return
 					}
 				}
-				yield(&llmhttp.ChatChunk{Usage: usage}, nil)
+				yield(&llm.ChatChunk{Usage: usage}, nil)
 			})
 			h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: discardStore{}})
 			r := newRepeatableRequest(string(benchBody(bm.stream)))

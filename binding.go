@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Binding tells what the Handler does for the requests of a [Route]: an operation, such as a
@@ -21,7 +23,7 @@ import (
 // of the key; it then reads the body and calls decode. Of r, decode may use the URL, which is
 // without Options.Prefix, the path values and the header. The body is empty for GET, HEAD and
 // DELETE, and is only valid during the call. [KeyFrom] of ctx is the key of the request.
-// Errors that the client is to see are of type [*Error]. A decode function refuses members
+// Errors that the client is to see are of type [*llm.Error]. A decode function refuses members
 // that [AllowsUnknownMember] refuses.
 //
 // Except by BindChat, decode also returns a function that appends the body of the reply to b,
@@ -57,14 +59,14 @@ func (op *operation) bind(serve func(q *request) error) Binding {
 }
 
 // BindChat binds a route to chats, with [ScopeChat]. decode checks the request by
-// [ChatRequest.Validate] and returns the encoder of its reply. The errors of Validate have
-// the names of chat completions, which [Error.WithParam] changes. See "Protocols" in the
+// [llm.ChatRequest.Validate] and returns the encoder of its reply. The errors of Validate have
+// the names of chat completions, which [llm.Error.WithParam] changes. See "Protocols" in the
 // package documentation.
 //
 // If decode returns an encoder and no request, the reply is empty. The Handler then does not
 // call the Backend, and records nothing: for formats in which clients can ask for nothing, as
 // to load a model. Such a request counts against the limits on requests.
-func BindChat(decode func(ctx context.Context, r *http.Request, body []byte) (*ChatRequest, ChatEncoder, error)) Binding {
+func BindChat(decode func(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, ChatEncoder, error)) Binding {
 	mustBeSet(decode != nil)
 	return chatOperation.bind(serveGeneration(decode, asGeneration))
 }
@@ -118,7 +120,7 @@ type QueryReply struct {
 // is as strict as the Handler is with the requests of OpenAI's API, unlike package
 // encoding/json: it refuses duplicate names, names that differ from those of fields only in
 // case, text that is not UTF-8, values that take much more memory than the body, and members
-// that [AllowsUnknownMember] refuses. The error is an [*Error] of status 400 that names the
+// that [AllowsUnknownMember] refuses. The error is an [*llm.Error] of status 400 that names the
 // member. ctx is that of the request. See "Protocols" in the package documentation.
 //
 // *v consists of structs, slices, maps with strings as keys, pointers, bool, string, int and
@@ -128,7 +130,7 @@ type QueryReply struct {
 func DecodeJSON(ctx context.Context, body []byte, v any) error {
 	err := jsonwire.UnmarshalTags(body, v, func(name string) bool { return AllowsUnknownMember(ctx, name) })
 	if err != nil {
-		return paramError(err)
+		return invalid.JSON(err)
 	}
 	return nil
 }
@@ -155,4 +157,13 @@ func (r *QueryReply) write(q *request) error {
 		return fmt.Errorf("llmhttp: a QueryReply with the Status %d has a Body", status)
 	}
 	return q.replyAs(status, contentType, func(b []byte) ([]byte, error) { return append(b, r.Body...), nil })
+}
+
+// decodeRequest decodes the body of a request into v, which points to a zero value. Its error is an
+// *Error for the client that names the parameter at fault.
+func decodeRequest[T any](body []byte, t jsonwire.Type[T], v *T) error {
+	if err := jsonwire.Unmarshal(body, t, v); err != nil {
+		return invalid.JSON(err)
+	}
+	return nil
 }

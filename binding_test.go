@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A boundProtocol is a plainProtocol with a route for each operation besides chat. Its
@@ -33,47 +34,47 @@ func (p boundProtocol) Routes() []llmhttp.Route {
 // decodeInto decodes the body of a request.
 func decodeInto(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return llmhttp.Errorf(http.StatusBadRequest, "", "Not a request.")
+		return llm.Errorf(http.StatusBadRequest, "", "Not a request.")
 	}
 	return nil
 }
 
 func (boundProtocol) decodeVectors(_ context.Context, _ *http.Request, body []byte) (
-	*llmhttp.EmbeddingRequest, func([]byte, *llmhttp.EmbeddingResponse) ([]byte, error), error) {
-	req := new(llmhttp.EmbeddingRequest)
+	*llm.EmbeddingRequest, func([]byte, *llm.EmbeddingResponse) ([]byte, error), error) {
+	req := new(llm.EmbeddingRequest)
 	if err := decodeInto(body, req); err != nil {
 		return nil, nil, err
 	}
-	return req, func(b []byte, r *llmhttp.EmbeddingResponse) ([]byte, error) {
+	return req, func(b []byte, r *llm.EmbeddingResponse) ([]byte, error) {
 		return fmt.Appendf(b, `{"vectors":%d,"model":%q,"tokens":%d}`, len(r.Vectors), r.Model, r.Usage.TotalTokens), nil
 	}, req.Validate()
 }
 
 func (boundProtocol) decodePictures(_ context.Context, _ *http.Request, body []byte) (
-	*llmhttp.ImageRequest, func([]byte, *llmhttp.ImageResponse) ([]byte, error), error) {
-	req := new(llmhttp.ImageRequest)
+	*llm.ImageRequest, func([]byte, *llm.ImageResponse) ([]byte, error), error) {
+	req := new(llm.ImageRequest)
 	if err := decodeInto(body, req); err != nil {
 		return nil, nil, err
 	}
-	req.ResponseFormat = llmhttp.ImageFormatBase64
-	return req, func(b []byte, r *llmhttp.ImageResponse) ([]byte, error) {
+	req.ResponseFormat = llm.ImageFormatBase64
+	return req, func(b []byte, r *llm.ImageResponse) ([]byte, error) {
 		return fmt.Appendf(b, `{"pictures":%d,"first":%q}`, len(r.Data), r.Data[0].Data), nil
 	}, req.Validate()
 }
 
 // decodeShow decodes a request for a model, which is in the body, as in Ollama's API.
-func (boundProtocol) decodeShow(_ context.Context, _ *http.Request, body []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
+func (boundProtocol) decodeShow(_ context.Context, _ *http.Request, body []byte) (func([]byte, []llm.Model) ([]byte, error), error) {
 	var req struct{ Model string }
 	if err := decodeInto(body, &req); err != nil {
 		return nil, err
 	}
-	return func(b []byte, models []llmhttp.Model) ([]byte, error) {
+	return func(b []byte, models []llm.Model) ([]byte, error) {
 		for _, m := range models {
 			if m.ID == req.Model {
 				return fmt.Appendf(b, `{"owner":%q}`, m.OwnedBy), nil
 			}
 		}
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}, nil
 }
 
@@ -100,13 +101,13 @@ func TestBind_ModelsAreAccountedFor(t *testing.T) {
 		path, body, want string
 		operation        llmhttp.Operation
 		scope            llmhttp.Scope
-		usage            llmhttp.Usage
+		usage            llm.Usage
 		images           int
 	}{
 		{"/vectors", `{"model":"m","input":["a","b"]}`, `{"vectors":2,"model":"m","tokens":8}`,
-			llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, llmhttp.Usage{PromptTokens: 8, TotalTokens: 8}, 0},
+			llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, llm.Usage{PromptTokens: 8, TotalTokens: 8}, 0},
 		{"/pictures", `{"model":"m","prompt":"p","n":2}`, fmt.Sprintf(`{"pictures":2,"first":%q}`, pngData),
-			llmhttp.OperationImages, llmhttp.ScopeImages, llmhttp.Usage{}, 2},
+			llmhttp.OperationImages, llmhttp.ScopeImages, llm.Usage{}, 2},
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			s := boundServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(3), Tokens: noRefill(1000)})})
@@ -119,7 +120,7 @@ func TestBind_ModelsAreAccountedFor(t *testing.T) {
 			assert.Equal(t, "plain", record.Protocol)
 			assert.Equal(t, "m", record.Model)
 			assert.Equal(t, test.scope, s.summary().Scope)
-			want := test.usage.Units()
+			want := llmhttp.UnitsOf(test.usage)
 			want.Images = int64(test.images)
 			assert.Equal(t, want, record.Units)
 			assert.Equal(t, test.operation, s.summary().Record.Operation)
@@ -154,7 +155,7 @@ func TestBind_Lookups(t *testing.T) {
 }
 
 func TestBind_Failures(t *testing.T) {
-	chatOnly := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi") })
+	chatOnly := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") })
 	const notSupported, notARequest = 404, 400
 	for _, test := range []struct {
 		name, method, path, body string
@@ -189,7 +190,7 @@ func TestBind_Failures(t *testing.T) {
 
 type failingCounter struct{ llmhttp.Backend }
 
-func (failingCounter) CountTokens(context.Context, *llmhttp.ChatRequest) (int, error) {
+func (failingCounter) CountTokens(context.Context, *llm.ChatRequest) (int, error) {
 	return 0, errors.New("broken")
 }
 
@@ -222,11 +223,11 @@ func TestBind_RefusedRequestsAreRefunded(t *testing.T) {
 type loadingProtocol struct{ plainProtocol }
 
 func (p loadingProtocol) Routes() []llmhttp.Route {
-	decode := func(ctx context.Context, _ *http.Request, _ []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
-		if err := llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m"}); err != nil {
+	decode := func(ctx context.Context, _ *http.Request, _ []byte) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
+		if err := llmhttp.ReserveChat(ctx, &llm.ChatRequest{Model: "m"}); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Refused.")
+		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "Refused.")
 	}
 	return []llmhttp.Route{{Pattern: "POST /count", Bind: llmhttp.BindCountTokens(decode)}}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const (
@@ -61,7 +62,7 @@ type KeyCacheOptions struct {
 // Requests with the same secret that come at the same time share one Lookup of the store. It has the
 // values of the context of one of them, and goes on if that request ends, for at most 5 seconds: the store
 // must return when its context is done. An error that wraps [ErrKeyNotFound] tells that the secret is
-// unknown. An [*Error] with a status below 500 is passed on and not cached. Any other error, and a panic,
+// unknown. An [*llm.Error] with a status below 500 is passed on and not cached. Any other error, and a panic,
 // is a failure.
 //
 // Unknown secrets take no place of keys; the least recently used ones of both are dropped. Secrets
@@ -256,7 +257,7 @@ func (c *KeyCache) add(hash string, r *keyRead) (warn bool) {
 // isStoreFailure reports whether an error of a KeyStore says that it has failed: any but an *Error
 // that refuses a key.
 func isStoreFailure(err error) bool {
-	e, ok := errors.AsType[*Error](err)
+	e, ok := errors.AsType[*llm.Error](err)
 	return !ok || e == nil || e.Status >= http.StatusInternalServerError || e.Status < http.StatusBadRequest
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func ExampleCacheKeys() {
@@ -130,7 +131,7 @@ func TestCacheKeys_Errors(t *testing.T) {
 			_, err := keys.Lookup(t.Context(), testSecret)
 			require.NoError(t, err)
 			time.Sleep(time.Second)
-			store.set(nil, llmhttp.Errorf(status, "", "no"))
+			store.set(nil, llm.Errorf(status, "", "no"))
 			_, err = keys.Lookup(t.Context(), testSecret)
 			assert.Equal(t, isServed, err == nil, status)
 		})

@@ -13,31 +13,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 // fourLifetimes are those that are sold.
-var fourLifetimes = llmhttp.CacheWrites{5 * time.Minute: 100, 30 * time.Minute: 200, time.Hour: 300, 12 * time.Hour: 400}
+var fourLifetimes = llm.CacheWrites{5 * time.Minute: 100, 30 * time.Minute: 200, time.Hour: 300, 12 * time.Hour: 400}
 
 func TestCacheWrites_InChat(t *testing.T) {
 	for name, test := range map[string]struct {
 		from, want string // prompt_tokens_details
-		writes     llmhttp.CacheWrites
+		writes     llm.CacheWrites
 	}{
 		"an hour": {`{"cache_write_tokens":9,"cache_write_1h_tokens":4}`,
 			`{"cache_write_tokens":9,"cache_creation_token_details":{"ephemeral_1h_input_tokens":4},"cache_write_1h_tokens":4}`,
-			llmhttp.CacheWrites{time.Hour: 4}},
+			llm.CacheWrites{time.Hour: 4}},
 		"several": {`{"cache_creation_token_details":{"ephemeral_12h_input_tokens":4,"ephemeral_30m_input_tokens":2,"ephemeral_5m_input_tokens":1,"ephemeral_60m_input_tokens":3}}`,
 			`{"cache_creation_token_details":{"ephemeral_5m_input_tokens":1,"ephemeral_30m_input_tokens":2,"ephemeral_1h_input_tokens":3,"ephemeral_12h_input_tokens":4},"cache_write_1h_tokens":3}`,
-			llmhttp.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}},
+			llm.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}},
 		"the larger number": {`{"cache_creation_token_details":{"ephemeral_1h_input_tokens":3},"cache_write_1h_tokens":2}`,
-			`{"cache_creation_token_details":{"ephemeral_1h_input_tokens":3},"cache_write_1h_tokens":3}`, llmhttp.CacheWrites{time.Hour: 3}},
+			`{"cache_creation_token_details":{"ephemeral_1h_input_tokens":3},"cache_write_1h_tokens":3}`, llm.CacheWrites{time.Hour: 3}},
 		"what is not understood": {`{"cached_tokens":1,"cache_creation_token_details":{"ephemeral_1h_input_tokens":"x","ephemeral_0s_input_tokens":1,"ephemeral_1w_input_tokens":1,"other":5,"ephemeral_1s_input_tokens":-1}}`,
 			`{"cached_tokens":1}`, nil},
 		"no object": {`{"cached_tokens":1,"cache_creation_token_details":[1]}`, `{"cached_tokens":1}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var p llmhttp.PromptTokensDetails
+			var p llm.PromptTokensDetails
 			require.NoError(t, json.Unmarshal([]byte(test.from), &p))
 			assert.Equal(t, test.writes, p.CacheWrites)
 			b, err := json.Marshal(p)
@@ -51,11 +52,11 @@ func TestCacheWrites_JSON(t *testing.T) {
 	b, err := json.Marshal(fourLifetimes)
 	require.NoError(t, err)
 	assert.Equal(t, `{"5m":100,"30m":200,"1h":300,"12h":400}`, string(b))
-	var w llmhttp.CacheWrites
+	var w llm.CacheWrites
 	require.NoError(t, json.Unmarshal(b, &w))
 	assert.Equal(t, fourLifetimes, w)
 	require.NoError(t, json.Unmarshal([]byte(`{"90s":1,"1d":2,"24h":3,"1h":0}`), &w))
-	assert.Equal(t, llmhttp.CacheWrites{90 * time.Second: 1, 24 * time.Hour: 5}, w)
+	assert.Equal(t, llm.CacheWrites{90 * time.Second: 1, 24 * time.Hour: 5}, w)
 	for _, name := range []string{"", "h", "0h", "-1h", "+1h", "1.5h", "1w", "1h30m", "1 h", "9223372036854775807h", "99999999999999999999s"} {
 		assert.ErrorContains(t, json.Unmarshal([]byte(`{"`+name+`":1}`), &w), "how long a cache keeps", "%s", name)
 	}
@@ -64,15 +65,15 @@ func TestCacheWrites_JSON(t *testing.T) {
 
 // Sums keep the 8 shortest lifetimes, in any order, and do not change what they add.
 func TestCacheWrites_SumsAreBounded(t *testing.T) {
-	hours := func(from, to int) llmhttp.CacheWrites {
-		w := make(llmhttp.CacheWrites)
+	hours := func(from, to int) llm.CacheWrites {
+		w := make(llm.CacheWrites)
 		for i := from; i <= to; i++ {
 			w[time.Duration(i)*time.Hour] = 1
 		}
 		return w
 	}
-	parts := []llmhttp.CacheWrites{hours(5, 12), hours(1, 3), nil, hours(10, 1000), hours(2, 5), {time.Millisecond: 1, -time.Hour: 1, time.Hour: -5}}
-	want := llmhttp.CacheWrites{}
+	parts := []llm.CacheWrites{hours(5, 12), hours(1, 3), nil, hours(10, 1000), hours(2, 5), {time.Millisecond: 1, -time.Hour: 1, time.Hour: -5}}
+	want := llm.CacheWrites{}
 	for i, n := range []int64{1, 2, 2, 1, 2, 1, 1, 1} {
 		want[time.Duration(i+1)*time.Hour] = n
 	}
@@ -84,34 +85,34 @@ func TestCacheWrites_SumsAreBounded(t *testing.T) {
 	assert.Equal(t, want, forth.CacheWrites)
 	assert.Equal(t, want, back.CacheWrites)
 	assert.Equal(t, hours(5, 12), parts[0])
-	forth.Add(llmhttp.Units{CacheWrites: llmhttp.CacheWrites{time.Hour: math.MaxInt64}})
+	forth.Add(llmhttp.Units{CacheWrites: llm.CacheWrites{time.Hour: math.MaxInt64}})
 	assert.Equal(t, int64(math.MaxInt64), forth.CacheWrites[time.Hour])
 	assert.False(t, forth.IsZero())
-	assert.True(t, llmhttp.Units{CacheWrites: llmhttp.CacheWrites{time.Hour: 0}}.IsZero())
+	assert.True(t, llmhttp.Units{CacheWrites: llm.CacheWrites{time.Hour: 0}}.IsZero())
 }
 
 // What a Backend reports is recorded: at most 8 lifetimes, and no more than there are prompt tokens.
 func TestCacheWrites_AreRecorded(t *testing.T) {
-	many := make(llmhttp.CacheWrites)
+	many := make(llm.CacheWrites)
 	for i := range 1000 {
 		many[time.Duration(1+i)*time.Second] = 1
 	}
 	for name, test := range map[string]struct {
-		details     llmhttp.PromptTokensDetails
+		details     llm.PromptTokensDetails
 		wantTotal   int64
-		want        llmhttp.CacheWrites
+		want        llm.CacheWrites
 		wantMembers int
 	}{
-		"more than the total": {llmhttp.PromptTokensDetails{CacheWrites: fourLifetimes}, 1000, fourLifetimes, 4},
-		"less":                {llmhttp.PromptTokensDetails{CacheWriteTokens: 1200, CacheWrites: fourLifetimes}, 1200, fourLifetimes, 4},
-		"more than the prompt": {llmhttp.PromptTokensDetails{CachedTokens: 1500, CacheWrites: fourLifetimes}, 500,
-			llmhttp.CacheWrites{time.Hour: 100, 12 * time.Hour: 400}, 2},
-		"many": {llmhttp.PromptTokensDetails{CacheWrites: many}, 8, nil, 8},
+		"more than the total": {llm.PromptTokensDetails{CacheWrites: fourLifetimes}, 1000, fourLifetimes, 4},
+		"less":                {llm.PromptTokensDetails{CacheWriteTokens: 1200, CacheWrites: fourLifetimes}, 1200, fourLifetimes, 4},
+		"more than the prompt": {llm.PromptTokensDetails{CachedTokens: 1500, CacheWrites: fourLifetimes}, 500,
+			llm.CacheWrites{time.Hour: 100, 12 * time.Hour: 400}, 2},
+		"many": {llm.PromptTokensDetails{CacheWrites: many}, 8, nil, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := memory.NewUsageStore()
-			backend := chunkBackend(func() []*llmhttp.ChatChunk {
-				return []*llmhttp.ChatChunk{llmhttp.TextChunk("Hi"), {Usage: &llmhttp.Usage{PromptTokens: 2000, PromptTokensDetails: test.details}}}
+			backend := chunkBackend(func() []*llm.ChatChunk {
+				return []*llm.ChatChunk{llm.TextChunk("Hi"), {Usage: &llm.Usage{PromptTokens: 2000, PromptTokensDetails: test.details}}}
 			})
 			h := llmhttp.NewHandler(backend, llmhttp.AllowAll("acme"), &llmhttp.Options{Usage: store})
 			w := httptest.NewRecorder()

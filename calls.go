@@ -5,30 +5,13 @@ import (
 	"errors"
 	"slices"
 	"sync"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
-
-// A Call is the end of a call of a model that [StartCall] has begun.
-type Call struct {
-	// Model is the name in the reply, which the price may depend on. Empty means that it is not
-	// known.
-	Model string
-
-	// ServiceTier is the service_tier in the reply. Empty means that there was none.
-	ServiceTier string
-
-	// Usage is what the call has used. It takes the place of what was reported with the context
-	// of the call, unless its total is less. Nil, or a Usage without tokens, adds nothing to that.
-	Usage *Usage
-
-	// Err is why the call failed, or nil. A call that failed has used what is known of it, which may
-	// be nothing. One that did not fail has used something: if nothing is known of it, its usage and
-	// its cost are not known.
-	Err error
-}
 
 // A callSum is what the calls of a request, or the calls within one, have used.
 type callSum struct {
-	usage   Usage
+	usage   llm.Usage
 	cost    Cost
 	err     error // why the cost of a call is not known; nil if all are
 	unknown bool  // the usage of a call is not known
@@ -62,8 +45,8 @@ type call struct {
 	tree     *callTree
 	outer    *call // nil if it is a call of the request
 	model    string
-	reported *Usage  // nil if nothing was reported
-	inner    callSum // of the calls within it that have ended
+	reported *llm.Usage // nil if nothing was reported
+	inner    callSum    // of the calls within it that have ended
 	ended    bool
 }
 
@@ -72,7 +55,7 @@ type callKey struct{}
 
 // start begins a call of a model within outer, or within the request if that is nil. It returns the
 // context of the call, and the function that ends it.
-func (t *callTree) start(ctx context.Context, outer *call, model string) (_ context.Context, end func(Call)) {
+func (t *callTree) start(ctx context.Context, outer *call, model string) (_ context.Context, end func(llm.Call)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for outer != nil && outer.ended {
@@ -104,8 +87,8 @@ func (t *callTree) close(target string) *callSum {
 	t.endWithin(nil, target)
 	t.closed = true
 	sum := t.sum
-	sum.usage.bound()
-	sum.usage.reconcile()
+	sum.usage.Bound()
+	sum.usage.Reconcile()
 	return &sum
 }
 
@@ -114,7 +97,7 @@ func (t *callTree) close(target string) *callSum {
 func (t *callTree) endWithin(outer *call, target string) {
 	for _, c := range slices.Backward(slices.Clone(t.open)) {
 		if !c.ended && (outer == nil || c.outer == outer) {
-			c.end(Call{Err: errCallNotEnded}, target)
+			c.end(llm.Call{Err: errCallNotEnded}, target)
 		}
 	}
 }
@@ -125,8 +108,8 @@ var (
 )
 
 // report implements ReportUsage for a call. It reports false if the call has ended.
-func (c *call) report(u Usage) bool {
-	u.bound()
+func (c *call) report(u llm.Usage) bool {
+	u.Bound()
 	c.tree.mu.Lock()
 	defer c.tree.mu.Unlock()
 	if !c.ended {
@@ -136,18 +119,18 @@ func (c *call) report(u Usage) bool {
 }
 
 // raise sets what the call has used, unless that is less than what was reported before.
-func (c *call) raise(u *Usage) {
-	if c.reported == nil || c.reported.total() <= u.total() {
+func (c *call) raise(u *llm.Usage) {
+	if c.reported == nil || c.reported.Total() <= u.Total() {
 		c.reported = u
 	}
 }
 
 // finish is the function end of StartCall.
-func (c *call) finish(how Call) {
+func (c *call) finish(how llm.Call) {
 	target, _ := c.tree.notes.get()
 	if how.Usage != nil {
 		u := *how.Usage
-		u.bound()
+		u.Bound()
 		how.Usage = &u
 	}
 	c.tree.mu.Lock()
@@ -159,7 +142,7 @@ func (c *call) finish(how Call) {
 
 // end adds the call to the sum of the one that it is in. The caller holds the mutex. Price is called
 // with it: it has no context, so it cannot wait for another call of the request.
-func (c *call) end(how Call, target string) {
+func (c *call) end(how llm.Call, target string) {
 	t := c.tree
 	t.endWithin(c, target)
 	c.ended = true
@@ -170,9 +153,9 @@ func (c *call) end(how Call, target string) {
 	sum := c.inner
 	if u := nilIfZero(c.reported); u != nil {
 		total := *u
-		total.divideTotal()
-		total.reconcile()
-		if own := total.beyond(&sum.usage); own.TotalTokens > 0 {
+		divideTotal(&total)
+		total.Reconcile()
+		if own := total.Beyond(&sum.usage); own.TotalTokens > 0 {
 			sum.add(c.price(own, how, target))
 		}
 	} else if how.Err == nil && sum.usage.TotalTokens == 0 {
@@ -186,21 +169,21 @@ func (c *call) end(how Call, target string) {
 }
 
 // price returns own, what the call has used beside the calls within it, with its cost.
-func (c *call) price(own Usage, how Call, target string) *callSum {
+func (c *call) price(own llm.Usage, how llm.Call, target string) *callSum {
 	sum := &callSum{usage: own}
 	if c.tree.books.price == nil {
 		return sum
 	}
 	r := c.tree.record
 	r.Model, r.ServedModel, r.ServiceTier = recordedName(c.model), recordedName(how.Model), recordedName(how.ServiceTier)
-	r.Target, r.Units = target, own.Units()
+	r.Target, r.Units = target, UnitsOf(own)
 	sum.cost, sum.err = callPrice(c.tree.books.price, &r)
 	return sum
 }
 
 // divideTotal is ledger.divideTotal for a call, whose request is not known: if neither tokens of the
 // prompt nor of the completion are told, all are of the prompt.
-func (u *Usage) divideTotal() {
+func divideTotal(u *llm.Usage) {
 	switch rest := u.TotalTokens - u.PromptTokens - u.CompletionTokens; {
 	case rest <= 0:
 	case u.PromptTokens > 0:
@@ -208,15 +191,4 @@ func (u *Usage) divideTotal() {
 	default:
 		u.PromptTokens += rest
 	}
-}
-
-// beyond returns how much more u is than other, which are reconciled. Numbers that are less are zero.
-func (u *Usage) beyond(other *Usage) (rest Usage) {
-	numbers, less := u.counts(), other.counts()
-	for i, n := range rest.counts() {
-		*n = max(*numbers[i]-*less[i], 0)
-	}
-	rest.PromptTokensDetails.CacheWrites = u.PromptTokensDetails.CacheWrites.minus(other.PromptTokensDetails.CacheWrites)
-	rest.reconcile()
-	return rest
 }

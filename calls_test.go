@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
@@ -42,15 +43,15 @@ func costOf(calls ...[2]int64) (sum llmhttp.Cost) {
 
 func TestStartCall(t *testing.T) {
 	call := func(ctx context.Context, model string, prompt, completion int) {
-		_, end := llmhttp.StartCall(ctx, model)
-		end(llmhttp.Call{Usage: new(usageOf(prompt, completion))})
+		_, end := llm.StartCall(ctx, model)
+		end(llm.Call{Usage: new(usageOf(prompt, completion))})
 	}
-	say := func(yield yieldFunc, u *llmhttp.Usage) {
-		yield(&llmhttp.ChatChunk{Choices: llmhttp.TextChunk("one").Choices, Usage: u}, nil)
+	say := func(yield yieldFunc, u *llm.Usage) {
+		yield(&llm.ChatChunk{Choices: llm.TextChunk("one").Choices, Usage: u}, nil)
 	}
 	for name, test := range map[string]struct {
 		serve     func(ctx context.Context, yield yieldFunc)
-		want      llmhttp.Usage
+		want      llm.Usage
 		cost      llmhttp.Cost
 		estimated bool
 		unpriced  bool
@@ -63,7 +64,7 @@ func TestStartCall(t *testing.T) {
 		"with their total": {serve: func(ctx context.Context, yield yieldFunc) {
 			call(ctx, "", 60, 5)
 			call(ctx, "", 70, 6)
-			llmhttp.ReportUsage(ctx, usageOf(130, 11))
+			llm.ReportUsage(ctx, usageOf(130, 11))
 			say(yield, new(usageOf(130, 11)))
 		}, want: usageOf(130, 11), cost: costOf([2]int64{60, 5}, [2]int64{70, 6})},
 		"with the usage of the last one": {serve: func(ctx context.Context, yield yieldFunc) {
@@ -84,10 +85,10 @@ func TestStartCall(t *testing.T) {
 			call(ctx, "", 60, 5)
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5})},
 		"a call that failed": {serve: func(ctx context.Context, yield yieldFunc) {
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Err: errCause})
-			_, end = llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Err: errCause, Usage: new(usageOf(20, 1))})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{Err: errCause})
+			_, end = llm.StartCall(ctx, "")
+			end(llm.Call{Err: errCause, Usage: new(usageOf(20, 1))})
 			call(ctx, "", 60, 5)
 			say(yield, nil)
 		}, want: usageOf(80, 6), cost: costOf([2]int64{20, 1}, [2]int64{60, 5})},
@@ -97,46 +98,46 @@ func TestStartCall(t *testing.T) {
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5})},
 		"the model is not found after a call": {serve: func(ctx context.Context, yield yieldFunc) {
 			call(ctx, "", 60, 5)
-			yield(nil, llmhttp.ModelNotFound("other"))
+			yield(nil, llm.ModelNotFound("other"))
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5})},
 		"a panic": {serve: func(ctx context.Context, yield yieldFunc) {
-			callCtx, _ := llmhttp.StartCall(ctx, "")
-			llmhttp.ReportUsage(callCtx, usageOf(60, 5))
+			callCtx, _ := llm.StartCall(ctx, "")
+			llm.ReportUsage(callCtx, usageOf(60, 5))
 			panic("boom")
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5})},
 		"not ended": {serve: func(ctx context.Context, yield yieldFunc) {
-			outer, _ := llmhttp.StartCall(ctx, "")
-			inner, _ := llmhttp.StartCall(outer, "")
-			llmhttp.ReportUsage(inner, usageOf(10, 1))
-			llmhttp.ReportUsage(outer, usageOf(60, 5))
+			outer, _ := llm.StartCall(ctx, "")
+			inner, _ := llm.StartCall(outer, "")
+			llm.ReportUsage(inner, usageOf(10, 1))
+			llm.ReportUsage(outer, usageOf(60, 5))
 			say(yield, nil)
 		}, want: usageOf(60, 5), cost: costOf([2]int64{10, 1}, [2]int64{50, 4})},
 		"reported with the context of the call": {serve: func(ctx context.Context, yield yieldFunc) {
-			callCtx, end := llmhttp.StartCall(ctx, "")
-			llmhttp.ReportUsage(callCtx, usageOf(10, 1))
-			llmhttp.ReportUsage(callCtx, usageOf(60, 5))
-			llmhttp.ReportUsage(callCtx, usageOf(20, 2))
-			end(llmhttp.Call{Usage: new(usageOf(30, 3))})
-			end(llmhttp.Call{Usage: new(usageOf(90, 9))}) // does nothing
-			llmhttp.ReportUsage(callCtx, usageOf(900, 9)) // likewise
+			callCtx, end := llm.StartCall(ctx, "")
+			llm.ReportUsage(callCtx, usageOf(10, 1))
+			llm.ReportUsage(callCtx, usageOf(60, 5))
+			llm.ReportUsage(callCtx, usageOf(20, 2))
+			end(llm.Call{Usage: new(usageOf(30, 3))})
+			end(llm.Call{Usage: new(usageOf(90, 9))}) // does nothing
+			llm.ReportUsage(callCtx, usageOf(900, 9)) // likewise
 			call(ctx, "", 70, 6)
 			say(yield, nil)
 		}, want: usageOf(130, 11), cost: costOf([2]int64{60, 5}, [2]int64{70, 6})},
 		"calls within calls": {serve: func(ctx context.Context, yield yieldFunc) {
-			outer, end := llmhttp.StartCall(ctx, "agent")
+			outer, end := llm.StartCall(ctx, "agent")
 			call(outer, "", 60, 5)
-			middle, endMiddle := llmhttp.StartCall(outer, "agent")
+			middle, endMiddle := llm.StartCall(outer, "agent")
 			call(middle, "", 70, 6)
-			endMiddle(llmhttp.Call{Usage: new(usageOf(70, 6))})
-			end(llmhttp.Call{Usage: new(usageOf(135, 12))})
+			endMiddle(llm.Call{Usage: new(usageOf(70, 6))})
+			end(llm.Call{Usage: new(usageOf(135, 12))})
 			say(yield, new(usageOf(135, 12)))
 		}, want: usageOf(135, 12), cost: costOf([2]int64{60, 5}, [2]int64{70, 6}, [2]int64{5, 1})},
 		"calls within a call that ends first": {serve: func(ctx context.Context, yield yieldFunc) {
-			outer, end := llmhttp.StartCall(ctx, "")
-			inner, endInner := llmhttp.StartCall(outer, "")
-			llmhttp.ReportUsage(inner, usageOf(60, 5))
-			end(llmhttp.Call{Usage: new(usageOf(70, 6))})
-			endInner(llmhttp.Call{Usage: new(usageOf(65, 5))})
+			outer, end := llm.StartCall(ctx, "")
+			inner, endInner := llm.StartCall(outer, "")
+			llm.ReportUsage(inner, usageOf(60, 5))
+			end(llm.Call{Usage: new(usageOf(70, 6))})
+			endInner(llm.Call{Usage: new(usageOf(65, 5))})
 			call(outer, "", 20, 2) // of the request
 			say(yield, nil)
 		}, want: usageOf(90, 8), cost: costOf([2]int64{60, 5}, [2]int64{10, 1}, [2]int64{20, 2})},
@@ -144,11 +145,11 @@ func TestStartCall(t *testing.T) {
 			var all sync.WaitGroup
 			for range 20 {
 				all.Go(func() {
-					callCtx, end := llmhttp.StartCall(ctx, "")
-					llmhttp.ReportUsage(callCtx, usageOf(90, 5))
+					callCtx, end := llm.StartCall(ctx, "")
+					llm.ReportUsage(callCtx, usageOf(90, 5))
 					call(callCtx, "", 40, 2)
 					_, _ = llmhttp.Spent(ctx)
-					end(llmhttp.Call{})
+					end(llm.Call{})
 				})
 			}
 			all.Wait()
@@ -160,10 +161,10 @@ func TestStartCall(t *testing.T) {
 			return sum
 		}()},
 		"only a total": {serve: func(ctx context.Context, yield yieldFunc) {
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Usage: &llmhttp.Usage{PromptTokens: 60, TotalTokens: 65}})
-			_, end = llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Usage: &llmhttp.Usage{TotalTokens: 7}})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{Usage: &llm.Usage{PromptTokens: 60, TotalTokens: 65}})
+			_, end = llm.StartCall(ctx, "")
+			end(llm.Call{Usage: &llm.Usage{TotalTokens: 7}})
 			say(yield, nil)
 		}, want: usageOf(67, 5), cost: costOf([2]int64{60, 5}, [2]int64{7, 0})},
 		"no price": {serve: func(ctx context.Context, yield yieldFunc) {
@@ -172,13 +173,13 @@ func TestStartCall(t *testing.T) {
 			say(yield, nil)
 		}, want: usageOf(130, 11), cost: costOf([2]int64{70, 6}), unpriced: true},
 		"no usage, as the estimate of the request": {serve: func(ctx context.Context, yield yieldFunc) {
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{})
 			say(yield, nil)
 		}, want: usageOf(4, 1), cost: costOf([2]int64{4, 1}), estimated: true},
 		"no usage of one of two": {serve: func(ctx context.Context, yield yieldFunc) {
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Usage: new(llmhttp.Usage)})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{Usage: new(llm.Usage)})
 			call(ctx, "", 60, 5)
 			say(yield, nil)
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5}), estimated: true},
@@ -193,7 +194,7 @@ func TestStartCall(t *testing.T) {
 				s := startServer(t, config{backend: streamBackend(test.serve), opts: llmhttp.Options{TextTokens: countWords, Price: callPrices}})
 				s.chat(body)
 				record := s.record()
-				assert.Equal(t, test.want.Units(), record.Units)
+				assert.Equal(t, llmhttp.UnitsOf(test.want), record.Units)
 				assert.Equal(t, test.cost, record.Cost)
 				assert.Equal(t, test.estimated, record.Estimated)
 				assert.Equal(t, test.unpriced, record.Unpriced)
@@ -207,10 +208,10 @@ func TestStartCall(t *testing.T) {
 func TestStartCall_ClientSeesTheSum(t *testing.T) {
 	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		for range 2 {
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Usage: new(usageOf(60, 5))})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{Usage: new(usageOf(60, 5))})
 		}
-		yield(llmhttp.TextChunk("one"), nil)
+		yield(llm.TextChunk("one"), nil)
 	})})
 	const usage = `"usage":{"prompt_tokens":120,"completion_tokens":10,"total_tokens":130`
 	for _, body := range []string{chatBody, chatBody[:len(chatBody)-1] + `,"stream":true,"stream_options":{"include_usage":true}}`} {
@@ -237,20 +238,20 @@ func TestStartCall_Price(t *testing.T) {
 		}
 		spent(ctx, 0)
 		_, endTry := llmhttp.StartTry(ctx, "the target")
-		outer, end := llmhttp.StartCall(ctx, "large")
-		inner, endInner := llmhttp.StartCall(outer, "")
+		outer, end := llm.StartCall(ctx, "large")
+		inner, endInner := llm.StartCall(outer, "")
 		spent(inner, 0)
-		endInner(llmhttp.Call{Model: "small-2", ServiceTier: "batch", Usage: new(usageOf(7, 3))})
+		endInner(llm.Call{Model: "small-2", ServiceTier: "batch", Usage: new(usageOf(7, 3))})
 		endTry(nil)
 		spent(outer, 1)
 		spent(ctx, 0)
-		end(llmhttp.Call{Model: "large-2\n", Usage: new(usageOf(9, 9))})
+		end(llm.Call{Model: "large-2\n", Usage: new(usageOf(9, 9))})
 		spent(ctx, 1+2)
-		_, end = llmhttp.StartCall(ctx, "")
-		end(llmhttp.Call{})
+		_, end = llm.StartCall(ctx, "")
+		end(llm.Call{})
 		_, err := llmhttp.Spent(ctx)
 		assert.ErrorContains(t, err, "has not reported what a call has used")
-		yield(&llmhttp.ChatChunk{Model: "served", Choices: llmhttp.TextChunk("one").Choices, Usage: new(usageOf(10, 9))}, nil)
+		yield(&llm.ChatChunk{Model: "served", Choices: llm.TextChunk("one").Choices, Usage: new(usageOf(10, 9))}, nil)
 	})})
 	s.chat(chatBody)
 	record := s.record()
@@ -274,30 +275,30 @@ func TestStartCall_Price(t *testing.T) {
 
 // Without a price, a request or a running Backend, nothing is counted.
 func TestStartCall_WithoutRequest(t *testing.T) {
-	ctx, end := llmhttp.StartCall(t.Context(), "m")
+	ctx, end := llm.StartCall(t.Context(), "m")
 	assert.Equal(t, t.Context(), ctx)
-	end(llmhttp.Call{})
+	end(llm.Call{})
 	_, err := llmhttp.Spent(ctx)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 
 	var late context.Context
-	var endLate func(llmhttp.Call)
+	var endLate func(llm.Call)
 	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		_, err := llmhttp.Spent(ctx)
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
-		late, endLate = llmhttp.StartCall(ctx, "")
-		llmhttp.ReportUsage(late, usageOf(7, 3))
-		yield(llmhttp.TextChunk("one"), nil)
+		late, endLate = llm.StartCall(ctx, "")
+		llm.ReportUsage(late, usageOf(7, 3))
+		yield(llm.TextChunk("one"), nil)
 	})})
 	s.chat(chatBody)
 	s.summary()
-	endLate(llmhttp.Call{Usage: new(usageOf(70, 30))})
-	ctx, end = llmhttp.StartCall(late, "")
+	endLate(llm.Call{Usage: new(usageOf(70, 30))})
+	ctx, end = llm.StartCall(late, "")
 	assert.Equal(t, late, ctx)
-	end(llmhttp.Call{Usage: new(usageOf(70, 30))})
+	end(llm.Call{Usage: new(usageOf(70, 30))})
 	assert.Contains(t, s.log.String(), "reported usage after it")
 	record := s.record()
-	assert.Equal(t, usageOf(7, 3).Units(), record.Units)
+	assert.Equal(t, llmhttp.UnitsOf(usageOf(7, 3)), record.Units)
 	assert.Zero(t, record.Cost)
 	assert.False(t, record.Unpriced)
 }
@@ -311,10 +312,10 @@ func TestStartCall_PricePanics(t *testing.T) {
 		return callPrices(r)
 	}}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		for _, model := range []string{"x", "y"} {
-			_, end := llmhttp.StartCall(ctx, model)
-			end(llmhttp.Call{Usage: new(usageOf(60, 5))})
+			_, end := llm.StartCall(ctx, model)
+			end(llm.Call{Usage: new(usageOf(60, 5))})
 		}
-		yield(llmhttp.TextChunk("one"), nil)
+		yield(llm.TextChunk("one"), nil)
 	})})
 	assert.Equal(t, http.StatusOK, s.chat(chatBody).StatusCode)
 	record := s.record()
@@ -325,10 +326,10 @@ func TestStartCall_PricePanics(t *testing.T) {
 // Images of a request are priced beside the calls of models that are needed for them.
 func TestStartCall_Images(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{Price: callPrices}, backend: &stubBackend{
-		images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-			_, end := llmhttp.StartCall(ctx, "writer")
-			end(llmhttp.Call{Usage: new(usageOf(60, 5))})
-			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("x")}}}, nil
+		images: func(ctx context.Context, _ *llm.ImageRequest) (*llm.ImageResponse, error) {
+			_, end := llm.StartCall(ctx, "writer")
+			end(llm.Call{Usage: new(usageOf(60, 5))})
+			return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("x")}}}, nil
 		},
 	}})
 	s.do("POST", "/v1/images/generations", `{"model":"m","prompt":"a cat"}`)
@@ -345,10 +346,10 @@ func TestStartCall_Quota(t *testing.T) {
 	key.Limits.Quota = llmhttp.Quota{Cost: 5000}
 	s := startServer(t, config{keys: keysFor(key), opts: llmhttp.Options{Price: callPrices}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		for range 2 { // 2130 together, and 2310 as one
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Usage: new(usageOf(60, 5))})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{Usage: new(usageOf(60, 5))})
 		}
-		yield(llmhttp.TextChunk("one"), nil)
+		yield(llm.TextChunk("one"), nil)
 	})})
 	for _, want := range []int{200, 200, 429} {
 		assert.Equal(t, want, s.chat(chatBody[:len(chatBody)-1]+`,"max_tokens":9}`).StatusCode)
@@ -362,17 +363,17 @@ func TestStartCall_PublishedPrices(t *testing.T) {
 	}}, "aliases": {"m": "large"}}`), nil)
 	require.NoError(t, err)
 	var want llmhttp.Cost
-	calls := []llmhttp.Usage{usageOf(40_000, 500), usageOf(45_001, 700), usageOf(50_003, 333), usageOf(60_000, 1), usageOf(70_007, 900)}
+	calls := []llm.Usage{usageOf(40_000, 500), usageOf(45_001, 700), usageOf(50_003, 333), usageOf(60_000, 1), usageOf(70_007, 900)}
 	for _, u := range calls {
-		cost, err := table.Price(&llmhttp.UsageRecord{Model: "large", Units: u.Units(), Time: time.Now()})
+		cost, err := table.Price(&llmhttp.UsageRecord{Model: "large", Units: llmhttp.UnitsOf(u), Time: time.Now()})
 		require.NoError(t, err)
 		want.Add(cost)
 	}
 	s := startServer(t, config{opts: llmhttp.Options{Price: table.Price}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-		var sum llmhttp.Usage
+		var sum llm.Usage
 		for _, u := range calls {
-			_, end := llmhttp.StartCall(ctx, "m")
-			end(llmhttp.Call{Model: "large", Usage: &u})
+			_, end := llm.StartCall(ctx, "m")
+			end(llm.Call{Model: "large", Usage: &u})
 			sum.Add(&u)
 		}
 		yield(chunkWithUsage("one", sum), nil)

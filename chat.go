@@ -1,362 +1,341 @@
 package llmhttp
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"time"
 
-	"github.com/llmhttp/llmhttp/internal/deepcopy"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;
-// these keep a small body from becoming much memory.
-const (
-	maxMessages  = 16384
-	maxParts     = 4096 // of a message
-	maxTools     = 2048
-	maxToolCalls = 1024 // of a message in a request, and of a choice in a reply
-	maxChoices   = 128
-	maxStops     = 4
-)
+// OperationChat is the [Operation] of a chat, in any wire format.
+const OperationChat Operation = "chat"
 
-// A ChatRequest is the body of POST /v1/chat/completions, to which other protocols convert
-// their requests. A Backend gets only requests that [ChatRequest.Validate] accepts: there is
-// at least one message, and parameters are within their bounds. The exception is Stop, of
-// which other protocols may have more.
-//
-// A nil pointer means that the client left the choice to the Backend.
-type ChatRequest struct {
-	Model            string         `json:"model"`
-	Messages         []Message      `json:"messages"`
-	Stream           bool           `json:"stream,omitzero"` // a Backend may ignore it: the Handler splits and joins
-	StreamOptions    *StreamOptions `json:"stream_options,omitzero"`
-	Temperature      *float64       `json:"temperature,omitzero"`       // 0 to 2; the format's default is 1
-	TopP             *float64       `json:"top_p,omitzero"`             // 0 to 1; the format's default is 1
-	PresencePenalty  *float64       `json:"presence_penalty,omitzero"`  // -2 to 2; the format's default is 0
-	FrequencyPenalty *float64       `json:"frequency_penalty,omitzero"` // -2 to 2; the format's default is 0
+// ScopeChat is the [Scope] of chats, counts of their tokens, and what else belongs to chats, such
+// as stored responses.
+const ScopeChat Scope = "chat"
 
-	// MaxTokens bounds the tokens of each choice. MaxCompletionTokens, its
-	// successor, also counts reasoning and takes precedence if both are set.
-	MaxTokens           *int `json:"max_tokens,omitzero"`
-	MaxCompletionTokens *int `json:"max_completion_tokens,omitzero"`
+var chatOperation = operation{name: OperationChat, scope: ScopeChat}
 
-	// ReasoningEffort says how much to reason before the answer: low, medium, high
-	// and others, which differ by model and are not checked.
-	ReasoningEffort string `json:"reasoning_effort,omitzero"`
+// A generation is a request whose reply is a [llm.ChatStream]: a chat, or the completion of prompts.
+type generation interface {
+	describer
+	EndUser() string
+	Choices() int
+	TokenLimit() (n int, ok bool)
 
-	N                 *int            `json:"n,omitzero"`    // number of choices, 1 to 128; the format's default is 1
-	Stop              StringList      `json:"stop,omitzero"` // sequences that end a choice, at most 4 in chat completions; an empty string ends none
-	ResponseFormat    *ResponseFormat `json:"response_format,omitzero"`
-	Tools             []Tool          `json:"tools,omitempty"`
-	ToolChoice        *ToolChoice     `json:"tool_choice,omitzero"`
-	ParallelToolCalls *bool           `json:"parallel_tool_calls,omitzero"` // whether a reply may call several tools; the format's default is true
-	Extra             Extra           `json:"-"`
+	modelName() string
+	extra() llm.Extra
+	attempts() int                                        // how many choices the model makes, of which the reply has Choices
+	limitTokens(n int)                                    // lowers the limit on the tokens of a choice to n
+	echoBytes() int                                       // of the prompt at the beginning of a choice, at most
+	countPrompt(c tokens.Estimator) int                   // in tokens
+	asChat() *llm.ChatRequest                             // for a Transcript
+	send(ctx context.Context, b Forwarder) llm.ChatStream // calls the Backend
 }
 
-var chatRequestJSON = jsonwire.NewObject(
-	jsonwire.String("model", func(r *ChatRequest) *string { return &r.Model }).Always(),
-	jsonwire.List("messages", func(r *ChatRequest) *[]Message { return &r.Messages }, messageJSON, maxMessages).Always(),
-	jsonwire.Bool("stream", func(r *ChatRequest) *bool { return &r.Stream }),
-	jsonwire.Pointer("stream_options", func(r *ChatRequest) **StreamOptions { return &r.StreamOptions }, streamOptionsJSON),
-	jsonwire.OptionalFloat("temperature", func(r *ChatRequest) **float64 { return &r.Temperature }).Between(0, 2),
-	jsonwire.OptionalFloat("top_p", func(r *ChatRequest) **float64 { return &r.TopP }).Between(0, 1),
-	jsonwire.OptionalFloat("presence_penalty", func(r *ChatRequest) **float64 { return &r.PresencePenalty }).Between(-2, 2),
-	jsonwire.OptionalFloat("frequency_penalty", func(r *ChatRequest) **float64 { return &r.FrequencyPenalty }).Between(-2, 2),
-	jsonwire.OptionalInt("max_tokens", func(r *ChatRequest) **int { return &r.MaxTokens }).Between(1, jsonwire.MaxInteger),
-	jsonwire.OptionalInt("max_completion_tokens", func(r *ChatRequest) **int { return &r.MaxCompletionTokens }).
-		Between(1, jsonwire.MaxInteger),
-	jsonwire.String("reasoning_effort", func(r *ChatRequest) *string { return &r.ReasoningEffort }),
-	jsonwire.OptionalInt("n", func(r *ChatRequest) **int { return &r.N }).Between(1, maxChoices),
-	jsonwire.Member("stop", func(r *ChatRequest) *StringList { return &r.Stop }, stringListJSON),
-	jsonwire.Pointer("response_format", func(r *ChatRequest) **ResponseFormat { return &r.ResponseFormat }, responseFormatJSON),
-	jsonwire.List("tools", func(r *ChatRequest) *[]Tool { return &r.Tools }, toolJSON, maxTools),
-	jsonwire.Pointer("tool_choice", func(r *ChatRequest) **ToolChoice { return &r.ToolChoice }, toolChoiceJSON),
-	jsonwire.OptionalBool("parallel_tool_calls", func(r *ChatRequest) **bool { return &r.ParallelToolCalls }),
-	jsonwire.Extra(func(r *ChatRequest) *Extra { return &r.Extra }),
-)
+// A chatGeneration is a chat as a generation.
+type chatGeneration struct{ *llm.ChatRequest }
 
-// Clone returns a copy of r that shares nothing with it that can change: no list, no pointer,
-// no Extra and no raw JSON. A Backend may change the request that it gets; one that passes it
-// on more than once passes a Clone each time. The Clone of nil is nil.
-func (r *ChatRequest) Clone() *ChatRequest { return deepcopy.Of(r) }
+// asGeneration returns r as a generation.
+func asGeneration(r *llm.ChatRequest) generation { return chatGeneration{r} }
 
-// Choices returns the number of choices that the client asked for. The function [Choices] makes them of a
-// Backend that makes one.
-func (r *ChatRequest) Choices() int {
-	if r.N == nil {
-		return 1
-	}
-	return *r.N
-}
-
-// TokenLimit returns the number of tokens that a choice may have, and whether the
-// client set a limit.
-func (r *ChatRequest) TokenLimit() (n int, ok bool) {
-	switch {
-	case r.MaxCompletionTokens != nil:
-		return *r.MaxCompletionTokens, true
-	case r.MaxTokens != nil:
-		return *r.MaxTokens, true
-	}
-	return 0, false
-}
-
-// MarshalJSON encodes r. What is nil or empty is left out.
-func (r ChatRequest) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
-
-// AppendJSON appends to b what MarshalJSON returns. If there is an error, it returns nil.
-func (r *ChatRequest) AppendJSON(b []byte) ([]byte, error) { return appendJSON(b, chatRequestJSON, r) }
-
-// UnmarshalJSON decodes a request without checking it.
-func (r *ChatRequest) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, chatRequestJSON, r)
-}
-
-// Validate returns an *Error for the first parameter that is missing, has a value that the
-// format does not have, or is out of its bounds. Its Param is the path of the parameter in
-// chat completions, such as "messages[1].role". It returns nil if there is none. Parameters
-// in Extra are not checked, and neither is whether the model exists.
-//
-// Requests of clients are checked before a Backend gets them: every [Protocol] calls Validate,
-// or checks more. Programs that build requests themselves, such as agents, can call it to get
-// the answer of a Handler before they send one. Validate does not change r.
-func (r *ChatRequest) Validate() error { return asError(r.validate()) }
-
-func (r *ChatRequest) validate() error {
-	if r.Model == "" {
-		return param.Missing("model")
-	}
-	if err := r.checkMessages(); err != nil {
-		return err
-	}
-	if err := chatRequestJSON.Check(r); err != nil {
-		return param.FromJSON(err)
-	}
-	if len(r.Stop) > maxStops {
-		return param.LongArray("stop", maxStops, len(r.Stop))
+func (r chatGeneration) describe(d *description) {
+	d.stream = r.Stream
+	limit, _ := r.TokenLimit()
+	d.params = RequestParams{
+		MaxTokens: limit, Choices: r.Choices(), Messages: len(r.Messages), Tools: len(r.Tools),
+		Temperature: d.float(r.Temperature), TopP: d.float(r.TopP),
+		PresencePenalty: d.float(r.PresencePenalty), FrequencyPenalty: d.float(r.FrequencyPenalty),
+		TopK: decodeNumber[float64](r.Extra["top_k"]), Seed: decodeNumber[int](r.Extra["seed"]),
+		Stop: slices.Clone(r.Stop), ReasoningEffort: r.ReasoningEffort,
 	}
 	if r.ResponseFormat != nil {
-		if err := r.ResponseFormat.check(); err != nil {
+		d.params.ResponseFormatType = r.ResponseFormat.Type
+	}
+}
+
+func (r chatGeneration) modelName() string { return r.Model }
+
+func (r chatGeneration) extra() llm.Extra { return r.Extra }
+
+func (r chatGeneration) attempts() int { return r.Choices() }
+
+func (r chatGeneration) limitTokens(n int) {
+	for _, limit := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
+		if limit != nil {
+			*limit = min(*limit, n)
+		}
+	}
+	if _, ok := r.TokenLimit(); !ok {
+		r.MaxCompletionTokens = &n
+	}
+}
+
+func (chatGeneration) echoBytes() int { return 0 }
+
+func (r chatGeneration) countPrompt(c tokens.Estimator) int { return c.Prompt(r.ChatRequest) }
+
+func (r chatGeneration) asChat() *llm.ChatRequest { return r.ChatRequest }
+
+func (r chatGeneration) send(ctx context.Context, b Forwarder) llm.ChatStream {
+	return b.Chat(ctx, r.ChatRequest)
+}
+
+// serveGeneration returns a function that serves a request, which decode decodes for any protocol.
+func serveGeneration[Req any](
+	decode func(context.Context, *http.Request, []byte) (*Req, ChatEncoder, error),
+	asGeneration func(*Req) generation,
+) func(q *request) error {
+	decodeAny := func(ctx context.Context, r *http.Request, body []byte) (generation, ChatEncoder, error) {
+		req, encoder, err := decode(ctx, r, body)
+		if req == nil {
+			return nil, encoder, err
+		}
+		return asGeneration(req), encoder, err
+	}
+	return func(q *request) error {
+		req, err := q.beginChat(decodeAny)
+		if err != nil {
 			return err
 		}
+		if req == nil {
+			return q.endReply(nil)
+		}
+		return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
 	}
-	if len(r.Tools) > maxTools {
-		return param.LongArray("tools", maxTools, len(r.Tools))
+}
+
+// beginChat decodes the request, reserves what it is expected to use, and prepares its reply.
+// The request is nil if decode has returned none. It is not a part of serveGeneration, for the
+// reason of begin.
+func (q *request) beginChat(decode func(context.Context, *http.Request, []byte) (generation, ChatEncoder, error)) (generation, error) {
+	var req generation
+	var encoder ChatEncoder
+	err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+		req, encoder, err = decode(ctx, r, body)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	for i := range r.Tools {
-		if err := r.Tools[i].check(i); err != nil {
-			return err
+	if encoder == nil {
+		return nil, errNoEncoder
+	}
+	framing := encoder.Framing()
+	if framing.ContentType == "" {
+		return nil, errNoContentType
+	}
+	if req != nil {
+		if err := q.reserveChat(req); err != nil {
+			return nil, err
 		}
 	}
-	if r.ToolChoice != nil {
-		return r.ToolChoice.check(r.Tools)
-	}
-	return nil
+	q.beginReply(req, encoder, framing)
+	return req, nil
 }
 
-func (r *ChatRequest) checkMessages() error {
-	switch {
-	case r.Messages == nil:
-		return param.Missing("messages")
-	case len(r.Messages) == 0:
-		return param.EmptyArray("messages")
-	case len(r.Messages) > maxMessages:
-		return param.LongArray("messages", maxMessages, len(r.Messages))
+var (
+	errNoEncoder     = errors.New("llmhttp: the decode function of BindChat returned neither an encoder nor an error")
+	errNoContentType = errors.New("llmhttp: the Framing of a ChatEncoder has no ContentType")
+)
+
+// reserveChat checks the model, and reserves the estimated tokens of the prompt and of the
+// reply. If the client sets no limit, a quota that has only the tokens of the prompt left is
+// enough.
+func (q *request) reserveChat(req generation) error {
+	if err := q.authorizeModel(req.modelName()); err != nil {
+		return err
 	}
-	for i := range r.Messages {
-		if err := r.Messages[i].check(i); err != nil {
-			return err
+	if err := q.admitUser(req.EndUser()); err != nil {
+		return err
+	}
+	if n := q.ledger.maxCompletionTokens(); n < 0 {
+		return errNoCompletions()
+	} else if n > 0 {
+		req.limitTokens(n)
+	}
+	prompt := q.countPrompt(req)
+	e := estimate{prompt: prompt, tokens: q.ledger.chatCost(prompt, q.h.opts.ReserveCompletion, req)}
+	e.minTokens = e.tokens
+	if _, ok := req.TokenLimit(); !ok {
+		e.minTokens = prompt
+	}
+	if tier := req.extra()["service_tier"]; tier != nil {
+		e.serviceTier = decodeName(tier)
+	}
+	return q.reserve(e)
+}
+
+// countPrompt estimates the tokens of the prompt of a request.
+func (q *request) countPrompt(req generation) int {
+	return req.countPrompt(q.tokenEstimator()) + tokens.Estimate(int(q.unsent))
+}
+
+// tokens.Estimator returns the tokens.Estimator for the request's model.
+func (q *request) tokenEstimator() tokens.Estimator {
+	return tokens.Estimator{Model: q.record.Model, Count: q.h.opts.TextTokens}
+}
+
+// beginReply prepares the reply to req. A nil req gets an empty reply.
+func (q *request) beginReply(req generation, encoder ChatEncoder, f Framing) {
+	p, record := &q.chat, q.record
+	p.encoder, p.whole, p.order.Sink = encoder, f.Whole, p
+	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
+	p.order.Output.KeepText = q.h.opts.TextTokens != nil
+	p.start = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
+	if req != nil {
+		p.order.ChoiceLimit = req.Choices()
+		if n := q.ledger.maxCompletionTokens(); n > 0 {
+			p.order.MaxBytes = req.echoBytes() + maxCompletionBytes(n)
 		}
 	}
-	return nil
+	q.beginFraming(f, p)
 }
 
-// StreamOptions are a client's options for a stream.
-type StreamOptions struct {
-	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage; the Handler adds it
-	Extra        Extra `json:"-"`
+// chatCost returns the number of tokens to reserve for a request: its prompt, and
+// the limit of each choice. A choice without a limit gets reserve, as far as the
+// limits of the subjects can ever allow it: what it uses beyond that is taken when the
+// request is settled.
+func (l *ledger) chatCost(prompt, reserve int, r generation) int {
+	limit, ok := r.TokenLimit()
+	if !ok {
+		limit = reserve
+	}
+	cost := math.MaxInt32
+	if n := r.attempts(); limit <= (math.MaxInt32-prompt)/n {
+		cost = prompt + limit*n
+	}
+	if ok {
+		return cost
+	}
+	return max(l.reservable(cost), prompt)
 }
 
-var streamOptionsJSON = jsonwire.NewObject(
-	jsonwire.Bool("include_usage", func(o *StreamOptions) *bool { return &o.IncludeUsage }).Always(),
-	jsonwire.Extra(func(o *StreamOptions) *Extra { return &o.Extra }),
-)
-
-// MarshalJSON encodes o.
-func (o StreamOptions) MarshalJSON() ([]byte, error) { return marshal(streamOptionsJSON, &o) }
-
-// UnmarshalJSON decodes stream options.
-func (o *StreamOptions) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, streamOptionsJSON, o)
+// errNoCompletions returns the error for a request whose Limits.MaxCompletionTokens permit none.
+func errNoCompletions() *llm.Error {
+	return llm.Errorf(http.StatusForbidden, "completions_not_permitted", "Your API key does not permit completions.")
 }
 
-// A ResponseFormat is the form that a client wants the reply to have. Type is
-// text, json_object or json_schema.
-type ResponseFormat struct {
-	Type       string      `json:"type"`
-	JSONSchema *JSONSchema `json:"json_schema,omitzero"` // set if Type is json_schema
-	Extra      Extra       `json:"-"`
+// maxCompletionBytes returns the maximum length of the texts of a choice that may have that
+// many tokens. Only a Backend that ignores the limit on tokens exceeds it.
+func maxCompletionBytes(tokens int) int {
+	const perToken, slack = 8, 64
+	return min(tokens, math.MaxInt32)*perToken + slack
 }
 
-var responseFormatJSON = jsonwire.NewObject(
-	jsonwire.String("type", func(f *ResponseFormat) *string { return &f.Type }).Always(),
-	jsonwire.Pointer("json_schema", func(f *ResponseFormat) **JSONSchema { return &f.JSONSchema }, jsonSchemaJSON),
-	jsonwire.Extra(func(f *ResponseFormat) *Extra { return &f.Extra }),
-)
-
-// MarshalJSON encodes f.
-func (f ResponseFormat) MarshalJSON() ([]byte, error) { return marshal(responseFormatJSON, &f) }
-
-// UnmarshalJSON decodes a response format.
-func (f *ResponseFormat) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, responseFormatJSON, f)
+// replyChat answers with the reply of the Backend. Its usage is recorded before its end is
+// sent, so that a client that has all of it finds its usage reported.
+func (q *request) replyChat(req generation) error {
+	p := &q.chat
+	if err := q.callChat(req); err != nil {
+		return err
+	}
+	err := q.client.Produce(func(_ time.Time, out *exchange.Buffer) error { return p.complete(out) })
+	q.settle()
+	if err != nil {
+		return err
+	}
+	extra := p.order.EndExtra()
+	q.log.warn(p.order.Misuses)
+	return q.endReply(extra)
 }
 
-func (f *ResponseFormat) check() error {
-	switch f.Type {
-	case "":
-		return param.Missing("response_format.type")
-	case "text", "json_object":
-	case "json_schema":
-		if f.JSONSchema == nil {
-			return param.Missing("response_format.json_schema")
+// endReply stores the reply, if the encoder is a ReplySaver, and ends it.
+func (q *request) endReply(extra llm.Extra) error {
+	if err := q.saveReply(extra); err != nil {
+		return err
+	}
+	return q.sendEnd(&q.chat, extra)
+}
+
+// callChat calls the Backend, which yields the chunks of the reply.
+func (q *request) callChat(req generation) error {
+	if err := q.beginChunks(req); err != nil {
+		return err
+	}
+	defer q.endChunks() // also if the Backend panics
+	q.observer.startTranscript(q.backendCtx, req, &q.chat.order)
+	stream := req.send(q.backendCtx, q.h.backend)
+	if stream == nil {
+		stream = llm.Fail(errNilStream)
+	}
+	stream(q.yield)
+	return q.closeChunks()
+}
+
+// yield is the yield function of the Backend's stream.
+func (q *request) yield(chunk *llm.ChatChunk, err error) bool {
+	var usage *llm.Usage
+	if chunk != nil {
+		usage = chunk.Usage
+	}
+	return q.admitChunk(usage, err, func() error { return q.receive(chunk) })
+}
+
+// receive adds a chunk to the reply. If it returns an error, the Backend must stop.
+func (q *request) receive(chunk *llm.ChatChunk) error {
+	p, stats, arrived := &q.chat, &q.chunks.stats, q.arrived
+	err := q.client.Receive(func(now time.Time, out *exchange.Buffer) error {
+		if chunk != nil {
+			stats.add(texts.ChunkHasToken(chunk), now.Sub(arrived))
 		}
-		return checkObject("response_format.json_schema.schema", f.JSONSchema.Schema)
-	default:
-		return param.Value("response_format.type", f.Type, "json_object", "json_schema", "text")
+		return p.receive(chunk, out)
+	})
+	q.log.warn(p.order.Misuses)
+	if err == nil && p.order.IsTruncated() {
+		err = errReplyComplete
 	}
-	return nil
+	return err
 }
 
-// A JSONSchema describes a reply in JSON.
-type JSONSchema struct {
-	Name        string          `json:"name,omitzero"` // for the model; empty if the client sent none
-	Description string          `json:"description,omitzero"`
-	Schema      json.RawMessage `json:"schema,omitzero"` // the JSON schema; nil if the client sent none
-	Strict      *bool           `json:"strict,omitzero"` // whether the reply must follow the schema; nil for the Backend's default
-	Extra       Extra           `json:"-"`
-}
+// saveTimeout bounds how long a ReplySaver may take to store a reply.
+const saveTimeout = time.Second
 
-var jsonSchemaJSON = jsonwire.NewObject(
-	jsonwire.String("name", func(s *JSONSchema) *string { return &s.Name }),
-	jsonwire.String("description", func(s *JSONSchema) *string { return &s.Description }),
-	jsonwire.Raw("schema", func(s *JSONSchema) *json.RawMessage { return &s.Schema }),
-	jsonwire.OptionalBool("strict", func(s *JSONSchema) **bool { return &s.Strict }),
-	jsonwire.Extra(func(s *JSONSchema) *Extra { return &s.Extra }),
-)
-
-// MarshalJSON encodes s.
-func (s JSONSchema) MarshalJSON() ([]byte, error) { return marshal(jsonSchemaJSON, &s) }
-
-// UnmarshalJSON decodes the description of a reply.
-func (s *JSONSchema) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, jsonSchemaJSON, s)
-}
-
-// A Tool is something the model may call. The description of a tool of another
-// Type than "function" is in Extra.
-type Tool struct {
-	Type     string    `json:"type"`
-	Function *Function `json:"function,omitzero"`
-	Extra    Extra     `json:"-"`
-}
-
-var toolJSON = jsonwire.NewObject(
-	jsonwire.String("type", func(t *Tool) *string { return &t.Type }).Always(),
-	jsonwire.Pointer("function", func(t *Tool) **Function { return &t.Function }, functionJSON),
-	jsonwire.Extra(func(t *Tool) *Extra { return &t.Extra }),
-)
-
-// MarshalJSON encodes t.
-func (t Tool) MarshalJSON() ([]byte, error) { return marshal(toolJSON, &t) }
-
-// UnmarshalJSON decodes a tool.
-func (t *Tool) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, toolJSON, t) }
-
-// A Function describes a function that the model may call.
-type Function struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitzero"`
-	Parameters  json.RawMessage `json:"parameters,omitzero"` // a JSON schema; nil if there are no parameters
-	Strict      *bool           `json:"strict,omitzero"`     // whether calls must follow the schema; nil for the Backend's default
-	Extra       Extra           `json:"-"`
-}
-
-var functionJSON = jsonwire.NewObject(
-	jsonwire.String("name", func(f *Function) *string { return &f.Name }).Always(),
-	jsonwire.String("description", func(f *Function) *string { return &f.Description }),
-	jsonwire.Raw("parameters", func(f *Function) *json.RawMessage { return &f.Parameters }),
-	jsonwire.OptionalBool("strict", func(f *Function) **bool { return &f.Strict }),
-	jsonwire.Extra(func(f *Function) *Extra { return &f.Extra }),
-)
-
-// MarshalJSON encodes f.
-func (f Function) MarshalJSON() ([]byte, error) { return marshal(functionJSON, &f) }
-
-// UnmarshalJSON decodes a function.
-func (f *Function) UnmarshalJSON(data []byte) error { return unmarshalRequest(data, functionJSON, f) }
-
-func (t *Tool) check(i int) error {
-	switch {
-	case t.Type == "":
-		return param.Missing(elementPath("tools", i, "type"))
-	case t.Type != toolFunction:
-	case t.Function == nil:
-		return param.Missing(elementPath("tools", i, "function"))
-	case t.Function.Name == "":
-		return param.Missing(elementPath("tools", i, "function.name"))
-	case t.Function.Parameters != nil:
-		return checkObject(elementPath("tools", i, "function.parameters"), t.Function.Parameters)
+// saveReply stores a complete reply if the encoder is a ReplySaver.
+func (q *request) saveReply(extra llm.Extra) error {
+	save, err := q.saveFunc(extra)
+	if save == nil || err != nil {
+		return err
 	}
-	return nil
-}
-
-// checkObject returns an error if raw is neither an object nor nil.
-func checkObject(path string, raw json.RawMessage) error {
-	if raw == nil || bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
+	ctx, cancel := context.WithTimeout(q.client.Context(), saveTimeout)
+	defer cancel()
+	err = q.inCall(ClassInternal, func() error { return save(ctx) })
+	if err == nil {
 		return nil
 	}
-	return param.Invalid("invalid_type", path, "Invalid type for '%s': expected an object.", path)
-}
-
-// A StringList is one string or several. In JSON it is a string if it has one
-// element, and null if it is nil.
-type StringList []string
-
-// MarshalJSON encodes l.
-func (l StringList) MarshalJSON() ([]byte, error) { return marshal(stringListJSON, &l) }
-
-// UnmarshalJSON decodes a string, an array of strings, or null.
-func (l *StringList) UnmarshalJSON(data []byte) error {
-	*l = nil
-	return unmarshalRequest(data, stringListJSON, l)
-}
-
-var stringListJSON jsonwire.Type[StringList] = stringListType{}
-
-type stringListType struct{}
-
-func (stringListType) Decode(d *jsonwire.Decoder, l *StringList) {
-	switch d.Kind() {
-	case '"':
-		*l = StringList{d.String()}
-	case '[':
-		*l = StringList{}
-		d.Array(0, func(int) { *l = append(*l, d.String()) })
-	default:
-		d.Mismatch("one of a string or array of strings")
+	if cause := q.client.Cause(); cause != nil {
+		return cause
 	}
+	return classify(ClassInternal, q.saveFailed(unclassified(err)))
 }
 
-func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
-	switch {
-	case *l == nil:
-		return append(b, "null"...), nil
-	case len(*l) == 1:
-		return appendString(b, (*l)[0]), nil
+// saveFunc returns the function that stores the reply, or nil if there is nothing to store.
+func (q *request) saveFunc(extra llm.Extra) (save func(context.Context) error, err error) {
+	p, usage := &q.chat, &q.ledger.usage
+	err = q.client.Produce(func(time.Time, *exchange.Buffer) error {
+		save = p.saveFunc(usage, extra)
+		return nil
+	})
+	return save, err
+}
+
+// saveFailed is called after the reply was not stored because of err. It returns nil if the
+// reply is sent nevertheless.
+func (q *request) saveFailed(err error) error {
+	p := &q.chat
+	failure := q.client.Produce(func(time.Time, *exchange.Buffer) error { return p.encoder.(ReplySaver).SaveFailed(err) })
+	if failure != nil {
+		return failure
 	}
-	return appendStrings(b, *l)
+	q.saveErr = err
+	q.log.print(slog.LevelWarn, "reply not stored", err)
+	return nil
 }
-
-func (stringListType) IsZero(l *StringList) bool { return *l == nil }

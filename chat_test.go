@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var (
-	_ = makesConsistent(func(c *llmhttp.ToolChoice) { c.Mode, c.Type, c.Function, c.Custom = "", "allowed_tools", nil, nil })
-	_ = makesConsistent(func(a *llmhttp.AllowedTool) { a.Type, a.Function = "custom", nil })
-	_ = makesConsistent(func(r *llmhttp.ChatResponse) {
+	_ = makesConsistent(func(c *llm.ToolChoice) { c.Mode, c.Type, c.Function, c.Custom = "", "allowed_tools", nil, nil })
+	_ = makesConsistent(func(a *llm.AllowedTool) { a.Type, a.Function = "custom", nil })
+	_ = makesConsistent(func(r *llm.ChatResponse) {
 		for i := range r.Choices {
 			r.Choices[i].Index = i
 		}
@@ -232,13 +232,13 @@ func TestChat_Params(t *testing.T) {
 func TestChat_ParamsReachTheBackend(t *testing.T) {
 	b := new(lastRequestBackend)
 	s := startServer(t, config{backend: b})
-	send := func(body string) *llmhttp.ChatRequest {
+	send := func(body string) *llm.ChatRequest {
 		t.Helper()
 		r := s.chat(body)
 		require.Equal(t, 200, r.StatusCode, "%s", r.body)
 		return b.chat.Load()
 	}
-	plain := llmhttp.ChatRequest{Model: "demo-chat", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello, how are you?")}}}
+	plain := llm.ChatRequest{Model: "demo-chat", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello, how are you?")}}}
 	t.Run("default", func(t *testing.T) { assert.Equal(t, &plain, send(chatWith(`"stream":false`))) })
 	t.Run("null", func(t *testing.T) {
 		assert.Equal(t, &plain, send(chatWith(`"temperature":null,"top_p":null,"max_tokens":null,"max_completion_tokens":null,"stream":null,"stop":null,"presence_penalty":null,"frequency_penalty":null,"n":null,"response_format":null,"tools":null,"tool_choice":null,"stream_options":null`)))
@@ -247,26 +247,26 @@ func TestChat_ParamsReachTheBackend(t *testing.T) {
 		want := plain
 		want.Temperature, want.TopP, want.PresencePenalty, want.FrequencyPenalty = new(0.0), new(1.0), new(-2.0), new(2.0)
 		want.MaxTokens, want.MaxCompletionTokens, want.N = new(5), new(7), new(1)
-		want.Stop = llmhttp.StringList{"a", ""}
-		want.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_object", Extra: llmhttp.Extra{"x": json.RawMessage("1")}}
-		want.ToolChoice = &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
-		want.Extra = llmhttp.Extra{"temperature_last": json.RawMessage("3"), "sampler": json.RawMessage("18446744073709551615"), "x": json.RawMessage(`{"b":1, "a":[1.50]}`)}
+		want.Stop = llm.StringList{"a", ""}
+		want.ResponseFormat = &llm.ResponseFormat{Type: "json_object", Extra: llm.Extra{"x": json.RawMessage("1")}}
+		want.ToolChoice = &llm.ToolChoice{Mode: llm.ToolChoiceNone}
+		want.Extra = llm.Extra{"temperature_last": json.RawMessage("3"), "sampler": json.RawMessage("18446744073709551615"), "x": json.RawMessage(`{"b":1, "a":[1.50]}`)}
 		assert.Equal(t, &want, send(chatWith(`"temperature":0,"top_p":1,"max_tokens":5.0,"max_completion_tokens":7,"stop":["a",""],"presence_penalty":-2,"frequency_penalty":2.0,"n":1e0,"response_format":{"type":"json_object","x":1},"tool_choice":"none","temperature_last":3,"sampler":18446744073709551615,"x":{"b":1, "a":[1.50]}`)))
 	})
 	t.Run("tool choice and schema", func(t *testing.T) {
 		req := send(chatWith(`"tool_choice":{"y":[1.50],"allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f","z":1}},{"type":"mcp","server_label":"s"}],"x":2},"type":"allowed_tools"},` +
 			`"response_format":{"type":"json_schema","json_schema":{"name":"n","description":"d","schema":{"a": 1},"strict":false,"x":1}}`))
-		assert.Equal(t, &llmhttp.ToolChoice{Type: "allowed_tools", Extra: llmhttp.Extra{"y": json.RawMessage("[1.50]")}, AllowedTools: &llmhttp.AllowedTools{
-			Mode: llmhttp.ToolChoiceAuto, Extra: llmhttp.Extra{"x": json.RawMessage("2")},
-			Tools: []llmhttp.AllowedTool{{Type: "function", Function: &llmhttp.NamedTool{Name: "f", Extra: llmhttp.Extra{"z": json.RawMessage("1")}}},
-				{Type: "mcp", Extra: llmhttp.Extra{"server_label": json.RawMessage(`"s"`)}}},
+		assert.Equal(t, &llm.ToolChoice{Type: "allowed_tools", Extra: llm.Extra{"y": json.RawMessage("[1.50]")}, AllowedTools: &llm.AllowedTools{
+			Mode: llm.ToolChoiceAuto, Extra: llm.Extra{"x": json.RawMessage("2")},
+			Tools: []llm.AllowedTool{{Type: "function", Function: &llm.NamedTool{Name: "f", Extra: llm.Extra{"z": json.RawMessage("1")}}},
+				{Type: "mcp", Extra: llm.Extra{"server_label": json.RawMessage(`"s"`)}}},
 		}}, req.ToolChoice)
-		assert.Equal(t, &llmhttp.JSONSchema{Name: "n", Description: "d", Schema: json.RawMessage(`{"a": 1}`), Strict: new(false), Extra: llmhttp.Extra{"x": json.RawMessage("1")}},
+		assert.Equal(t, &llm.JSONSchema{Name: "n", Description: "d", Schema: json.RawMessage(`{"a": 1}`), Strict: new(false), Extra: llm.Extra{"x": json.RawMessage("1")}},
 			req.ResponseFormat.JSONSchema)
 	})
 	t.Run("stop is a string", func(t *testing.T) {
-		assert.Equal(t, llmhttp.StringList{"x"}, send(chatWith(`"stop":"x"`)).Stop)
-		assert.Equal(t, llmhttp.StringList{""}, send(chatWith(`"stop":""`)).Stop)
+		assert.Equal(t, llm.StringList{"x"}, send(chatWith(`"stop":"x"`)).Stop)
+		assert.Equal(t, llm.StringList{""}, send(chatWith(`"stop":""`)).Stop)
 	})
 	t.Run("parts and tools", func(t *testing.T) {
 		text := "a\u0000b \u2028 \U0001F600 \"\\/ data: [DONE]\n\n</script>"
@@ -275,10 +275,10 @@ func TestChat_ParamsReachTheBackend(t *testing.T) {
 		req := send(`{"messages":[{"content":[{"cache":true,"text":` + string(quoted) + `,"type":"text"},{"type":"video","url":"x"}],"role":"user","mood":"good"}],"model":"m","tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"a":1}}}]}`)
 		m := req.Messages[0]
 		assert.Equal(t, text, m.Content.Text())
-		assert.Equal(t, llmhttp.Extra{"cache": json.RawMessage("true")}, m.Content[0].Extra)
-		assert.Equal(t, llmhttp.Part{Type: "video", Extra: llmhttp.Extra{"url": json.RawMessage(`"x"`)}}, m.Content[1])
-		assert.Equal(t, llmhttp.Extra{"mood": json.RawMessage(`"good"`)}, m.Extra)
-		assert.Equal(t, &llmhttp.Function{Name: "f", Strict: new(true), Parameters: json.RawMessage(`{"a":1}`)}, req.Tools[0].Function)
+		assert.Equal(t, llm.Extra{"cache": json.RawMessage("true")}, m.Content[0].Extra)
+		assert.Equal(t, llm.Part{Type: "video", Extra: llm.Extra{"url": json.RawMessage(`"x"`)}}, m.Content[1])
+		assert.Equal(t, llm.Extra{"mood": json.RawMessage(`"good"`)}, m.Extra)
+		assert.Equal(t, &llm.Function{Name: "f", Strict: new(true), Parameters: json.RawMessage(`{"a":1}`)}, req.Tools[0].Function)
 	})
 }
 
@@ -354,13 +354,13 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 }
 
 func TestChatRequest_AppendJSON(t *testing.T) {
-	r := &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("hi")}}}
+	r := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("hi")}}}
 	b, err := r.AppendJSON([]byte("body: "))
 	require.NoError(t, err)
 	assert.Equal(t, `body: {"model":"m","messages":[{"role":"user","content":"hi"}]}`, string(b))
 
-	r.Tools = []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "f", Parameters: json.RawMessage("{")}}}
+	r.Tools = []llm.Tool{{Type: "function", Function: &llm.Function{Name: "f", Parameters: json.RawMessage("{")}}}
 	b, err = r.AppendJSON([]byte("body: "))
-	assert.ErrorContains(t, err, "llmhttp: encoding *llmhttp.ChatRequest: a raw value is not valid")
+	assert.ErrorContains(t, err, "llmhttp: encoding *llm.ChatRequest: a raw value is not valid")
 	assert.Nil(t, b)
 }

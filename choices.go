@@ -4,17 +4,19 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Choices returns a Backend whose chats have as many choices as the request asks for, by [ChatRequest.N],
+// Choices returns a Backend whose chats have as many choices as the request asks for, by [llm.ChatRequest.N],
 // of a Backend that makes one and need not look at N. For each choice it calls b with a copy of the request
 // without N. Requests for one choice are passed on as they are, and so are the calls of the optional
 // interfaces of a Backend, as by a [Forwarder].
 //
 // The calls are made in turn: choice 0 is complete before choice 1 begins, all chunks are yielded on one
 // goroutine, and b has no more calls at the same time than it has requests. An error of one call ends the
-// reply, without further calls. Each is a call of its own ([StartCall]), so the prompt counts once for
+// reply, without further calls. Each is a call of its own ([llm.StartCall]), so the prompt counts once for
 // each choice. What a request asks for beside N is the same in each call: with a seed, for example, a
 // model makes the same choice several times.
 //
@@ -29,13 +31,13 @@ func Choices(b Backend) Backend {
 // A choiceMaker is the Backend that Choices returns.
 type choiceMaker struct{ Forwarder }
 
-func (b choiceMaker) Chat(ctx context.Context, req *ChatRequest) ChatStream {
+func (b choiceMaker) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	n := req.Choices()
 	if n <= 1 {
 		return b.Backend.Chat(ctx, req)
 	}
-	return NewStream(func(send func(*ChatChunk) error) error {
-		var used Usage // by the calls so far
+	return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
+		var used llm.Usage // by the calls so far
 		for i := range n {
 			one := req.Clone()
 			one.N = nil
@@ -51,9 +53,9 @@ func (b choiceMaker) Chat(ctx context.Context, req *ChatRequest) ChatStream {
 }
 
 // sendChoice makes choice i of n by a call with req. It adds what the call has used to used.
-func (b choiceMaker) sendChoice(ctx context.Context, req *ChatRequest, i, n int, used *Usage, send func(*ChatChunk) error) (err error) {
-	ctx, end := StartCall(ctx, req.Model)
-	var call Call
+func (b choiceMaker) sendChoice(ctx context.Context, req *llm.ChatRequest, i, n int, used *llm.Usage, send func(*llm.ChatChunk) error) (err error) {
+	ctx, end := llm.StartCall(ctx, req.Model)
+	var call llm.Call
 	defer func() {
 		call.Err = err
 		end(call)
@@ -76,7 +78,7 @@ func (b choiceMaker) sendChoice(ctx context.Context, req *ChatRequest, i, n int,
 					choice.Index = n // was not asked for, which the Handler logs
 				}
 			}
-			call.note(c)
+			noteCall(&call, c)
 			if c.Usage != nil {
 				sum := *c.Usage
 				sum.Add(used)
@@ -93,10 +95,10 @@ func (b choiceMaker) sendChoice(ctx context.Context, req *ChatRequest, i, n int,
 	return nil
 }
 
-// note notes what c says of the call that it is a part of.
-func (call *Call) note(c *ChatChunk) {
+// noteCall notes what c says of the call that it is a part of.
+func noteCall(call *llm.Call, c *llm.ChatChunk) {
 	call.Model = cmp.Or(c.Model, call.Model)
-	call.ServiceTier = cmp.Or(textOf(c.Extra["service_tier"]), call.ServiceTier)
+	call.ServiceTier = cmp.Or(jsonwire.Text(c.Extra["service_tier"]), call.ServiceTier)
 	if c.Usage != nil {
 		call.Usage = c.Usage
 	}

@@ -11,18 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // oneChoice is a Backend that makes one choice, whatever N is, and tells how often it was called. usage is that of
 // each call, which report, if it is set, reports instead of the last chunk.
 type oneChoice struct {
 	calls    int
-	usage    llmhttp.Usage
-	report   func(ctx context.Context, u llmhttp.Usage)
+	usage    llm.Usage
+	report   func(ctx context.Context, u llm.Usage)
 	failFrom int // the call that fails; zero for none
 }
 
-func (b *oneChoice) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *oneChoice) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 	return func(yield yieldFunc) {
 		b.calls++
 		call := b.calls
@@ -30,20 +32,20 @@ func (b *oneChoice) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.Ch
 			yield(nil, errors.New("N was passed on"))
 			return
 		}
-		r.Messages[0].Content = llmhttp.Text("changed") // the Backend owns the request
+		r.Messages[0].Content = llm.Text("changed") // the Backend owns the request
 		defer func() {
 			if b.report != nil {
 				b.report(ctx, b.usage)
 			}
 		}()
-		if !yield(llmhttp.TextChunk(fmt.Sprintf("text %d", call)), nil) {
+		if !yield(llm.TextChunk(fmt.Sprintf("text %d", call)), nil) {
 			return
 		}
 		if call == b.failFrom {
 			yield(nil, errCause)
 			return
 		}
-		end := llmhttp.TextChunk("!")
+		end := llm.TextChunk("!")
 		if b.report == nil {
 			end.Usage = &b.usage
 		}
@@ -53,7 +55,7 @@ func (b *oneChoice) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.Ch
 
 // Each choice is that of one call, and the usage is the sum of the calls, whether they yield or report it.
 func TestChoices(t *testing.T) {
-	for name, report := range map[string]func(context.Context, llmhttp.Usage){"yielded": nil, "reported": llmhttp.ReportUsage} {
+	for name, report := range map[string]func(context.Context, llm.Usage){"yielded": nil, "reported": llm.ReportUsage} {
 		for mode, body := range map[string]string{"whole": chatWith(`"n":3`), "stream": chatWith(`"n":3,"stream":true`)} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				b := &oneChoice{usage: usageOf(10, 5), report: report}
@@ -90,9 +92,9 @@ func TestChoices_Error(t *testing.T) {
 	assert.Equal(t, 2, b.calls)
 	assert.Equal(t, llmhttp.Units{PromptTokens: 10, CompletionTokens: 5}, s.record().Units)
 
-	for name, stream := range map[string]llmhttp.ChatStream{"nil": nil, "empty": func(yieldFunc) {}} {
-		chats := llmhttp.Choices(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream }))
-		_, err := llmhttp.Collect(chats.Chat(t.Context(), &llmhttp.ChatRequest{N: new(2)}))
+	for name, stream := range map[string]llm.ChatStream{"nil": nil, "empty": func(yieldFunc) {}} {
+		chats := llmhttp.Choices(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream }))
+		_, err := join.Collect(chats.Chat(t.Context(), &llm.ChatRequest{N: new(2)}))
 		assert.Error(t, err, name)
 	}
 	assert.Panics(t, func() { llmhttp.Choices(nil) })
@@ -101,12 +103,12 @@ func TestChoices_Error(t *testing.T) {
 // When the reader stops, or the context is done, there are no further calls, and a call that still reports its usage
 // adds it to that of the calls before.
 func TestChoices_ReaderStops(t *testing.T) {
-	b := &oneChoice{usage: usageOf(10, 5), report: llmhttp.ReportUsage}
-	outer := llmhttp.BackendFunc(func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	b := &oneChoice{usage: usageOf(10, 5), report: llm.ReportUsage}
+	outer := llmhttp.BackendFunc(func(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 		return func(yield yieldFunc) {
 			chunks := 0
-			_, end := llmhttp.StartCall(ctx, "")
-			end(llmhttp.Call{Usage: new(usageOf(100, 0))})
+			_, end := llm.StartCall(ctx, "")
+			end(llm.Call{Usage: new(usageOf(100, 0))})
 			for c, err := range llmhttp.Choices(b).Chat(ctx, r) {
 				if chunks++; chunks == 3 { // the first one of the second choice
 					break
@@ -124,23 +126,23 @@ func TestChoices_ReaderStops(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	chats := llmhttp.Choices(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+	chats := llmhttp.Choices(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 		return func(yield yieldFunc) {
 			calls++
-			yield(llmhttp.TextChunk("a"), nil)
+			yield(llm.TextChunk("a"), nil)
 			cancel()
 		}
 	}))
-	_, err := llmhttp.Collect(chats.Chat(ctx, &llmhttp.ChatRequest{N: new(2)}))
+	_, err := join.Collect(chats.Chat(ctx, &llm.ChatRequest{N: new(2)}))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, calls)
 }
 
 // A request for one choice is passed on as it is, and so are the optional interfaces.
 func TestChoices_PassesOn(t *testing.T) {
-	stub := &stubBackend{chat: func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	stub := &stubBackend{chat: func(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
 		assert.Equal(t, new(1), r.N)
-		return llmhttp.Reply("one")
+		return llm.Reply("one")
 	}}
 	s := startServer(t, config{backend: llmhttp.Choices(stub)})
 	assert.Contains(t, s.chat(chatWith(`"n":1`)).body, `"content":"one"`)
@@ -149,8 +151,8 @@ func TestChoices_PassesOn(t *testing.T) {
 
 // Fewer choices or images than a client asked for are logged, once a request, and it gets those.
 func TestFewerThanAskedFor(t *testing.T) {
-	image := &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}}
-	draw := func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return image, nil }
+	image := &llm.ImageResponse{Data: []llm.Image{{Data: []byte(pngData)}}}
+	draw := func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return image, nil }
 	b := &stubBackend{images: draw, edit: draw}
 	s := startServer(t, config{backend: b})
 	logged := func(what string) int { return strings.Count(s.log.String(), "fewer "+what+" than were asked for") }

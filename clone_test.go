@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // changeAll changes everything that v leads to: each number, string and boolean, and each byte of
@@ -66,14 +66,14 @@ func testClone[T any](t *testing.T, clone func(*T) *T) {
 
 // Nothing is shared, in whatever depth.
 func TestClone(t *testing.T) {
-	testClone(t, (*llmhttp.ChatRequest).Clone)
-	testClone(t, (*llmhttp.ChatChunk).Clone)
+	testClone(t, (*llm.ChatRequest).Clone)
+	testClone(t, (*llm.ChatChunk).Clone)
 }
 
 func TestClone_KeepsEmpty(t *testing.T) {
-	r := &llmhttp.ChatRequest{
-		Messages: []llmhttp.Message{{Content: llmhttp.Content{}}}, Stop: llmhttp.StringList{},
-		Tools: []llmhttp.Tool{{Function: &llmhttp.Function{Parameters: json.RawMessage{}}}}, Extra: llmhttp.Extra{"x": nil},
+	r := &llm.ChatRequest{
+		Messages: []llm.Message{{Content: llm.Content{}}}, Stop: llm.StringList{},
+		Tools: []llm.Tool{{Function: &llm.Function{Parameters: json.RawMessage{}}}}, Extra: llm.Extra{"x": nil},
 	}
 	assert.Equal(t, r, r.Clone())
 }

@@ -8,6 +8,10 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // ChatCompletions returns the [Protocol] of POST /v1/chat/completions and the other paths
@@ -48,8 +52,8 @@ func (chatCompletions) Routes() []Route {
 }
 
 // decodeCompletion decodes POST /v1/chat/completions.
-func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*ChatRequest, ChatEncoder, error) {
-	req := new(ChatRequest)
+func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, ChatEncoder, error) {
+	req := new(llm.ChatRequest)
 	if err := decodeChecked(ctx, body, chatRequestJSON, req, &req.Extra); err != nil {
 		return nil, nil, err
 	}
@@ -67,7 +71,7 @@ func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*ChatR
 func decodeChecked[T any, P interface {
 	*T
 	Validate() error
-}](ctx context.Context, body []byte, table jsonwire.Type[T], req P, extra *Extra) error {
+}](ctx context.Context, body []byte, table jsonwire.Type[T], req P, extra *llm.Extra) error {
 	if err := decodeRequest(body, table, (*T)(req)); err != nil {
 		return err
 	}
@@ -112,12 +116,12 @@ func (l *LimitInfo) appendFields(b []byte) []byte {
 
 // AppendError appends the error object of the API, all of whose members are
 // required.
-func (chatCompletions) AppendError(b []byte, e *Error, _ string) (body []byte, status int) {
+func (chatCompletions) AppendError(b []byte, e *llm.Error, _ string) (body []byte, status int) {
 	// go-openai recognises an error in a stream by this beginning.
 	b = append(b, `{"error":{"message":`...)
-	b = appendString(b, e.Message)
+	b = jsonwire.AppendString(b, e.Message)
 	b = append(b, `,"type":`...)
-	b = appendString(b, e.Type)
+	b = jsonwire.AppendString(b, e.Type)
 	b = append(b, `,"param":`...)
 	b = appendNullable(b, e.Param)
 	b = append(b, `,"code":`...)
@@ -130,14 +134,14 @@ func appendNullable(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, "null"...)
 	}
-	return appendString(b, s)
+	return jsonwire.AppendString(b, s)
 }
 
 // completionID returns the ID of a reply. id is that which the Backend has set, or "": then the ID
 // begins with prefix.
 func completionID(id, prefix string) string {
 	if id == "" {
-		return newID(prefix)
+		return randomid.New(prefix)
 	}
 	return id
 }
@@ -145,7 +149,7 @@ func completionID(id, prefix string) string {
 // A wholeCompletion encodes one whole reply of chat completions.
 type wholeCompletion struct {
 	start  ReplyStart
-	joined Joiner
+	joined join.Joiner
 }
 
 func (*wholeCompletion) Framing() Framing {
@@ -157,26 +161,35 @@ func (e *wholeCompletion) AppendStart(b []byte, s *ReplyStart) []byte {
 	return b
 }
 
-func (e *wholeCompletion) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+func (e *wholeCompletion) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	e.joined.Add(c)
 	return b, nil
 }
 
-func (e *wholeCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+func (e *wholeCompletion) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	r := e.joined.Response()
 	r.ID, r.Created, r.Model = completionID(e.start.ID, idPrefix), e.start.Created, e.start.Model
-	r.Usage, r.Extra = u, mergeExtra(r.Extra, extra)
+	r.Usage, r.Extra = u, jsonwire.MergeExtra(r.Extra, extra)
 	return appendCompletion(b, r)
 }
 
 // AppendFailure is not called for a whole reply.
-func (*wholeCompletion) AppendFailure(b []byte, _ *Error) []byte { return b }
+func (*wholeCompletion) AppendFailure(b []byte, _ *llm.Error) []byte { return b }
 
 // appendCompletion appends a chat.completion object. It may change r.
-func appendCompletion(b []byte, r *ChatResponse) ([]byte, error) {
+func appendCompletion(b []byte, r *llm.ChatResponse) ([]byte, error) {
 	for i := range r.Choices {
 		m := &r.Choices[i].Message
 		withBothNames(m.Reasoning, &m.ReasoningAlias, &m.Extra)
 	}
 	return chatResponseJSON.Append(b, r)
+}
+
+// withBothNames makes reasoning under membername.ReasoningAlias have both names: clients know one or
+// the other.
+func withBothNames(text string, alias *bool, extra *llm.Extra) {
+	if *alias && text != "" {
+		*extra = jsonwire.MergeExtra(*extra, llm.Extra{membername.ReasoningAlias: jsonwire.AppendString(nil, text)})
+	}
+	*alias = false
 }

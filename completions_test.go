@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,13 +19,13 @@ func TestAppendDelta_IsLikeTheTable(t *testing.T) {
 	texts := []string{"", "token ", "\n\"", "é\u2028", "\xff"}
 	text := func() string { return texts[rand.IntN(len(texts))] }
 	for range 1000 {
-		d := Delta{Content: text()}
+		d := llm.Delta{Content: text()}
 		if rand.IntN(2) == 0 {
 			d.Reasoning, d.Refusal = text(), text()
-			d.Role = []Role{"", RoleAssistant}[rand.IntN(2)]
-			d.ToolCalls = make([]ToolCallDelta, rand.IntN(2))
-			d.ReasoningDetails = make([]ReasoningDetail, rand.IntN(2))
-			d.Extra = []Extra{nil, {}, {"x": json.RawMessage("1")}}[rand.IntN(3)]
+			d.Role = []llm.Role{"", llm.RoleAssistant}[rand.IntN(2)]
+			d.ToolCalls = make([]llm.ToolCallDelta, rand.IntN(2))
+			d.ReasoningDetails = make([]llm.ReasoningDetail, rand.IntN(2))
+			d.Extra = []llm.Extra{nil, {}, {"x": json.RawMessage("1")}}[rand.IntN(3)]
 		}
 		got, err := appendDelta(nil, &d)
 		require.NoError(t, err)
@@ -37,14 +39,14 @@ func TestAppendCompletion_IsLikeTheTable(t *testing.T) {
 	texts := []string{"", "token ", "\n\"", "é\u2028", "\xff"}
 	text := func() string { return texts[rand.IntN(len(texts))] }
 	rarely := func() bool { return rand.IntN(10) == 0 }
-	var extra = Extra{"x": json.RawMessage("1")}
+	var extra = llm.Extra{"x": json.RawMessage("1")}
 	for range 1000 {
-		m := Message{Role: RoleAssistant, Content: Text(text())}
-		c := Choice{Index: rand.IntN(2), FinishReason: FinishReason(text())}
-		r := ChatResponse{ID: "chatcmpl-1", Created: rand.Int64N(2e9), Model: text(), Usage: &Usage{PromptTokens: rand.IntN(2), CompletionTokens: 3}}
+		m := llm.Message{Role: llm.RoleAssistant, Content: llm.Text(text())}
+		c := llm.Choice{Index: rand.IntN(2), FinishReason: llm.FinishReason(text())}
+		r := llm.ChatResponse{ID: "chatcmpl-1", Created: rand.Int64N(2e9), Model: text(), Usage: &llm.Usage{PromptTokens: rand.IntN(2), CompletionTokens: 3}}
 		for _, change := range []func(){
 			func() { m.Content = nil },
-			func() { m.Content[0].Type = PartAudio },
+			func() { m.Content[0].Type = llm.PartAudio },
 			func() { m.Content = append(m.Content, m.Content...) },
 			func() { m.Role = "" },
 			func() { m.Reasoning = text() },
@@ -52,19 +54,19 @@ func TestAppendCompletion_IsLikeTheTable(t *testing.T) {
 			func() { m.Name = text() },
 			func() { m.ToolCallID = text() },
 			func() { m.IsError = true },
-			func() { m.ReasoningDetails = []ReasoningDetail{{Type: ReasoningText}} },
-			func() { m.ToolCalls = []ToolCall{{ID: "call_1"}} },
+			func() { m.ReasoningDetails = []llm.ReasoningDetail{{Type: llm.ReasoningText}} },
+			func() { m.ToolCalls = []llm.ToolCall{{ID: "call_1"}} },
 			func() { m.Extra = extra },
 			func() { c.StopSequence = text() },
-			func() { c.Extra = Extra{memberLogprobs: json.RawMessage("{}")} },
+			func() { c.Extra = llm.Extra{membername.Logprobs: json.RawMessage("{}")} },
 			func() { r.Extra = extra },
 			func() { r.Usage = nil },
 			func() { r.Usage.Extra = extra },
 			func() { r.Usage.PromptTokensDetails.CachedTokens = 1 },
 			func() { r.Usage.PromptTokensDetails.CacheWriteTokens = 1 },
-			func() { r.Usage.PromptTokensDetails.CacheWrites = CacheWrites{time.Hour: 1} },
+			func() { r.Usage.PromptTokensDetails.CacheWrites = llm.CacheWrites{time.Hour: 1} },
 			func() { r.Usage.PromptTokensDetails.AudioTokens = 1 },
-			func() { r.Usage.PromptTokensDetails.Extra = Extra{} },
+			func() { r.Usage.PromptTokensDetails.Extra = llm.Extra{} },
 			func() { r.Usage.CompletionTokensDetails.ReasoningTokens = 1 },
 			func() { r.Usage.CompletionTokensDetails.AudioTokens = 1 },
 			func() { r.Usage.CompletionTokensDetails.Extra = extra },
@@ -74,7 +76,7 @@ func TestAppendCompletion_IsLikeTheTable(t *testing.T) {
 			}
 		}
 		c.Message = m
-		r.Choices = slices.Repeat([]Choice{c}, 1+rand.IntN(10)/9)
+		r.Choices = slices.Repeat([]llm.Choice{c}, 1+rand.IntN(10)/9)
 		got, err := appendCompletion(nil, &r)
 		require.NoError(t, err)
 		want, err := chatResponseJSON.Append(nil, &r)
@@ -104,11 +106,11 @@ func setEachField(t *testing.T, v reflect.Value, check func(field string)) {
 		case reflect.Pointer:
 			f.Set(reflect.New(f.Type().Elem()))
 		case reflect.Map:
-			if f.Type() == reflect.TypeFor[CacheWrites]() {
-				f.Set(reflect.ValueOf(CacheWrites{time.Hour: 1}))
+			if f.Type() == reflect.TypeFor[llm.CacheWrites]() {
+				f.Set(reflect.ValueOf(llm.CacheWrites{time.Hour: 1}))
 				break
 			}
-			f.Set(reflect.ValueOf(Extra{"x": json.RawMessage("1")}))
+			f.Set(reflect.ValueOf(llm.Extra{"x": json.RawMessage("1")}))
 		default:
 			require.Fail(t, "a field of another kind", name)
 		}
@@ -120,7 +122,7 @@ func setEachField(t *testing.T, v reflect.Value, check func(field string)) {
 // A field that is added to a type must not be missing in the encoders that do without
 // the table.
 func TestAppend_EncodesEveryField(t *testing.T) {
-	d := Delta{Content: "x"}
+	d := llm.Delta{Content: "x"}
 	setEachField(t, reflect.ValueOf(&d).Elem(), func(field string) {
 		got, err := appendDelta(nil, &d)
 		require.NoError(t, err)
@@ -128,7 +130,7 @@ func TestAppend_EncodesEveryField(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, string(want), string(got), field)
 	})
-	r := ChatResponse{ID: "1", Usage: &Usage{}, Choices: []Choice{{Message: Message{Role: RoleAssistant, Content: Text("x")}}}}
+	r := llm.ChatResponse{ID: "1", Usage: &llm.Usage{}, Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text("x")}}}}
 	for _, v := range []any{&r, &r.Choices[0], r.Usage} {
 		setEachField(t, reflect.ValueOf(v).Elem(), func(field string) {
 			got, err := appendCompletion(nil, &r)
@@ -141,7 +143,7 @@ func TestAppend_EncodesEveryField(t *testing.T) {
 }
 
 func BenchmarkAppendDelta(b *testing.B) {
-	d := &Delta{Content: "token "}
+	d := &llm.Delta{Content: "token "}
 	b.ReportAllocs()
 	var buf []byte
 	for b.Loop() {
@@ -150,9 +152,9 @@ func BenchmarkAppendDelta(b *testing.B) {
 }
 
 func BenchmarkAppendCompletion(b *testing.B) {
-	r := &ChatResponse{
-		ID: "chatcmpl-1", Created: 1700000000, Model: "demo", Usage: &Usage{PromptTokens: 10, CompletionTokens: 20},
-		Choices: []Choice{{Message: Message{Role: RoleAssistant, Content: Text(strings.Repeat("token ", 50))}, FinishReason: FinishStop}},
+	r := &llm.ChatResponse{
+		ID: "chatcmpl-1", Created: 1700000000, Model: "demo", Usage: &llm.Usage{PromptTokens: 10, CompletionTokens: 20},
+		Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text(strings.Repeat("token ", 50))}, FinishReason: llm.FinishStop}},
 	}
 	b.ReportAllocs()
 	var buf []byte

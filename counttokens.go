@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A TokenCounter is a [Backend] that can count the tokens of a prompt. Protocols with a token
@@ -11,14 +13,14 @@ import (
 type TokenCounter interface {
 	// CountTokens returns the number of prompt tokens of req: messages, tools and images. It does
 	// not change req.
-	CountTokens(ctx context.Context, req *ChatRequest) (int, error)
+	CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error)
 }
 
 // countOperation is the operation of [BindCountTokens].
 var countOperation = operation{scope: ScopeChat, drawsTokenCounts: true}
 
 // countTokens asks the Backend for the number of prompt tokens of req, or estimates it.
-func (q *request) countTokens(ctx context.Context, req *ChatRequest) (int, error) {
+func (q *request) countTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	n, err := q.h.backend.CountTokens(ctx, req)
 	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
 		return q.countPrompt(asGeneration(req)), nil
@@ -28,7 +30,7 @@ func (q *request) countTokens(ctx context.Context, req *ChatRequest) (int, error
 
 // admitCount checks the model of a request that only counts tokens, and takes what the limits of
 // its end user require.
-func (q *request) admitCount(req *ChatRequest) error {
+func (q *request) admitCount(req *llm.ChatRequest) error {
 	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
@@ -36,7 +38,7 @@ func (q *request) admitCount(req *ChatRequest) error {
 }
 
 // reserveCount is ReserveChat for a request that only counts tokens.
-func (q *request) reserveCount(req *ChatRequest) error {
+func (q *request) reserveCount(req *llm.ChatRequest) error {
 	if err := q.admitCount(req); err != nil {
 		return err
 	}
@@ -46,13 +48,13 @@ func (q *request) reserveCount(req *ChatRequest) error {
 // BindCountTokens binds a route to the count of the tokens of a prompt, with [ScopeChat].
 // The Backend counts if it is a [TokenCounter]; if not, the count is the estimate that
 // limits use, with Options.TextTokens if that is set. decode need not call
-// [ChatRequest.Validate], as a prompt may be counted that is not complete.
+// [llm.ChatRequest.Validate], as a prompt may be counted that is not complete.
 //
 // The request is not recorded as usage. It takes from [BucketTokenCounts] and not from
 // BucketRequests, except if decode calls [ReserveChat]: then it takes from both. See
 // "Protocols" in the package documentation.
 func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []byte) (
-	req *ChatRequest, encode func(b []byte, tokens int) ([]byte, error), err error)) Binding {
+	req *llm.ChatRequest, encode func(b []byte, tokens int) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
 	return countOperation.bind(func(q *request) error {
 		req, encode, err := decodeBody(q, decode)
@@ -69,7 +71,7 @@ func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []by
 var _ TokenCounter = Forwarder{}
 
 // CountTokens calls the method of the wrapped [TokenCounter].
-func (f Forwarder) CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+func (f Forwarder) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	if b, ok := f.Backend.(TokenCounter); ok {
 		return b.CountTokens(ctx, req)
 	}

@@ -4,9 +4,9 @@
 // Implement [Backend], one method that returns a reply as a stream of chunks, and mount the
 // [Handler] that [NewHandler] returns. Clients of the API need only another base URL.
 //
-//	shout := llmhttp.Choices(llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+//	shout := llmhttp.Choices(llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 //		last := req.Messages[len(req.Messages)-1] // never empty: the Handler has checked
-//		return llmhttp.Reply(strings.ToUpper(last.Content.Text()))
+//		return llm.Reply(strings.ToUpper(last.Content.Text()))
 //	}))
 //	h := llmhttp.NewHandler(shout, memory.NewKeyStore("sk-demo"), nil)
 //	log.Fatal(http.ListenAndServe("localhost:8080", h))
@@ -38,13 +38,13 @@
 //
 // # Backends
 //
-// A [ChatStream] is an iterator. The Backend yields chunks as its model generates them, and each is
+// A [llm.ChatStream] is an iterator. The Backend yields chunks as its model generates them, and each is
 // on its way to the client when yield returns:
 //
-//	func (b *Bot) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-//		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+//	func (b *Bot) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+//		return func(yield func(*llm.ChatChunk, error) bool) {
 //			for text, err := range b.model.Generate(ctx, req.Messages) {
-//				if !yield(llmhttp.TextChunk(text), err) || err != nil {
+//				if !yield(llm.TextChunk(text), err) || err != nil {
 //					return
 //				}
 //			}
@@ -52,7 +52,7 @@
 //	}
 //
 // The same Backend serves whole replies: the Handler joins the chunks as
-// [Collect] does. The context is done when the client leaves, when the Backend
+// [join.Collect] does. The context is done when the client leaves, when the Backend
 // is silent for longer than Options.Timeout, and when [Serve] or [Handler.Shutdown]
 // stops waiting. Yield must not be called concurrently.
 //
@@ -60,20 +60,20 @@
 // [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Reranker], [Moderator],
 // [Speaker], [Transcriber] or [TokenCounter]. To wrap a Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
 // lets the others pass: wrap [ChatOnly], or use [FilterTexts] for redaction and guardrails, which sees
-// every text or hides the method. [Tee] reads a stream that passes, and a [Swap] is a
+// every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
 // Backend that can be replaced while requests run. Clients read the
-// context window, the output limit and the capabilities of a [Model], so set those that
+// context window, the output limit and the capabilities of a [llm.Model], so set those that
 // are known.
 //
 // An agent is a Backend that calls another one several times, and tools in between. Package agent has
 // one. Its parts are for others: [Relay] sends on what the model says and returns its reply,
-// [CallTools] runs the tool calls in parallel, [StartCall] accounts for each call of a model by itself,
-// and [NewStream] turns the steps, which return errors, into a ChatStream.
+// [CallTools] runs the tool calls in parallel, [llm.StartCall] accounts for each call of a model by itself,
+// and [llm.NewStream] turns the steps, which return errors, into a ChatStream.
 //
 // # Errors
 //
 // A Backend, a KeyStore or middleware tells the client what went wrong with an
-// [*Error]. The text of any other error is only logged. Before the first chunk
+// [*llm.Error]. The text of any other error is only logged. Before the first chunk
 // an error is an HTTP status. After it, it is an event of the stream. In chat
 // completions, where a clean end means success, the connection is then cut:
 // ServeHTTP panics with [http.ErrAbortHandler], so middleware that recovers from
@@ -152,7 +152,7 @@
 //   - [Protocol], [Route] and [Binding]: the paths of a format, and the operation behind each,
 //     by [BindChat], another function whose name begins with Bind, or [BindQuery], which
 //     returns a [QueryReply]
-//   - [ChatEncoder], [Framing], [EventStream], [Joiner], [ReplySaver], [ReplyStart]: how the
+//   - [ChatEncoder], [Framing], [EventStream], [join.Joiner], [ReplySaver], [ReplyStart]: how the
 //     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech;
 //     [TranscriptionEncoder] that to a [Form] with a recording; [BindImageEdits] gets a Form too;
 //     [ImageEncoder] one to a request for a stream of images

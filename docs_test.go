@@ -21,7 +21,7 @@ import (
 // their types, methods, fields, functions and constants.
 type sourceTree struct {
 	files      []string
-	names      map[string]bool // such as "orderer", "orderer.add" and "llmhttp.Errorf"
+	names      map[string]bool // such as "orderer", "orderer.add" and "llm.Errorf"
 	testGroups map[string]bool // the names of tests until the underscore
 }
 

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationEmbeddings is the [Operation] of computing vectors.
@@ -23,308 +23,24 @@ const ScopeEmbeddings Scope = "embeddings"
 type Embedder interface {
 	// Embed returns one vector for each input of req, in the order of the inputs. A nil vector is
 	// an error. The Embedder owns req.
-	Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error)
+	Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 }
 
-const (
-	maxEmbeddingInputs = 2048
-	maxEmbeddingTokens = 1 << 20 // token numbers of all inputs
-)
-
-// An EmbeddingRequest is the body of POST /v1/embeddings. A Handler checks requests
-// before it passes them to a Backend: there are 1 to 2048 inputs, none of them
-// empty, and at most 1,048,576 token numbers.
-type EmbeddingRequest struct {
-	Model          string         `json:"model"`
-	Input          EmbeddingInput `json:"input,omitzero"`
-	Dimensions     *int           `json:"dimensions,omitzero"`      // of the vectors, at least 1; nil for the model's own
-	EncodingFormat string         `json:"encoding_format,omitzero"` // float or base64; a Backend may ignore it
-	Extra          Extra          `json:"-"`
-}
-
-var embeddingRequestJSON = jsonwire.NewObject(
-	jsonwire.String("model", func(r *EmbeddingRequest) *string { return &r.Model }).Always(),
-	jsonwire.Member("input", func(r *EmbeddingRequest) *EmbeddingInput { return &r.Input }, embeddingInputJSON),
-	jsonwire.OptionalInt("dimensions", func(r *EmbeddingRequest) **int { return &r.Dimensions }).Between(1, math.MaxInt32),
-	jsonwire.String("encoding_format", func(r *EmbeddingRequest) *string { return &r.EncodingFormat }),
-	jsonwire.Extra(func(r *EmbeddingRequest) *Extra { return &r.Extra }),
-)
-
-// MarshalJSON encodes r. What is nil or empty is left out.
-func (r EmbeddingRequest) MarshalJSON() ([]byte, error) { return marshal(embeddingRequestJSON, &r) }
-
-// UnmarshalJSON decodes a request without checking it.
-func (r *EmbeddingRequest) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, embeddingRequestJSON, r)
-}
-
-// An EmbeddingInput holds the inputs of an [EmbeddingRequest]. Exactly one of its
-// fields is not nil.
-//
-// In JSON it is an array of strings, or of arrays of token numbers. A single input
-// may be a string, or an array of token numbers.
-type EmbeddingInput struct {
-	Texts  []string
-	Tokens [][]int // each input as its token numbers
-}
-
-// Len returns the number of inputs.
-func (in EmbeddingInput) Len() int { return len(in.Texts) + len(in.Tokens) }
-
-// MarshalJSON encodes in. A single input is encoded without an array around it.
-func (in EmbeddingInput) MarshalJSON() ([]byte, error) { return marshal(embeddingInputJSON, &in) }
-
-// UnmarshalJSON decodes an input without checking it. Null is the zero value.
-func (in *EmbeddingInput) UnmarshalJSON(data []byte) error {
-	*in = EmbeddingInput{}
-	return unmarshalRequest(data, embeddingInputJSON, in)
-}
-
-var embeddingInputJSON jsonwire.Type[EmbeddingInput] = embeddingInputType{}
-
-type embeddingInputType struct{}
-
-func (embeddingInputType) IsZero(in *EmbeddingInput) bool { return in.Texts == nil && in.Tokens == nil }
-
-func (embeddingInputType) Append(b []byte, in *EmbeddingInput) ([]byte, error) {
-	switch {
-	case len(in.Texts) == 1:
-		return appendString(b, in.Texts[0]), nil
-	case in.Texts != nil:
-		return appendStrings(b, in.Texts)
-	case len(in.Tokens) == 1:
-		return appendTokens(b, in.Tokens[0])
-	case in.Tokens != nil:
-		return appendArray(b, in.Tokens, appendTokens)
-	}
-	return append(b, "null"...), nil
-}
-
-func appendTokens(b []byte, tokens []int) ([]byte, error) {
-	return appendArray(b, tokens, func(b []byte, n int) ([]byte, error) { return strconv.AppendInt(b, int64(n), 10), nil })
-}
-
-func (embeddingInputType) Decode(d *jsonwire.Decoder, in *EmbeddingInput) {
-	switch d.Kind() {
-	case '"':
-		in.Texts = []string{d.String()}
-	case '[':
-		in.decodeArray(d)
-	default:
-		d.Mismatch("one of a string or array of strings or token numbers")
-	}
-}
-
-// decodeArray decodes an array. The kind of its first element decides what it is
-// an array of.
-func (in *EmbeddingInput) decodeArray(d *jsonwire.Decoder) {
-	t := tokenDecoder{d: d, param: d.Path()}
-	var kind byte
-	d.UnboundedArray(func(i int) {
-		next := d.Kind()
-		if i == 0 {
-			kind = next
-		}
-		switch {
-		case next != '"' && next != '0' && next != '[':
-			d.Mismatch("one of a string, token number or array of token numbers")
-		case next != kind:
-			d.Fail(
-				param.Invalid(
-					"invalid_type",
-					t.param,
-					"Invalid type for '%s': expected strings, token numbers or arrays of token numbers, but got a mixture.",
-					t.param,
-				),
-			)
-		case kind == '0':
-			if in.Tokens == nil {
-				in.Tokens = make([][]int, 1)
-			}
-			t.decode(&in.Tokens[0])
-		case !d.CountElement(i, maxEmbeddingInputs):
-		case kind == '"':
-			in.Texts = append(in.Texts, d.String())
-		default:
-			tokens := []int{}
-			d.UnboundedArray(func(int) { t.decode(&tokens) })
-			in.Tokens = append(in.Tokens, tokens)
-		}
-	})
-	if in.Tokens == nil && in.Texts == nil {
-		in.Texts = []string{}
-	}
-}
-
-// A tokenDecoder decodes the token numbers of an input, which is the parameter param.
-type tokenDecoder struct {
-	d     *jsonwire.Decoder
-	param string
-	total int
-}
-
-// decode appends a token number to list.
-func (t *tokenDecoder) decode(list *[]int) {
-	if t.total++; t.total > maxEmbeddingTokens {
-		t.d.Fail(
-			param.Invalid(
-				"array_above_max_length",
-				t.param,
-				"Invalid '%s': too many tokens. Expected at most %d tokens.",
-				t.param,
-				maxEmbeddingTokens,
-			),
-		)
-		return
-	}
-	n := t.d.Int()
-	if n < 0 {
-		t.d.MismatchGot("a token number", "a negative number")
-	}
-	*list = append(*list, int(n))
-}
-
-// Validate returns an *Error for the first parameter that the format does not allow.
-// Functions that decode requests call it: see [BindEmbeddings].
-func (r *EmbeddingRequest) Validate() error { return asError(r.validate()) }
-
-func (r *EmbeddingRequest) validate() error {
-	switch {
-	case r.Model == "":
-		return param.Missing("model")
-	case r.Input.Texts == nil && r.Input.Tokens == nil:
-		return param.Missing("input")
-	case r.Input.Len() == 0:
-		return param.EmptyArray("input")
-	}
-	for i, text := range r.Input.Texts {
-		switch {
-		case text != "":
-		case len(r.Input.Texts) == 1:
-			return param.EmptyString("input")
-		default:
-			return param.EmptyString(elementPath("input", i, ""))
-		}
-	}
-	for i, tokens := range r.Input.Tokens {
-		if len(tokens) == 0 {
-			return param.EmptyArray(elementPath("input", i, ""))
-		}
-	}
-	if err := embeddingRequestJSON.Check(r); err != nil {
-		return param.FromJSON(err)
-	}
-	switch r.EncodingFormat {
-	case "", "float", "base64":
-		return nil
-	}
-	return param.Value("encoding_format", r.EncodingFormat, "float", "base64")
-}
-
-// An EmbeddingResponse has a vector for each input, in their order. In JSON the vectors are arrays
-// of numbers; the Handler uses the encoding_format that the client asked for. It is decoded
-// leniently: see [ChatChunk].
-type EmbeddingResponse struct {
-	Model   string      `json:"model"`          // if empty, the request's
-	Vectors [][]float32 `json:"data"`           // with an object around each
-	Usage   *Usage      `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
-	Extra   Extra       `json:"-"`
-
-	base64 bool // encode vectors as base64: see AppendJSON
-}
-
-var embeddingResponseJSON = jsonwire.NewObject(
-	constantField[EmbeddingResponse]("object", objectList),
-	jsonwire.Func("data", (*EmbeddingResponse).decodeVectors, (*EmbeddingResponse).appendVectors),
-	jsonwire.String("model", func(r *EmbeddingResponse) *string { return &r.Model }).Always(),
-	jsonwire.Pointer("usage", func(r *EmbeddingResponse) **Usage { return &r.Usage }, usageJSON).
-		AppendWith(func(r *EmbeddingResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
-	jsonwire.Extra(func(r *EmbeddingResponse) *Extra { return &r.Extra }),
-).Reserve(objectError).AfterDecode(func(r *EmbeddingResponse) { r.Usage = nilIfZero(r.Usage) })
-
-// embeddingUsageJSON is the JSON of the Usage of embeddings.
-var embeddingUsageJSON = jsonwire.NewObject(
-	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
-	totalTokensField,
-	jsonwire.Struct(
-		"prompt_tokens_details",
-		func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails },
-		promptTokensDetailsJSON,
-	),
-	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
-)
-
-// MarshalJSON encodes r.
-func (r EmbeddingResponse) MarshalJSON() ([]byte, error) { return marshal(embeddingResponseJSON, &r) }
-
-// AppendJSON appends to b what MarshalJSON returns, with the vectors in the encoding format that a
-// request has asked for: as base64 if it is "base64". If there is an error, it returns nil.
-func (r *EmbeddingResponse) AppendJSON(b []byte, encodingFormat string) ([]byte, error) {
-	encoded := *r
-	encoded.base64 = encodingFormat == "base64"
-	return appendJSON(b, embeddingResponseJSON, &encoded)
-}
-
-// UnmarshalJSON decodes a response leniently. Its vectors may be numbers or base64.
-func (r *EmbeddingResponse) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, embeddingResponseJSON, r)
-}
-
-// An embedding is one of the vectors of a response.
-type embedding struct {
-	index  int
-	vector vector
-}
-
-var embeddingJSON = jsonwire.NewObject(
-	constantField[embedding]("object", "embedding"),
-	jsonwire.Int("index", func(e *embedding) *int { return &e.index }).Always(),
-	jsonwire.Member("embedding", func(e *embedding) *vector { return &e.vector }, vectorJSON).Always(),
-).InitElement(func(e *embedding, i int) { e.index = i })
-
-var embeddingsJSON = jsonwire.ListOf(embeddingJSON, 0)
-
-func (r *EmbeddingResponse) appendVectors(b []byte) ([]byte, error) {
-	list := make([]embedding, len(r.Vectors))
-	for i, numbers := range r.Vectors {
-		list[i] = embedding{i, vector{numbers, r.base64}}
-	}
-	return embeddingsJSON.Append(b, &list)
-}
-
-func (r *EmbeddingResponse) decodeVectors(d *jsonwire.Decoder) {
-	var list []embedding
-	embeddingsJSON.Decode(d, &list)
-	for _, e := range list {
-		if e.index < 0 || e.index >= maxEmbeddingInputs {
-			d.Fail(errors.New("the index of a vector is out of range"))
-			return
-		}
-		for len(r.Vectors) <= e.index {
-			r.Vectors = append(r.Vectors, nil)
-		}
-		r.Vectors[e.index] = e.vector.numbers
-	}
-}
-
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *EmbeddingRequest) EndUser() string { return namedUser(r.Extra) }
-
-var embeddingsOperation = &oneShot[EmbeddingRequest, EmbeddingResponse]{
-	modelCall: modelCall[EmbeddingRequest]{
+var embeddingsOperation = &oneShot[llm.EmbeddingRequest, llm.EmbeddingResponse]{
+	modelCall: modelCall[llm.EmbeddingRequest]{
 		operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
-		model:     func(r *EmbeddingRequest) string { return r.Model },
-		describer: func(r *EmbeddingRequest) describer { return embeddingDescriber{r} },
-		user:      (*EmbeddingRequest).EndUser,
-		prompt:    func(c tokenEstimator, r *EmbeddingRequest) int { return c.input(r) },
+		model:     func(r *llm.EmbeddingRequest) string { return r.Model },
+		describer: func(r *llm.EmbeddingRequest) describer { return embeddingDescriber{r} },
+		user:      (*llm.EmbeddingRequest).EndUser,
+		prompt:    func(c tokens.Estimator, r *llm.EmbeddingRequest) int { return countInput(c, r) },
 	},
-	call: func(ctx context.Context, b Forwarder, r *EmbeddingRequest) (*EmbeddingResponse, error) {
+	call: func(ctx context.Context, b Forwarder, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 		return b.Embed(ctx, r)
 	},
-	facts: func(r *EmbeddingResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
+	facts: func(r *llm.EmbeddingResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
 	check: checkVectors,
-	size:  (*EmbeddingResponse).size,
-	completeReply: func(r *EmbeddingResponse, record *UsageRecord, usage *Usage) {
+	size:  vectorsSize,
+	completeReply: func(r *llm.EmbeddingResponse, record *UsageRecord, usage *llm.Usage) {
 		r.Usage, r.Model = usage, cmp.Or(r.Model, record.Model)
 	},
 }
@@ -334,18 +50,18 @@ func decodeEmbeddings(
 	ctx context.Context,
 	_ *http.Request,
 	body []byte,
-) (*EmbeddingRequest, func(b []byte, r *EmbeddingResponse) ([]byte, error), error) {
-	req := new(EmbeddingRequest)
+) (*llm.EmbeddingRequest, func(b []byte, r *llm.EmbeddingResponse) ([]byte, error), error) {
+	req := new(llm.EmbeddingRequest)
 	if err := decodeChecked(ctx, body, embeddingRequestJSON, req, &req.Extra); err != nil {
 		return nil, nil, err
 	}
 	format := req.EncodingFormat
-	return req, func(b []byte, r *EmbeddingResponse) ([]byte, error) {
+	return req, func(b []byte, r *llm.EmbeddingResponse) ([]byte, error) {
 		return r.AppendJSON(b, format)
 	}, nil
 }
 
-func checkVectors(asked *EmbeddingRequest, r *EmbeddingResponse) error {
+func checkVectors(asked *llm.EmbeddingRequest, r *llm.EmbeddingResponse) error {
 	switch {
 	case r == nil || len(r.Vectors) != asked.Input.Len():
 		return errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
@@ -355,15 +71,15 @@ func checkVectors(asked *EmbeddingRequest, r *EmbeddingResponse) error {
 	return nil
 }
 
-func (r *EmbeddingResponse) size() int {
-	n := r.Extra.size()
+func vectorsSize(r *llm.EmbeddingResponse) int {
+	n := jsonwire.ExtraSize(r.Extra)
 	for _, v := range r.Vectors {
-		n += elementSize + 4*len(v)
+		n += texts.ElementSize + 4*len(v)
 	}
 	return n
 }
 
-type embeddingDescriber struct{ *EmbeddingRequest }
+type embeddingDescriber struct{ *llm.EmbeddingRequest }
 
 func (r embeddingDescriber) describe(d *description) {
 	p := &d.params
@@ -373,11 +89,11 @@ func (r embeddingDescriber) describe(d *description) {
 	}
 }
 
-// input counts the tokens of an embedding request.
-func (c tokenEstimator) input(r *EmbeddingRequest) int {
-	n := c.label(r.Model) + c.label(r.EncodingFormat) + c.extra(r.Extra)
+// countInput counts the tokens of an embedding request.
+func countInput(c tokens.Estimator, r *llm.EmbeddingRequest) int {
+	n := c.Label(r.Model) + c.Label(r.EncodingFormat) + c.Extra(r.Extra)
 	for _, text := range r.Input.Texts {
-		n += c.text(text)
+		n += c.Text(text)
 	}
 	for _, tokens := range r.Input.Tokens {
 		n += len(tokens)
@@ -386,11 +102,11 @@ func (c tokenEstimator) input(r *EmbeddingRequest) int {
 }
 
 // BindEmbeddings binds a route to embeddings, with [ScopeEmbeddings]. decode checks the
-// request by [EmbeddingRequest.Validate]. The reply that encode gets has a vector for each
+// request by [llm.EmbeddingRequest.Validate]. The reply that encode gets has a vector for each
 // input, a Model, and the usage that is recorded. If the Backend is no [Embedder], the
 // client gets a 404. See "Protocols" in the package documentation.
 func BindEmbeddings(decode func(ctx context.Context, r *http.Request, body []byte) (
-	req *EmbeddingRequest, encode func(b []byte, reply *EmbeddingResponse) ([]byte, error), err error)) Binding {
+	req *llm.EmbeddingRequest, encode func(b []byte, reply *llm.EmbeddingResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
 	return bindOneShot(embeddingsOperation, decode)
 }
@@ -398,7 +114,7 @@ func BindEmbeddings(decode func(ctx context.Context, r *http.Request, body []byt
 var _ Embedder = Forwarder{}
 
 // Embed calls the method of the wrapped [Embedder].
-func (f Forwarder) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
+func (f Forwarder) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	if b, ok := f.Backend.(Embedder); ok {
 		return b.Embed(ctx, req)
 	}

@@ -15,12 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var (
-	_ = makesConsistent(func(in *llmhttp.EmbeddingInput) { in.Tokens = nil })
-	_ = makesConsistent(func(r *llmhttp.EmbeddingResponse) {
-		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+	_ = makesConsistent(func(in *llm.EmbeddingInput) { in.Tokens = nil })
+	_ = makesConsistent(func(r *llm.EmbeddingResponse) {
+		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
 	})
 )
 
@@ -82,7 +83,7 @@ func TestEmbeddings_OneVectorForEachInput(t *testing.T) {
 func TestEmbeddings_InputReachesTheBackend(t *testing.T) {
 	b := new(lastRequestBackend)
 	s := startServer(t, config{backend: b})
-	for input, want := range map[string]llmhttp.EmbeddingInput{
+	for input, want := range map[string]llm.EmbeddingInput{
 		`"a"`:             {Texts: []string{"a"}},
 		`["a","b\u00e9"]`: {Texts: []string{"a", "bé"}},
 		`[1,2]`:           {Tokens: [][]int{{1, 2}}},
@@ -141,8 +142,8 @@ func TestEmbeddings_EncodingFormat(t *testing.T) {
 
 func TestEmbeddings_VectorsMustNotBeNil(t *testing.T) {
 	for _, vectors := range [][][]float32{{nil}, {{1}, nil}, {nil, {}}} {
-		b := &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-			return &llmhttp.EmbeddingResponse{Vectors: vectors}, nil
+		b := &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+			return &llm.EmbeddingResponse{Vectors: vectors}, nil
 		}}
 		s := startServer(t, config{backend: b})
 		body := `{"model":"m","input":` + repeatJSON(len(vectors), `"x"`) + `}`
@@ -163,7 +164,7 @@ func TestEmbeddings_VectorsMustBeFinite(t *testing.T) {
 
 // embeddingBackend returns a Backend whose embeddings are vectors.
 func embeddingBackend(vectors [][]float32) llmhttp.Backend {
-	return &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-		return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: &llmhttp.Usage{PromptTokens: 8}}, nil
+	return &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+		return &llm.EmbeddingResponse{Vectors: vectors, Usage: &llm.Usage{PromptTokens: 8}}, nil
 	}}
 }

@@ -8,95 +8,10 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
-
-// An Error is an error whose message the client gets.
-//
-// The text of any other error is logged and not sent. The client gets a 404 if it
-// wraps [errors.ErrUnsupported], a 504 if it wraps [context.DeadlineExceeded], and
-// a 500 otherwise.
-type Error struct {
-	Status     int           // HTTP status from 400 to 599; any other value becomes 500
-	Type       string        // as in the API's error object; derived from Status and Code if empty
-	Code       string        // as in the API's error object; null if empty
-	Param      string        // the path of the parameter at fault; null if empty
-	Message    string        // for the client; http.StatusText of Status if empty
-	RetryAfter time.Duration // how long the client should wait before it tries again; not sent if zero or negative
-	NoRetry    bool          // tells clients that retry automatically not to; replies with status 401 and 501 always do
-	Err        error         // the cause, which is logged and not sent; may be nil
-}
-
-// ErrNotSent is wrapped by the error of a Backend that has sent no part of the
-// request to a model, for example because the client left before there was a
-// connection. The request is then recorded without tokens. Without ErrNotSent, a
-// request whose client leaves before there is a reply is charged for its prompt.
-var ErrNotSent = errors.New("llmhttp: the request was not sent to a model")
-
-// Errorf returns an Error with a formatted message. An error formatted with %w
-// becomes part of the message and so is sent to the client: put causes in Err.
-func Errorf(status int, code, format string, args ...any) *Error {
-	e := &Error{Status: status, Code: code, Message: format}
-	if len(args) > 0 {
-		e.Message = fmt.Sprintf(format, args...)
-	}
-	return e
-}
-
-// ModelNotFound returns the error for a model that does not exist, or that the
-// key may not use.
-func ModelNotFound(model string) *Error {
-	return Errorf(http.StatusNotFound, "model_not_found", "The model `%s` does not exist or you do not have access to it.", echo(model))
-}
-
-// asError returns err, or the Error that a client gets for it if it is a *param.Error.
-func asError(err error) error {
-	if e, ok := errors.AsType[*param.Error](err); ok {
-		return &Error{Status: e.Status, Code: e.Code, Param: e.Param, Message: e.Message}
-	}
-	return err
-}
-
-// WithParam returns a copy of e with another name for the parameter at fault, also where
-// Message quotes it. It is for a [Protocol] whose parameters have other names than those of
-// a [ChatRequest]: see [ChatRequest.Validate].
-func (e *Error) WithParam(param string) *Error {
-	renamed := *e
-	renamed.Param = param
-	if e.Param != "" {
-		renamed.Message = strings.ReplaceAll(e.Message, "'"+e.Param+"'", "'"+param+"'")
-	}
-	return &renamed
-}
-
-// Error returns the status, code, message and cause of e, for logs.
-func (e *Error) Error() string {
-	if e == nil {
-		return "<nil>"
-	}
-	s := strconv.Itoa(e.Status)
-	if e.Code != "" {
-		s += " " + e.Code
-	}
-	if e.Message != "" {
-		s += ": " + e.Message
-	}
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
-}
-
-// Unwrap returns e.Err.
-func (e *Error) Unwrap() error {
-	if e == nil {
-		return nil
-	}
-	return e.Err
-}
 
 const (
 	messageInternal = "The server had an error while processing your request. Sorry about that!"
@@ -105,16 +20,16 @@ const (
 
 // completeError returns a copy of the Error in err, or an Error caused by err,
 // with Status, Type and Message set.
-func completeError(r *http.Request, err error) (e *Error) {
+func completeError(r *http.Request, err error) (e *llm.Error) {
 	defer func() {
 		if p := recover(); p != nil { // a method of err, such as Unwrap, panicked
-			e = &Error{Status: http.StatusInternalServerError, Type: errorType(500, ""), Message: messageInternal, Err: newPanicError(p)}
+			e = &llm.Error{Status: http.StatusInternalServerError, Type: errorType(500, ""), Message: messageInternal, Err: newPanicError(p)}
 		}
 	}()
-	var found *Error
+	var found *llm.Error
 	switch {
 	case errors.As(err, &found) && found != nil:
-		e = new(Error)
+		e = new(llm.Error)
 		*e = *found
 		if e.Status < 400 || e.Status > 599 {
 			e.Status = http.StatusInternalServerError
@@ -124,9 +39,9 @@ func completeError(r *http.Request, err error) (e *Error) {
 		e = errUnknownURL(r)
 		e.Err = err
 	case errors.Is(err, context.DeadlineExceeded):
-		e = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: err}
+		e = &llm.Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: err}
 	default:
-		e = &Error{Status: http.StatusInternalServerError, Message: messageInternal, Err: err}
+		e = &llm.Error{Status: http.StatusInternalServerError, Message: messageInternal, Err: err}
 	}
 	e.Type = cmp.Or(e.Type, errorType(e.Status, e.Code))
 	return e
@@ -157,7 +72,7 @@ func errorText(err error) (text string) {
 }
 
 // setErrorHeaders sets the headers that an error reply has in every protocol.
-func setErrorHeaders(h http.Header, e *Error) {
+func setErrorHeaders(h http.Header, e *llm.Error) {
 	if allow, ok := errors.AsType[allowedMethods](e.Err); ok {
 		h.Set("Allow", allow.Error())
 	}
@@ -186,7 +101,7 @@ const maxSDKWait = time.Minute
 // official SDKs derive from the status, or "". The SDKs do not retry a 401. Claude Code
 // does, ten times and without a message, unless the header forbids it; Anthropic's API
 // sends it too.
-func retryHeader(e *Error) string {
+func retryHeader(e *llm.Error) string {
 	switch {
 	case e.NoRetry,
 		e.Code == codeQuota,
@@ -253,8 +168,8 @@ func classifyStatus(status int, failing ErrorClass) ErrorClass {
 	return failing
 }
 
-func errReplyTooLarge(limit int64) *Error {
-	e := Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)
+func errReplyTooLarge(limit int64) *llm.Error {
+	e := llm.Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)
 	e.NoRetry = true
 	return e
 }
@@ -262,17 +177,17 @@ func errReplyTooLarge(limit int64) *Error {
 // Errors that end a request before its Backend does. As causes of the context
 // they tell the Backend why.
 var (
-	errShutdown = &Error{
+	errShutdown = &llm.Error{
 		Status:     http.StatusServiceUnavailable,
 		RetryAfter: time.Second,
 		Message:    "The server is shutting down. Please try again.",
 	}
-	errSilent = &Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
+	errSilent = &llm.Error{Status: http.StatusGatewayTimeout, Message: messageTimeout, Err: context.DeadlineExceeded}
 )
 
 // errStoreSilent is errSilent for a call of another part of the host, such as a store: see
 // silenceOf.
-var errStoreSilent = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
+var errStoreSilent = &llm.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second,
 	Message: "The server could not get what it needs in time. Please try again.", Err: context.DeadlineExceeded}
 
 var (
@@ -307,6 +222,6 @@ func isResponseStoreError(err error) bool {
 // err, such as Unwrap, panics.
 func isNilError(err error) bool {
 	defer func() { _ = recover() }()
-	e, ok := errors.AsType[*Error](err)
+	e, ok := errors.AsType[*llm.Error](err)
 	return ok && e == nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 )
 
@@ -42,7 +43,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 	chat := func(body string, options ...requestOption) request {
 		return request{"POST", chatPath, body, options}
 	}
-	fail := func(e *llmhttp.Error) config { return config{backend: failingBackend(e)} }
+	fail := func(e *llm.Error) config { return config{backend: failingBackend(e)} }
 	limited := func(limits llmhttp.Limits, levels ...llmhttp.Level) config {
 		return config{keys: limitedKeys(limits), opts: llmhttp.Options{TextTokens: countWords, Limiter: fixedLevels(levels...)}}
 	}
@@ -65,7 +66,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			headers{"Www-Authenticate": `Bearer error="invalid_token"`, "X-Should-Retry": "false"}},
 		{"key without the scope", config{keys: keysFor(otherScope)}, chat(chatBody), 403,
 			errorBody("You have insufficient permissions for this operation. Missing scope: chat.", invalid, "", "missing_scope"), nil},
-		{"Backend does not know the model", fail(llmhttp.ModelNotFound("demo-chat")), chat(chatBody), 404,
+		{"Backend does not know the model", fail(llm.ModelNotFound("demo-chat")), chat(chatBody), 404,
 			errorBody(notFound, invalid, "", "model_not_found"), nil},
 		{"key without the model", config{keys: keysFor(otherModels)}, chat(chatBody), 404,
 			errorBody(notFound, invalid, "", "model_not_found"), nil},
@@ -89,7 +90,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			errorBody("Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got -1 instead.", invalid, "max_tokens", "integer_below_min_value"), nil},
 		{"integer too high", config{}, chat(chatWith(`"n":129`)), 400,
 			errorBody("Invalid 'n': integer above maximum value. Expected a value <= 128, but got 129 instead.", invalid, "n", "integer_above_max_value"), nil},
-		{"unsupported parameter", fail(&llmhttp.Error{Status: 400, Code: "unsupported_parameter", Param: "max_tokens",
+		{"unsupported parameter", fail(&llm.Error{Status: 400, Code: "unsupported_parameter", Param: "max_tokens",
 			Message: "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."}), chat(chatBody), 400,
 			errorBody("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", invalid, "max_tokens", "unsupported_parameter"), nil},
 		{"unknown role", config{}, chat(`{"model":"m","messages":[{"role":"user","content":"a"},{"role":"robot","content":"b"}]}`), 400,
@@ -98,13 +99,13 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			errorBody("Invalid 'input[1]': empty string. Expected a string with minimum length 1, but got an empty string instead.", invalid, "input[1]", "empty_string"), nil},
 		{"malformed JSON", config{}, chat(`{"model":`), 400,
 			errorBody("We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)", invalid, "", ""), nil},
-		{"prompt is too long", fail(&llmhttp.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "This model's maximum context length is 8 tokens."}), chat(chatBody), 400,
+		{"prompt is too long", fail(&llm.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "This model's maximum context length is 8 tokens."}), chat(chatBody), 400,
 			errorBody("This model's maximum context length is 8 tokens.", invalid, "messages", "context_length_exceeded"), nil},
 		{"body is too large", config{opts: llmhttp.Options{MaxBody: 32}}, chat(chatBody), 413,
 			errorBody("The request body is too large. The limit is 32 bytes.", invalid, "", "request_too_large"), nil},
 		{"content type", config{}, chat(chatBody, withHeader("Content-Type", "text/plain")), 415,
 			errorBody("Unsupported content type: 'text/plain'. This API only accepts 'application/json'.", invalid, "", "unsupported_media_type"), nil},
-		{"422", fail(llmhttp.Errorf(422, "unprocessable", "No.")), chat(chatBody), 422, errorBody("No.", invalid, "", "unprocessable"), nil},
+		{"422", fail(llm.Errorf(422, "unprocessable", "No.")), chat(chatBody), 422, errorBody("No.", invalid, "", "unprocessable"), nil},
 		{"limit of requests", limited(llmhttp.Limits{Requests: llmhttp.PerMinute(3)}, llmhttp.Level{RetryAfter: 20 * time.Second, ResetAfter: time.Minute}), chat(chatBody), 429,
 			errorBody("Rate limit reached on requests per min (RPM): Limit 3, Used 3, Requested 1. Please try again in 20s.", "requests", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "20", "Retry-After-Ms": "20000", "X-Should-Retry": "true",
@@ -130,16 +131,16 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			headers{"X-Should-Retry": "", "Retry-After": ""}},
 		{"unsupported endpoint", config{backend: chatOnly}, request{"POST", embeddingsPath, `{"model":"m","input":"x"}`, nil}, 404,
 			errorBody("Invalid URL (POST /v1/embeddings)", invalid, "", ""), nil},
-		{"not implemented", fail(llmhttp.Errorf(501, "", "Not here.")), chat(chatBody), 501, errorBody("Not here.", "server_error", "", ""),
+		{"not implemented", fail(llm.Errorf(501, "", "Not here.")), chat(chatBody), 501, errorBody("Not here.", "server_error", "", ""),
 			headers{"X-Should-Retry": "false"}},
-		{"502 without a message", fail(&llmhttp.Error{Status: 502}), chat(chatBody), 502, errorBody("Bad Gateway", "server_error", "", ""), nil},
-		{"overloaded", fail(&llmhttp.Error{Status: 503, Code: "overloaded", Message: "Busy.", RetryAfter: 1500 * time.Millisecond}), chat(chatBody), 503,
+		{"502 without a message", fail(&llm.Error{Status: 502}), chat(chatBody), 502, errorBody("Bad Gateway", "server_error", "", ""), nil},
+		{"overloaded", fail(&llm.Error{Status: 503, Code: "overloaded", Message: "Busy.", RetryAfter: 1500 * time.Millisecond}), chat(chatBody), 503,
 			errorBody("Busy.", "server_error", "", "overloaded"), headers{"Retry-After": "2", "Retry-After-Ms": "1500"}},
 		{"deadline exceeded", config{backend: failingBackend(fmt.Errorf("call: %w", context.DeadlineExceeded))}, chat(chatBody), 504,
 			errorBody("The model did not answer in time.", "server_error", "", ""), nil},
-		{"409", fail(llmhttp.Errorf(409, "", "Conflict.")), chat(chatBody), 409, errorBody("Conflict.", invalid, "", ""), nil},
-		{"status of success", fail(llmhttp.Errorf(200, "", "Odd.")), chat(chatBody), 500, errorBody("Odd.", "server_error", "", ""), nil},
-		{"shortest RetryAfter", fail(&llmhttp.Error{Status: 503, RetryAfter: time.Nanosecond, Message: "Soon."}), chat(chatBody), 503,
+		{"409", fail(llm.Errorf(409, "", "Conflict.")), chat(chatBody), 409, errorBody("Conflict.", invalid, "", ""), nil},
+		{"status of success", fail(llm.Errorf(200, "", "Odd.")), chat(chatBody), 500, errorBody("Odd.", "server_error", "", ""), nil},
+		{"shortest RetryAfter", fail(&llm.Error{Status: 503, RetryAfter: time.Nanosecond, Message: "Soon."}), chat(chatBody), 503,
 			errorBody("Soon.", "server_error", "", ""), headers{"Retry-After": "1", "Retry-After-Ms": "1"}},
 	}
 	for _, tt := range tests {
@@ -178,15 +179,15 @@ func refuseAll(err error) func(http.Handler) http.Handler {
 func TestHandler_WriteError(t *testing.T) {
 	for name, err := range map[string]error{
 		"opaque error":      errCause,
-		"all fields":        &llmhttp.Error{Status: 429, Code: "rate_limit_exceeded", Message: "Slow \"down\".", RetryAfter: 90 * time.Second, Err: errCause},
-		"wrapped":           fmt.Errorf("%w: %w", errCause, llmhttp.ModelNotFound("x")),
-		"invalid key":       llmhttp.Errorf(401, "invalid_api_key", "No."),
-		"401 without code":  llmhttp.Errorf(401, "", "No."),
+		"all fields":        &llm.Error{Status: 429, Code: "rate_limit_exceeded", Message: "Slow \"down\".", RetryAfter: 90 * time.Second, Err: errCause},
+		"wrapped":           fmt.Errorf("%w: %w", errCause, llm.ModelNotFound("x")),
+		"invalid key":       llm.Errorf(401, "invalid_api_key", "No."),
+		"401 without code":  llm.Errorf(401, "", "No."),
 		"unsupported":       fmt.Errorf("%w: %w", errCause, errors.ErrUnsupported),
 		"deadline exceeded": context.DeadlineExceeded,
-		"quota":             llmhttp.Errorf(429, "insufficient_quota", "Pay."),
-		"invalid status":    &llmhttp.Error{Status: 42},
-		"501":               &llmhttp.Error{Status: 501},
+		"quota":             llm.Errorf(429, "insufficient_quota", "Pay."),
+		"invalid status":    &llm.Error{Status: 42},
+		"501":               &llm.Error{Status: 501},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for path, body := range map[string]string{chatPath: chatBody, "/v1/messages": `{"model":"demo-chat","max_tokens":5,"messages":[{"role":"user","content":"Hi"}]}`} {
@@ -214,13 +215,13 @@ func TestHandler_WriteError(t *testing.T) {
 		w := httptest.NewRecorder()
 		w.Header().Set("X-Request-Id", "mine")
 		w.Header().Set("Www-Authenticate", "DPoP")
-		newHandler(t, config{}).handler.WriteError(w, httptest.NewRequest("GET", "/", nil), llmhttp.Errorf(401, "", "No."))
+		newHandler(t, config{}).handler.WriteError(w, httptest.NewRequest("GET", "/", nil), llm.Errorf(401, "", "No."))
 		assert.Equal(t, "mine", w.Header().Get("X-Request-Id"))
 		assert.Equal(t, "DPoP", w.Header().Get("Www-Authenticate"))
 		assert.Equal(t, 401, w.Code)
 	})
 	t.Run("nil *Error is an opaque error", func(t *testing.T) {
-		for _, err := range []error{(*llmhttp.Error)(nil), nil} {
+		for _, err := range []error{(*llm.Error)(nil), nil} {
 			w := httptest.NewRecorder()
 			require.NotPanics(t, func() { newHandler(t, config{}).handler.WriteError(w, httptest.NewRequest("GET", "/", nil), err) })
 			assert.Equal(t, 500, w.Code)
@@ -232,7 +233,7 @@ func TestHandler_WriteError(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest("POST", "/api"+path, nil)
 			h := newHandler(t, config{opts: llmhttp.Options{Prefix: "/api", Protocols: []llmhttp.Protocol{messages.New(nil)}}}).handler
-			h.WriteError(w, r, llmhttp.Errorf(403, "", "No."))
+			h.WriteError(w, r, llm.Errorf(403, "", "No."))
 			assert.Equal(t, 403, w.Code)
 			assert.Contains(t, w.Body.String(), want)
 			assert.Equal(t, "/api"+path, r.URL.Path)
@@ -241,7 +242,7 @@ func TestHandler_WriteError(t *testing.T) {
 	t.Run("a RequestID that panics", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		h := newHandler(t, config{opts: llmhttp.Options{RequestID: func(*http.Request) string { panic("x") }}}).handler
-		require.NotPanics(t, func() { h.WriteError(w, httptest.NewRequest("GET", "/", nil), llmhttp.Errorf(403, "", "No.")) })
+		require.NotPanics(t, func() { h.WriteError(w, httptest.NewRequest("GET", "/", nil), llm.Errorf(403, "", "No.")) })
 		assert.Equal(t, 500, w.Code)
 	})
 	t.Run("keys are removed", func(t *testing.T) {
@@ -249,11 +250,11 @@ func TestHandler_WriteError(t *testing.T) {
 		r := httptest.NewRequest("POST", "/v1/messages", nil)
 		r.Header.Set("X-Api-Key", testSecret)
 		h := newHandler(t, config{opts: llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}}}).handler
-		h.WriteError(w, r, llmhttp.Errorf(403, "", "The key %s is blocked.", testSecret))
+		h.WriteError(w, r, llm.Errorf(403, "", "The key %s is blocked.", testSecret))
 		assert.NotContains(t, w.Body.String(), testSecret)
 	})
 	t.Run("a body that does not arrive is not awaited", func(t *testing.T) {
-		s := startServer(t, config{wrap: refuseAll(llmhttp.Errorf(403, "", "No."))})
+		s := startServer(t, config{wrap: refuseAll(llm.Errorf(403, "", "No."))})
 		conn := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
 		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
@@ -266,14 +267,14 @@ func TestHandler_WriteError(t *testing.T) {
 // The text of an Error is for logs, and includes the cause.
 func TestError_Text(t *testing.T) {
 	cause := errors.New("cause")
-	e := &llmhttp.Error{Status: 404, Code: "code", Message: "message", Err: cause}
+	e := &llm.Error{Status: 404, Code: "code", Message: "message", Err: cause}
 	require.EqualError(t, e, "404 code: message: cause")
 	require.ErrorIs(t, e, cause)
-	require.EqualError(t, &llmhttp.Error{Status: 500}, "500")
+	require.EqualError(t, &llm.Error{Status: 500}, "500")
 	require.EqualError(t, errorf(400, "", "100%"), "400: 100%")
-	require.EqualError(t, llmhttp.Errorf(400, "", "%d of %s", 3, "x"), "400: 3 of x")
+	require.EqualError(t, llm.Errorf(400, "", "%d of %s", 3, "x"), "400: 3 of x")
 }
 
 // errorf hides the format from go vet. Errorf without arguments must leave the text
 // unchanged.
-var errorf = llmhttp.Errorf
+var errorf = llm.Errorf

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
@@ -27,7 +28,7 @@ func TestProtocol_ExampleIsCorrect(t *testing.T) {
 		TextOnly:   true,
 		ReadStream: readLines,
 	}
-	opts.ReadWhole = func(body []byte) (*llmhttp.ChatResponse, error) {
+	opts.ReadWhole = func(body []byte) (*llm.ChatResponse, error) {
 		events, err := opts.Split(body, false)
 		if err != nil {
 			return nil, err
@@ -49,7 +50,7 @@ func TestProtocol_ExampleIsCorrect(t *testing.T) {
 }
 
 // readLines is what a client does with the lines of a reply.
-func readLines(events []llmhttptest.Event) (*llmhttp.ChatResponse, error) {
+func readLines(events []llmhttptest.Event) (*llm.ChatResponse, error) {
 	var text strings.Builder
 	for i, e := range events {
 		var line struct {
@@ -67,5 +68,5 @@ func readLines(events []llmhttptest.Event) (*llmhttp.ChatResponse, error) {
 	if len(events) == 0 {
 		return nil, errors.New("there are no lines")
 	}
-	return llmhttp.Collect(llmhttp.Reply(text.String()))
+	return join.Collect(llm.Reply(text.String()))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -25,12 +26,12 @@ func (lines) Secret(r *http.Request) string { return llmhttp.BearerSecret(r) }
 
 func (lines) SetHeaders(h http.Header, info llmhttp.ReplyInfo) { h.Set("X-Request-Id", info.RequestID) }
 
-func (lines) AppendError(b []byte, e *llmhttp.Error, _ string) ([]byte, int) {
+func (lines) AppendError(b []byte, e *llm.Error, _ string) ([]byte, int) {
 	b, _ = llmhttp.AppendJSON(b, map[string]string{"error": e.Message})
 	return b, e.Status
 }
 
-func (lines) decode(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (lines) decode(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	var in struct {
 		Model  string `json:"model"`
 		Prompt string `json:"prompt"`
@@ -39,10 +40,10 @@ func (lines) decode(ctx context.Context, _ *http.Request, body []byte) (*llmhttp
 		return nil, nil, err
 	}
 	if in.Prompt == "" { // Validate cannot tell a prompt that is missing from an empty message
-		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "There is no prompt.")
+		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "There is no prompt.")
 	}
-	prompt := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(in.Prompt)}
-	req := &llmhttp.ChatRequest{Model: in.Model, Stream: true, Messages: []llmhttp.Message{prompt}}
+	prompt := llm.Message{Role: llm.RoleUser, Content: llm.Text(in.Prompt)}
+	req := &llm.ChatRequest{Model: in.Model, Stream: true, Messages: []llm.Message{prompt}}
 	return req, lineEncoder{}, req.Validate()
 }
 
@@ -55,18 +56,18 @@ func (lineEncoder) Framing() llmhttp.Framing {
 
 func (lineEncoder) AppendStart(b []byte, _ *llmhttp.ReplyStart) []byte { return b }
 
-func (lineEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (lineEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	if text := c.Choices[0].Delta.Content; text != "" {
 		return appendLine(b, map[string]any{"text": text})
 	}
 	return b, nil
 }
 
-func (lineEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+func (lineEncoder) AppendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error) {
 	return appendLine(b, map[string]any{"done": true, "tokens": u.TotalTokens})
 }
 
-func (lineEncoder) AppendFailure(b []byte, e *llmhttp.Error) []byte {
+func (lineEncoder) AppendFailure(b []byte, e *llm.Error) []byte {
 	b, _ = appendLine(b, map[string]any{"error": e.Message})
 	return b
 }
@@ -78,10 +79,10 @@ func appendLine(b []byte, v any) ([]byte, error) {
 
 // A wire format that streams lines of JSON. TestProtocol_ExampleIsCorrect tests it with llmhttptest.TestProtocol.
 func ExampleProtocol() {
-	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			_ = yield(llmhttp.TextChunk("Hello, "), nil) && yield(llmhttp.TextChunk("world."), nil) &&
-				yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 2, CompletionTokens: 4}}, nil)
+	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			_ = yield(llm.TextChunk("Hello, "), nil) && yield(llm.TextChunk("world."), nil) &&
+				yield(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 2, CompletionTokens: 4}}, nil)
 		}
 	})
 	opts := &llmhttp.Options{Protocols: []llmhttp.Protocol{lines{}}}

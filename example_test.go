@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -29,22 +31,22 @@ func post(h http.Handler, body string) *http.Response {
 }
 
 // shout is a Backend that repeats the last message in upper case.
-var shout llmhttp.BackendFunc = func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+var shout llmhttp.BackendFunc = func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	last := req.Messages[len(req.Messages)-1] // the Handler refuses requests without messages
-	return llmhttp.Reply(strings.ToUpper(last.Content.Text()))
+	return llm.Reply(strings.ToUpper(last.Content.Text()))
 }
 
 // A counter is a Backend that yields a chunk for each number, and then its usage.
 type counter struct{}
 
-func (counter) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (counter) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for i := range 3 {
-			if !yield(llmhttp.TextChunk(fmt.Sprint(i+1, " ")), nil) {
+			if !yield(llm.TextChunk(fmt.Sprint(i+1, " ")), nil) {
 				return // the client has left
 			}
 		}
-		yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 2, CompletionTokens: 3}}, nil)
+		yield(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 2, CompletionTokens: 3}}, nil)
 	}
 }
 
@@ -125,11 +127,11 @@ func ExampleHandler_Shutdown() {
 }
 
 func ExampleBackendFunc() {
-	b := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	b := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		if req.Model != "demo" {
-			return llmhttp.Fail(llmhttp.ModelNotFound(req.Model))
+			return llm.Fail(llm.ModelNotFound(req.Model))
 		}
-		return llmhttp.Reply("Hi there.")
+		return llm.Reply("Hi there.")
 	})
 	h := llmhttp.NewHandler(b, llmhttp.AllowAll("demo"), nil)
 
@@ -162,8 +164,8 @@ func ExampleBackend_streaming() {
 // said anything. The first one may change its request, so it gets a clone.
 type fallback struct{ first, second llmhttp.Backend }
 
-func (f fallback) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (f fallback) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		begun := false
 		for chunk, err := range f.first.Chat(ctx, req.Clone()) {
 			if err != nil && !begun {
@@ -178,13 +180,13 @@ func (f fallback) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 	}
 }
 
-func ExampleChatRequest_Clone() {
-	broken := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func ExampleBackend_clone() {
+	broken := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		req.Messages[0].Content = nil
-		return llmhttp.Fail(errors.New("out of memory"))
+		return llm.Fail(errors.New("out of memory"))
 	})
-	req := &llmhttp.ChatRequest{Model: "demo", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}}}
-	reply, err := llmhttp.Collect(fallback{broken, shout}.Chat(context.Background(), req))
+	req := &llm.ChatRequest{Model: "demo", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}}}
+	reply, err := join.Collect(fallback{broken, shout}.Chat(context.Background(), req))
 	if err != nil {
 		panic(err)
 	}
@@ -192,43 +194,24 @@ func ExampleChatRequest_Clone() {
 	// Output: HELLO!
 }
 
-// A Backend that yields the same chunk again yields a clone, because a Handler may change what it
-// gets.
-func ExampleChatChunk_Clone() {
-	chunk := llmhttp.TextChunk("ha")
-	laugh := func(yield func(*llmhttp.ChatChunk, error) bool) {
-		for range 3 {
-			if !yield(chunk.Clone(), nil) {
-				return
-			}
-		}
-	}
-	reply, err := llmhttp.Collect(laugh)
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(reply.Choices[0].Message.Content.Text())
-	// Output: hahaha
-}
-
 // An agent is a Backend that calls a model twice. Each call is priced by itself, and its usage is
 // that of both, also if the client leaves.
 type agent struct{ model llmhttp.Backend }
 
-func (a agent) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		callCtx, end := llmhttp.StartCall(ctx, req.Model)
-		draft, err := llmhttp.Collect(a.model.Chat(callCtx, req.Clone()))
-		end(llmhttp.Call{Model: draft.Model, Usage: draft.Usage, Err: err})
+func (a agent) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		callCtx, end := llm.StartCall(ctx, req.Model)
+		draft, err := join.Collect(a.model.Chat(callCtx, req.Clone()))
+		end(llm.Call{Model: draft.Model, Usage: draft.Usage, Err: err})
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		req.Messages = append(req.Messages, draft.Choices[0].Message,
-			llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text("Check that.")})
-		callCtx, end = llmhttp.StartCall(ctx, req.Model)
-		var used *llmhttp.Usage // the last one counts: a chunk has the usage of its call so far
-		defer func() { end(llmhttp.Call{Usage: used}) }()
+			llm.Message{Role: llm.RoleUser, Content: llm.Text("Check that.")})
+		callCtx, end = llm.StartCall(ctx, req.Model)
+		var used *llm.Usage // the last one counts: a chunk has the usage of its call so far
+		defer func() { end(llm.Call{Usage: used}) }()
 		for chunk, err := range a.model.Chat(callCtx, req) {
 			if err == nil && chunk.Usage != nil {
 				used = chunk.Usage
@@ -255,9 +238,9 @@ func ExampleStartCall() {
 // embeddings and models unchanged.
 type polite struct{ llmhttp.Forwarder }
 
-func (p polite) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (p polite) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	last := &req.Messages[len(req.Messages)-1]
-	last.Content = llmhttp.Text(last.Content.Text() + " Please.")
+	last.Content = llm.Text(last.Content.Text() + " Please.")
 	return p.Forwarder.Chat(ctx, req)
 }
 
@@ -271,23 +254,6 @@ func ExampleForwarder() {
 	}
 	fmt.Println(strings.Contains(string(body), `"content":"HELLO! PLEASE."`))
 	// Output: true
-}
-
-// Collect joins a stream where code needs the whole reply.
-func ExampleCollect() {
-	reply, err := llmhttp.Collect(counter{}.Chat(context.Background(), nil))
-	if err != nil {
-		panic(err)
-	}
-	fmt.Printf("%q\n", reply.Choices[0].Message.Content.Text())
-	fmt.Println(reply.Usage.CompletionTokens, "tokens")
-
-	_, err = llmhttp.Collect(llmhttp.Fail(errors.New("no model")))
-	fmt.Println(err)
-	// Output:
-	// "1 2 3 "
-	// 3 tokens
-	// no model
 }
 
 // A KeyStore that is backed by a map of hashes, so that it does not store secrets.
@@ -365,10 +331,10 @@ func ExampleKeyFrom() {
 		}
 		return &llmhttp.Key{ID: "acme", Data: t}, nil
 	})
-	greet := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+	greet := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 		t := llmhttp.KeyFrom(ctx).Data.(*tenant)
 		fmt.Println(t.greeting)
-		return llmhttp.Reply(t.greeting)
+		return llm.Reply(t.greeting)
 	})
 	post(llmhttp.NewHandler(greet, keys, nil), hello)
 	// Output: Bonjour!
@@ -376,10 +342,10 @@ func ExampleKeyFrom() {
 
 // A Backend that passes the ID of the request and the name of the account on.
 func ExampleRequestInfoFrom() {
-	b := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+	b := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 		info := llmhttp.RequestInfoFrom(ctx)
 		fmt.Println(info.ID, info.Account, info.Operation, info.Model, info.Params.Messages)
-		return llmhttp.Reply("Hello!")
+		return llm.Reply("Hello!")
 	})
 	h := llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &llmhttp.Options{RequestID: func(*http.Request) string { return "req_1" }})
 	post(h, hello)
@@ -403,7 +369,7 @@ func ExampleObserver() {
 func ExampleHandler_WriteError() {
 	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)})
 	closed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e := llmhttp.Errorf(http.StatusServiceUnavailable, "closed", "We are closed until %s.", "Monday")
+		e := llm.Errorf(http.StatusServiceUnavailable, "closed", "We are closed until %s.", "Monday")
 		e.NoRetry = true
 		h.WriteError(w, r, e)
 	})

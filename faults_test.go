@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A wireFormat describes a protocol, or another format of a reply that comes in chunks, to these
@@ -56,34 +57,34 @@ func speechOf(format string) string {
 // A speakingBackend speaks what its Backend says, and shows it as images that are not complete.
 type speakingBackend struct{ llmhttp.Backend }
 
-func (speakingBackend) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (speakingBackend) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 	panic("the client has asked for a stream")
 }
 
-func (b speakingBackend) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b speakingBackend) EditImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.GenerateImages(ctx, r)
 }
 
-func (b speakingBackend) StreamImages(ctx context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+func (b speakingBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
 		goesOn := true
-		b.Chat(ctx, &llmhttp.ChatRequest{Model: r.Model})(func(c *llmhttp.ChatChunk, err error) bool {
+		b.Chat(ctx, &llm.ChatRequest{Model: r.Model})(func(c *llm.ChatChunk, err error) bool {
 			if c == nil {
 				goesOn = false
 				return yield(nil, err)
 			}
-			goesOn = yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte(c.Choices[0].Delta.Content)}, Partial: true}, err)
+			goesOn = yield(&llm.ImageChunk{Image: &llm.Image{Data: []byte(c.Choices[0].Delta.Content)}, Partial: true}, err)
 			return goesOn
 		})
 		if goesOn && ctx.Err() == nil {
-			yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte("complete")}}, nil)
+			yield(&llm.ImageChunk{Image: &llm.Image{Data: []byte("complete")}}, nil)
 		}
 	}
 }
 
 func (b speakingBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-		b.Chat(ctx, &llmhttp.ChatRequest{Model: r.Model})(func(c *llmhttp.ChatChunk, err error) bool {
+		b.Chat(ctx, &llm.ChatRequest{Model: r.Model})(func(c *llm.ChatChunk, err error) bool {
 			if c == nil {
 				return yield(nil, err)
 			}
@@ -160,7 +161,7 @@ func TestFaults_BeforeTheReply(t *testing.T) {
 		status  int
 		message string
 	}{
-		"an Error":       {failingBackend(llmhttp.Errorf(409, "", "It is taken.")), 409, "It is taken."},
+		"an Error":       {failingBackend(llm.Errorf(409, "", "It is taken.")), 409, "It is taken."},
 		"another error":  {failingBackend(errors.New("a secret")), 500, internalMessage},
 		"a panic":        {streamBackend(func(context.Context, yieldFunc) { panic("a secret") }), 500, internalMessage},
 		"silence":        {streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }), 504, timeoutMessage},
@@ -191,7 +192,7 @@ func TestFaults_BeforeTheReply(t *testing.T) {
 func TestFaults_InMidStream(t *testing.T) {
 	after := func(fail func(ctx context.Context, yield yieldFunc)) llmhttp.Backend {
 		return streamBackend(func(ctx context.Context, yield yieldFunc) {
-			if yield(llmhttp.TextChunk("Hel"), nil) {
+			if yield(llm.TextChunk("Hel"), nil) {
 				fail(ctx, yield)
 			}
 		})
@@ -200,7 +201,7 @@ func TestFaults_InMidStream(t *testing.T) {
 		backend llmhttp.Backend
 		message string
 	}{
-		"an Error":      {after(func(_ context.Context, yield yieldFunc) { yield(nil, llmhttp.Errorf(409, "", "It is taken.")) }), "It is taken."},
+		"an Error":      {after(func(_ context.Context, yield yieldFunc) { yield(nil, llm.Errorf(409, "", "It is taken.")) }), "It is taken."},
 		"another error": {after(func(_ context.Context, yield yieldFunc) { yield(nil, errors.New("a secret")) }), internalMessage},
 		"a panic":       {after(func(context.Context, yieldFunc) { panic("a secret") }), internalMessage},
 		"silence":       {after(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }), timeoutMessage},
@@ -225,7 +226,7 @@ func TestFaults_InMidStream(t *testing.T) {
 func TestFaults_StartOfASilentStream(t *testing.T) {
 	backend := streamBackend(func(_ context.Context, yield yieldFunc) {
 		time.Sleep(10 * time.Second)
-		yield(llmhttp.TextChunk("Hello"), nil)
+		yield(llm.TextChunk("Hello"), nil)
 	})
 	for _, test := range []struct{ keepAlive, start time.Duration }{
 		{0, time.Second}, {100 * time.Millisecond, 100 * time.Millisecond}, {-1, 10 * time.Second},
@@ -254,7 +255,7 @@ func TestFaults_ErrorOfASlowBackend(t *testing.T) {
 	for _, delay := range []time.Duration{900 * time.Millisecond, 1100 * time.Millisecond} {
 		backend := streamBackend(func(_ context.Context, yield yieldFunc) {
 			time.Sleep(delay)
-			yield(nil, llmhttp.Errorf(409, "", "It is taken."))
+			yield(nil, llm.Errorf(409, "", "It is taken."))
 		})
 		eachFormat(t, func() config { return config{backend: backend} }, func(t *testing.T, f wireFormat, s *testServer) {
 			r := s.do("POST", f.path, f.stream())
@@ -273,9 +274,9 @@ func TestFaults_ErrorOfASlowBackend(t *testing.T) {
 func TestFaults_KeepAlive(t *testing.T) {
 	backend := streamBackend(func(_ context.Context, yield yieldFunc) {
 		time.Sleep(32 * time.Second)
-		if yield(llmhttp.TextChunk("Hel"), nil) {
+		if yield(llm.TextChunk("Hel"), nil) {
 			time.Sleep(32 * time.Second)
-			yield(llmhttp.TextChunk("lo"), nil)
+			yield(llm.TextChunk("lo"), nil)
 		}
 	})
 	eachFormat(t, func() config { return config{backend: backend} }, func(t *testing.T, f wireFormat, s *testServer) {
@@ -295,7 +296,7 @@ func TestFaults_KeepAlive(t *testing.T) {
 func TestFaults_ClientLeaves(t *testing.T) {
 	newConfig := func() config {
 		return config{keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			if yield(llmhttp.TextChunk("Hello"), nil) {
+			if yield(llm.TextChunk("Hello"), nil) {
 				<-ctx.Done()
 			}
 		})}
@@ -321,7 +322,7 @@ func TestFaults_ClientLeaves(t *testing.T) {
 
 func TestFaults_Shutdown(t *testing.T) {
 	backend := streamBackend(func(ctx context.Context, yield yieldFunc) {
-		if yield(llmhttp.TextChunk("Hel"), nil) {
+		if yield(llm.TextChunk("Hel"), nil) {
 			<-ctx.Done()
 		}
 	})

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"math"
@@ -8,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // formFields are the fields of a form from which a request is decoded.
@@ -27,7 +30,7 @@ func (f *formFields[Req]) decode(r *Req, fields map[string][]string) error {
 		set, list := f.single[base], f.lists[base]
 		switch {
 		case set != nil && len(values) > 1:
-			return paramError(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: base})
+			return invalid.JSON(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: base})
 		case set != nil && name == base:
 			if values[0] == "" {
 				continue
@@ -43,7 +46,7 @@ func (f *formFields[Req]) decode(r *Req, fields map[string][]string) error {
 			*list(r) = append(*list(r), elements...)
 		default:
 			if known := f.knownName(name); known != "" {
-				return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
+				return invalid.JSON(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
 			}
 			f.addExtra(r, name, values)
 		}
@@ -61,14 +64,14 @@ func (f *formFields[Req]) knownName(name string) string {
 }
 
 // file returns the file in the field name, or nil if there is none.
-func (f *Form) file(name string) (*File, error) {
+func (f *Form) file(name string) (*llm.File, error) {
 	switch files := f.Files[name]; len(files) {
 	case 0:
 		return nil, nil
 	case 1:
 		return files[0], nil
 	}
-	return nil, paramError(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: name})
+	return nil, invalid.JSON(&jsonwire.Error{Kind: jsonwire.Duplicate, Path: name})
 }
 
 // The values of the fields of a form are texts. These functions parse those of other types.
@@ -77,7 +80,7 @@ func (f *Form) file(name string) (*File, error) {
 func parseFormNumber(param, value string) (*float64, error) {
 	f, err := strconv.ParseFloat(value, 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		return nil, errInvalidText(param, value, "a number")
+		return nil, invalid.Form(param, value, "a number")
 	}
 	return &f, nil
 }
@@ -86,7 +89,7 @@ func parseFormNumber(param, value string) (*float64, error) {
 func parseFormInt(param, value string) (*int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil {
-		return nil, errInvalidText(param, value, "an integer")
+		return nil, invalid.Form(param, value, "an integer")
 	}
 	return &n, nil
 }
@@ -99,7 +102,7 @@ func parseFormBool(param, value string) (bool, error) {
 	case "false", "0":
 		return false, nil
 	}
-	return false, errInvalidValue(param, value, "true", "false")
+	return false, invalid.Value(param, value, "true", "false")
 }
 
 // parseFormList returns the elements of the list param, of which each value is one, or a JSON array
@@ -115,12 +118,21 @@ func parseFormList(param string, values []string) ([]string, error) {
 		}
 		var elements []string
 		if json.Unmarshal([]byte(v), &elements) != nil {
-			return nil, errInvalidType(param, "an array of strings", "something else")
+			return nil, invalid.WrongType(param, "an array of strings", "something else")
 		}
 		list = append(list, elements...)
 	}
 	if len(list) > maxFormParts {
-		return nil, errLongArray(param, maxFormParts, len(list))
+		return nil, invalid.LongArray(param, maxFormParts, len(list))
 	}
 	return list, nil
+}
+
+// checkUnknownFields is checkUnknownMembers for the fields of a form.
+func checkUnknownFields[V any, F ~map[string]V](ctx context.Context, fields F) error {
+	names := make(llm.Extra, len(fields))
+	for name := range fields {
+		names[strings.TrimSuffix(name, "[]")] = nil
+	}
+	return checkUnknownMembers(ctx, names)
 }

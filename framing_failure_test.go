@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
 )
@@ -40,11 +41,11 @@ func TestFraming_Failure(t *testing.T) {
 		message string
 		class   llmhttp.ErrorClass
 	}{
-		{"error", func(_ context.Context, yield yieldFunc) { yield(nil, llmhttp.Errorf(503, "", "Too busy.")) }, "Too busy.", llmhttp.ClassBackend},
+		{"error", func(_ context.Context, yield yieldFunc) { yield(nil, llm.Errorf(503, "", "Too busy.")) }, "Too busy.", llmhttp.ClassBackend},
 		{"panic", func(context.Context, yieldFunc) { panic("oops") }, internalMessage, llmhttp.ClassBackend},
 		{"timeout", func(ctx context.Context, _ yieldFunc) { <-ctx.Done() }, timeoutMessage, llmhttp.ClassTimeout},
 		{"timeout of a Backend that ignores its context", func(context.Context, yieldFunc) { time.Sleep(time.Hour) }, timeoutMessage, llmhttp.ClassTimeout},
-		{"too large", func(_ context.Context, yield yieldFunc) { yield(llmhttp.TextChunk(strings.Repeat("a", 2000)), nil) },
+		{"too large", func(_ context.Context, yield yieldFunc) { yield(llm.TextChunk(strings.Repeat("a", 2000)), nil) },
 			"The reply of the model is too large. The limit is 1000 bytes.", llmhttp.ClassBackend},
 	}
 	for _, test := range tests {
@@ -56,7 +57,7 @@ func TestFraming_Failure(t *testing.T) {
 							http2: http2, opts: llmhttp.Options{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: time.Second, MaxReply: 1000},
 							server: func(srv *http.Server) { srv.WriteTimeout = 10 * time.Second },
 							backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-								if yield(llmhttp.TextChunk("one"), nil) {
+								if yield(llm.TextChunk("one"), nil) {
 									test.backend(ctx, yield)
 								}
 							}),
@@ -107,10 +108,10 @@ func TestFraming_Failure_Shutdown(t *testing.T) {
 						s := startPipeServer(t, withProtocols(config{
 							http2: http2, opts: llmhttp.Options{WriteTimeout: time.Second},
 							backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-								yield(llmhttp.TextChunk("one"), nil)
+								yield(llm.TextChunk("one"), nil)
 								if ignores {
 									<-release
-									yield(llmhttp.TextChunk("two"), nil)
+									yield(llm.TextChunk("two"), nil)
 								}
 								<-ctx.Done()
 							}),
@@ -144,7 +145,7 @@ func TestFraming_Failure_NotIfTheConnectionIsLost(t *testing.T) {
 		}
 		send := func(w http.ResponseWriter, end func()) (p any) {
 			s := newHandler(t, withProtocols(config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-				yield(llmhttp.TextChunk("one"), nil)
+				yield(llm.TextChunk("one"), nil)
 				end()
 				yield(nil, errCause)
 			})}))

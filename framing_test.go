@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A framedProtocol is a plainProtocol whose replies have a given framing. It answers
@@ -24,7 +25,7 @@ func (p framedProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)}}
 }
 
-func (p framedProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (p framedProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, _, err := p.plainProtocol.decode(ctx, r, body)
 	if err != nil {
 		return nil, nil, err
@@ -44,15 +45,15 @@ func (e framedEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	return fmt.Appendf(b, "start %q %t\n", s.Model, s.Created > 0)
 }
 
-func (e framedEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e framedEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	return append(b, c.Choices[0].Delta.Content...), nil
 }
 
-func (e framedEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+func (e framedEncoder) AppendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error) {
 	return fmt.Appendf(b, "\nend %d", u.TotalTokens), nil
 }
 
-func (e framedEncoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
+func (e framedEncoder) AppendFailure(b []byte, failure *llm.Error) []byte {
 	return fmt.Appendf(b, "\nfailure %s", failure.Message)
 }
 
@@ -90,7 +91,7 @@ func TestFraming_Reply(t *testing.T) {
 // counts as a request, and is not recorded.
 func TestFraming_EmptyReply(t *testing.T) {
 	for _, framing := range []llmhttp.Framing{{Whole: true, ContentType: "application/json"}, llmhttp.EventStream()} {
-		b := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { panic("called") })
+		b := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { panic("called") })
 		s := framedServer(t, framing, config{backend: b, keys: limitedKeys(llmhttp.Limits{Requests: noRefill(5), Tokens: noRefill(10), Concurrent: 1})})
 		r := s.do("POST", "/plain", emptyBody, withoutKey, withPlainKey)
 		assert.Equal(t, 200, r.StatusCode)
@@ -130,7 +131,7 @@ func TestFraming_KeepAlive(t *testing.T) {
 					for _, text := range []string{"a", "b", ""} {
 						time.Sleep(25 * time.Second)
 						if text != "" {
-							yield(llmhttp.TextChunk(text), nil)
+							yield(llm.TextChunk(text), nil)
 						}
 					}
 				})
@@ -148,7 +149,7 @@ func TestFraming_KeepAlive(t *testing.T) {
 func TestFraming_EndsCleanly(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		framing := llmhttp.Framing{ContentType: "application/x-ndjson", EndsCleanly: clean}
-		s := framedServer(t, framing, config{backend: failAfter(llmhttp.Errorf(500, "", "It broke."), "Hel")})
+		s := framedServer(t, framing, config{backend: failAfter(llm.Errorf(500, "", "It broke."), "Hel")})
 		r := s.do("POST", "/plain", framedBody, withoutKey, withPlainKey)
 		assert.Equal(t, "start \"m\" true\nHel\nfailure It broke.", r.body)
 		assert.Equal(t, clean, r.err == nil)

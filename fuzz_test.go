@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A codec is a type of the API that encodes and decodes itself.
@@ -119,7 +120,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, encoded, ok := roundTrip[llmhttp.ChatRequest](t, data); ok {
+		if r, encoded, ok := roundTrip[llm.ChatRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
 			for _, m := range r.Messages {
 				for i := range m.ToolCalls {
@@ -130,11 +131,11 @@ func FuzzDecodeRequest(f *testing.F) {
 			}
 			sameValue(t, r, encoded)
 		}
-		if r, encoded, ok := roundTrip[llmhttp.ImageRequest](t, data); ok {
+		if r, encoded, ok := roundTrip[llm.ImageRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
 			sameValue(t, r, encoded)
 		}
-		if r, encoded, ok := roundTrip[llmhttp.EmbeddingRequest](t, data); ok {
+		if r, encoded, ok := roundTrip[llm.EmbeddingRequest](t, data); ok {
 			keepsMembers(t, data, encoded)
 			sameValue(t, r, encoded)
 		}
@@ -173,7 +174,7 @@ var rawType = reflect.TypeFor[json.RawMessage]()
 // list by nil.
 func normalize(v reflect.Value) {
 	compact := func(raw json.RawMessage) json.RawMessage {
-		b, err := llmhttp.Tool{Extra: llmhttp.Extra{"x": raw}}.MarshalJSON()
+		b, err := llm.Tool{Extra: llm.Extra{"x": raw}}.MarshalJSON()
 		if err != nil {
 			return raw
 		}
@@ -202,7 +203,7 @@ func normalize(v reflect.Value) {
 			normalize(v.Index(i))
 		}
 	case reflect.Map:
-		if v.Type() == reflect.TypeFor[llmhttp.Extra]() {
+		if v.Type() == reflect.TypeFor[llm.Extra]() {
 			for _, name := range v.MapKeys() {
 				v.SetMapIndex(name, reflect.ValueOf(compact(v.MapIndex(name).Bytes())))
 			}
@@ -217,12 +218,12 @@ func FuzzContent(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, encoded, ok := roundTrip[llmhttp.Content](t, data)
+		c, encoded, ok := roundTrip[llm.Content](t, data)
 		if !ok {
 			return
 		}
 		keepsMembers(t, data, encoded)
-		var again llmhttp.Content
+		var again llm.Content
 		require.NoError(t, json.Unmarshal(encoded, &again))
 		assert.Equal(t, c.Text(), again.Text())
 		assert.Len(t, again, len(*c))
@@ -247,24 +248,24 @@ func FuzzExtraRoundTrip(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		roundTripReply[llmhttp.ChatChunk](t, data)
-		roundTripReply[llmhttp.ChatResponse](t, data)
-		roundTrip[llmhttp.Message](t, data)
-		roundTrip[llmhttp.ToolCall](t, data)
-		roundTripReply[llmhttp.ToolCallDelta](t, data)
-		roundTripReply[llmhttp.Usage](t, data)
-		roundTripReply[llmhttp.ImageResponse](t, data)
-		roundTripReply[llmhttp.EmbeddingResponse](t, data)
+		roundTripReply[llm.ChatChunk](t, data)
+		roundTripReply[llm.ChatResponse](t, data)
+		roundTrip[llm.Message](t, data)
+		roundTrip[llm.ToolCall](t, data)
+		roundTripReply[llm.ToolCallDelta](t, data)
+		roundTripReply[llm.Usage](t, data)
+		roundTripReply[llm.ImageResponse](t, data)
+		roundTripReply[llm.EmbeddingResponse](t, data)
 		roundTripReply[llmhttp.RerankResponse](t, data)
 		roundTripReply[llmhttp.ModerationResponse](t, data)
-		roundTrip[llmhttp.StringList](t, data)
-		if _, encoded, ok := roundTrip[llmhttp.Part](t, data); ok {
+		roundTrip[llm.StringList](t, data)
+		if _, encoded, ok := roundTrip[llm.Part](t, data); ok {
 			keepsMembers(t, data, encoded)
 		}
-		if _, encoded, ok := roundTrip[llmhttp.Tool](t, data); ok {
+		if _, encoded, ok := roundTrip[llm.Tool](t, data); ok {
 			keepsMembers(t, data, encoded)
 		}
-		if _, encoded, ok := roundTripReply[llmhttp.Model](t, data); ok && jsontest.IsStrict(data) {
+		if _, encoded, ok := roundTripReply[llm.Model](t, data); ok && jsontest.IsStrict(data) {
 			// object is a constant, and numbers may lose a fraction. What other members tell takes
 			// the place of values that a field cannot hold.
 			keepsMembers(t, withoutMembers(data, "object", "created", "name", "context_length", "max_output_tokens", "capabilities"), encoded)

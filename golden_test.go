@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -170,9 +171,9 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 // A goldenBackend behaves as the files of a conversation specify.
 type goldenBackend struct {
 	steps      []string
-	models     []llmhttp.Model
-	images     *llmhttp.ImageResponse
-	embeddings *llmhttp.EmbeddingResponse
+	models     []llm.Model
+	images     *llm.ImageResponse
+	embeddings *llm.EmbeddingResponse
 	rerank     *llmhttp.RerankResponse
 	moderation *llmhttp.ModerationResponse
 }
@@ -208,26 +209,26 @@ func (b *goldenBackend) set(t *testing.T, f archiveFile) {
 	require.NoError(t, err, f.name)
 }
 
-func (b *goldenBackend) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return goldenStream[llmhttp.ChatChunk](ctx, b.steps)
+func (b *goldenBackend) Chat(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+	return goldenStream[llm.ChatChunk](ctx, b.steps)
 }
 
-func (b *goldenBackend) EditImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *goldenBackend) EditImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.images, nil
 }
 
-func (b *goldenBackend) Complete(ctx context.Context, _ *llmhttp.CompletionRequest) llmhttp.ChatStream {
-	return goldenStream[llmhttp.ChatChunk](ctx, b.steps)
+func (b *goldenBackend) Complete(ctx context.Context, _ *llmhttp.CompletionRequest) llm.ChatStream {
+	return goldenStream[llm.ChatChunk](ctx, b.steps)
 }
 
-func (b *goldenBackend) StreamImages(ctx context.Context, _ *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
-		goldenStream[llmhttp.ImageResponse](ctx, b.steps)(func(r *llmhttp.ImageResponse, err error) bool {
+func (b *goldenBackend) StreamImages(ctx context.Context, _ *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
+		goldenStream[llm.ImageResponse](ctx, b.steps)(func(r *llm.ImageResponse, err error) bool {
 			if r == nil {
 				return yield(nil, err)
 			}
 			_, partial := r.Extra["partial"]
-			return yield(&llmhttp.ImageChunk{Image: &r.Data[0], Partial: partial, Usage: r.Usage}, err)
+			return yield(&llm.ImageChunk{Image: &r.Data[0], Partial: partial, Usage: r.Usage}, err)
 		})
 	}
 }
@@ -236,7 +237,7 @@ func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llm
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
 		type chunk struct {
 			Audio string
-			Usage *llmhttp.Usage
+			Usage *llm.Usage
 		}
 		goldenStream[chunk](ctx, b.steps)(func(c *chunk, err error) bool {
 			if c == nil {
@@ -269,7 +270,7 @@ func goldenStream[Chunk any](ctx context.Context, steps []string) iter.Seq2[*Chu
 				var code string
 				fmt.Sscan(rest, &status, &code)
 				_, text, _ := strings.Cut(rest, code+" ")
-				yield(nil, llmhttp.Errorf(status, code, "%s", text))
+				yield(nil, llm.Errorf(status, code, "%s", text))
 				return
 			case "fail":
 				yield(nil, errors.New(rest))
@@ -289,13 +290,13 @@ func goldenStream[Chunk any](ctx context.Context, steps []string) iter.Seq2[*Chu
 	}
 }
 
-func (b *goldenBackend) ListModels(context.Context) ([]llmhttp.Model, error) { return b.models, nil }
+func (b *goldenBackend) ListModels(context.Context) ([]llm.Model, error) { return b.models, nil }
 
-func (b *goldenBackend) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *goldenBackend) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.images, nil
 }
 
-func (b *goldenBackend) Embed(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *goldenBackend) Embed(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	return b.embeddings, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/randomid"
 )
 
 // A Handler serves the API. Its paths begin with /v1; Options.Prefix puts them below
@@ -106,7 +107,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // front of the Handler that refuses requests. Nothing may have been written to w. A header
 // X-Request-Id that w has is the ID if Options.RequestID is nil.
 //
-// As with the errors of a [Backend], the client sees the text of an [*Error] only, and
+// As with the errors of a [Backend], the client sees the text of an [*llm.Error] only, and
 // Options.Logger gets the cause of a 5xx. A nil err is a 500. Observers are not called.
 // Like ServeHTTP, WriteError sets the Pattern of r, and closes an HTTP/1 connection if r has a
 // body, because it may not have been read.
@@ -114,7 +115,7 @@ func (h *Handler) WriteError(w http.ResponseWriter, r *http.Request, err error) 
 	q := newRequest(h, w, r)
 	defer q.finish()
 	q.run(func() error {
-		q.identify(cmp.Or(w.Header().Get(headerRequestID), newID("req_")))
+		q.identify(cmp.Or(w.Header().Get(headerRequestID), randomid.New("req_")))
 		q.findRoute() // only for the protocol
 		q.cred.set(q.protocol().Secret(q.routed))
 		return cmp.Or(err, errNoError)

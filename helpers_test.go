@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // testTimeout bounds every wait for an event. Only a test that fails waits so long.
@@ -157,7 +158,7 @@ func limitedKeys(l llmhttp.Limits) llmhttp.KeyStore {
 }
 
 // yieldFunc is the function that a ChatStream calls with each chunk.
-type yieldFunc = func(*llmhttp.ChatChunk, error) bool
+type yieldFunc = func(*llm.ChatChunk, error) bool
 
 // A stubBackend implements every optional interface. A method whose func is nil returns a
 // fixed reply.
@@ -165,30 +166,30 @@ type stubBackend struct {
 	// call and usage are for each method that calls a model and whose func is nil. call is called
 	// first, and its error is that of the method. usage is reported.
 	call  func(ctx context.Context) error
-	usage *llmhttp.Usage
+	usage *llm.Usage
 
-	chat       func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream
-	complete   func(context.Context, *llmhttp.CompletionRequest) llmhttp.ChatStream
-	models     func(context.Context) ([]llmhttp.Model, error)
-	images     func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
-	edit       func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
-	draw       func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream
+	chat       func(context.Context, *llm.ChatRequest) llm.ChatStream
+	complete   func(context.Context, *llmhttp.CompletionRequest) llm.ChatStream
+	models     func(context.Context) ([]llm.Model, error)
+	images     func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)
+	edit       func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)
+	draw       func(context.Context, *llm.ImageRequest) llm.ImageStream
 	sizes      func(context.Context, string) ([]string, error)
-	embed      func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	embed      func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
 	rerank     func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
 	transcribe func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream
 	moderate   func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
 }
 
-func (b *stubBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *stubBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 	if b.chat != nil {
 		return b.chat(ctx, r)
 	}
 	return b.reply(ctx)
 }
 
-func (b *stubBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+func (b *stubBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
 	if b.complete != nil {
 		return b.complete(ctx, r)
 	}
@@ -196,14 +197,14 @@ func (b *stubBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest
 }
 
 // reply returns the stream of a method that has no func.
-func (b *stubBackend) reply(ctx context.Context) llmhttp.ChatStream {
+func (b *stubBackend) reply(ctx context.Context) llm.ChatStream {
 	return func(yield yieldFunc) {
 		if err := b.called(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		c := llmhttp.TextChunk("Hello!")
-		c.Choices[0].FinishReason, c.Usage = llmhttp.FinishStop, b.usage
+		c := llm.TextChunk("Hello!")
+		c.Choices[0].FinishReason, c.Usage = llm.FinishStop, b.usage
 		yield(c, nil)
 	}
 }
@@ -216,9 +217,9 @@ func (b *stubBackend) called(ctx context.Context) error {
 	return b.call(ctx)
 }
 
-func (b *stubBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b *stubBackend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	if b.models == nil {
-		return []llmhttp.Model{
+		return []llm.Model{
 			{ID: "demo-chat", Created: 1686935002, OwnedBy: "acme"},
 			{ID: "hf.co/u/Q:Q4", Created: 1686935003, OwnedBy: "acme"},
 		}, nil
@@ -229,37 +230,37 @@ func (b *stubBackend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 // pngData has the signature of a PNG, which the detection of media types looks for.
 const pngData = "\x89PNG\r\n\x1a\nrest"
 
-func (b *stubBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *stubBackend) GenerateImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	if b.images != nil {
 		return b.images(ctx, r)
 	}
-	images := slices.Repeat([]llmhttp.Image{{Data: []byte(pngData)}}, r.Count())
-	return &llmhttp.ImageResponse{Data: images, Usage: b.usage}, b.called(ctx)
+	images := slices.Repeat([]llm.Image{{Data: []byte(pngData)}}, r.Count())
+	return &llm.ImageResponse{Data: images, Usage: b.usage}, b.called(ctx)
 }
 
-func (b *stubBackend) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *stubBackend) EditImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	if b.edit != nil {
 		return b.edit(ctx, r)
 	}
 	return b.GenerateImages(ctx, r)
 }
 
-func (b *stubBackend) StreamImages(ctx context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+func (b *stubBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) llm.ImageStream {
 	if b.draw != nil {
 		return b.draw(ctx, r)
 	}
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+	return func(yield func(*llm.ImageChunk, error) bool) {
 		if err := b.called(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte(pngData)}, Usage: b.usage}, nil)
+		yield(&llm.ImageChunk{Image: &llm.Image{Data: []byte(pngData)}, Usage: b.usage}, nil)
 	}
 }
 
 // drawing returns a stream of chunks.
-func drawing(chunks ...*llmhttp.ImageChunk) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+func drawing(chunks ...*llm.ImageChunk) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
 		for _, c := range chunks {
 			if !yield(c, nil) {
 				return
@@ -275,12 +276,12 @@ func (b *stubBackend) ImageSizes(ctx context.Context, model string) ([]string, e
 	return b.sizes(ctx, model)
 }
 
-func (b *stubBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *stubBackend) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	if b.embed != nil {
 		return b.embed(ctx, r)
 	}
 	vectors := slices.Repeat([][]float32{{0.25, -1, 3.5e-7}}, r.Input.Len())
-	return &llmhttp.EmbeddingResponse{Vectors: vectors, Usage: cmp.Or(b.usage, &llmhttp.Usage{PromptTokens: 8})}, b.called(ctx)
+	return &llm.EmbeddingResponse{Vectors: vectors, Usage: cmp.Or(b.usage, &llm.Usage{PromptTokens: 8})}, b.called(ctx)
 }
 
 func (b *stubBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
@@ -360,20 +361,20 @@ func (b *stubBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest
 
 // streamBackend returns a Backend that calls f for each stream.
 func streamBackend(f func(ctx context.Context, yield yieldFunc)) llmhttp.BackendFunc {
-	return func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) { f(ctx, yield) }
+	return func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) { f(ctx, yield) }
 	}
 }
 
 // chunkBackend returns a Backend that yields the chunks that newChunks returns. It
 // calls newChunks for each request, since a Handler may change chunks.
-func chunkBackend(newChunks func() []*llmhttp.ChatChunk) llmhttp.BackendFunc {
-	return func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return streamOf(newChunks()...) }
+func chunkBackend(newChunks func() []*llm.ChatChunk) llmhttp.BackendFunc {
+	return func(context.Context, *llm.ChatRequest) llm.ChatStream { return streamOf(newChunks()...) }
 }
 
 // streamOf returns a stream of chunks.
-func streamOf(chunks ...*llmhttp.ChatChunk) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func streamOf(chunks ...*llm.ChatChunk) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for _, c := range chunks {
 			if !yield(c, nil) {
 				return
@@ -389,7 +390,7 @@ func textBackend(pieces ...string) llmhttp.BackendFunc { return failAfter(nil, p
 func failAfter(err error, pieces ...string) llmhttp.BackendFunc {
 	return streamBackend(func(_ context.Context, yield yieldFunc) {
 		for _, p := range pieces {
-			if !yield(llmhttp.TextChunk(p), nil) {
+			if !yield(llm.TextChunk(p), nil) {
 				return
 			}
 		}
@@ -403,15 +404,15 @@ func failAfter(err error, pieces ...string) llmhttp.BackendFunc {
 func jsonBackend(t testing.TB, lines ...string) llmhttp.BackendFunc {
 	t.Helper()
 	parseChunks(t, lines...) // fails here if the JSON is wrong
-	return chunkBackend(func() []*llmhttp.ChatChunk { return parseChunks(t, lines...) })
+	return chunkBackend(func() []*llm.ChatChunk { return parseChunks(t, lines...) })
 }
 
 // parseChunks decodes one chunk from each line.
-func parseChunks(t testing.TB, lines ...string) []*llmhttp.ChatChunk {
+func parseChunks(t testing.TB, lines ...string) []*llm.ChatChunk {
 	t.Helper()
-	var chunks []*llmhttp.ChatChunk
+	var chunks []*llm.ChatChunk
 	for _, line := range lines {
-		c := new(llmhttp.ChatChunk)
+		c := new(llm.ChatChunk)
 		require.NoError(t, json.Unmarshal([]byte(line), c), "%s", line)
 		chunks = append(chunks, c)
 	}
@@ -420,10 +421,10 @@ func parseChunks(t testing.TB, lines ...string) []*llmhttp.ChatChunk {
 
 // usageBackend returns a Backend that replies "Hello!" and reports a usage.
 func usageBackend(prompt, completion int) llmhttp.BackendFunc {
-	return chunkBackend(func() []*llmhttp.ChatChunk {
-		c := llmhttp.TextChunk("Hello!")
-		c.Usage = &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion}
-		return []*llmhttp.ChatChunk{c}
+	return chunkBackend(func() []*llm.ChatChunk {
+		c := llm.TextChunk("Hello!")
+		c.Usage = &llm.Usage{PromptTokens: prompt, CompletionTokens: completion}
+		return []*llm.ChatChunk{c}
 	})
 }
 
@@ -441,8 +442,8 @@ func tokensOf(u llmhttp.Units) llmhttp.Units {
 func failingBackend(err error) *stubBackend {
 	return &stubBackend{
 		call:   func(context.Context) error { return err },
-		chat:   func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Fail(err) },
-		models: func(context.Context) ([]llmhttp.Model, error) { return nil, err },
+		chat:   func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Fail(err) },
+		models: func(context.Context) ([]llm.Model, error) { return nil, err },
 	}
 }
 
@@ -673,4 +674,4 @@ func serverGoroutines() []string {
 }
 
 // chatOnly is a Backend without optional interfaces, whose Chat is not called.
-var chatOnly = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return nil })
+var chatOnly = llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return nil })

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -100,9 +101,9 @@ func TestHowto_OrderOfWrappers(t *testing.T) {
 		log.add(ctx, "KeyStore.Lookup")
 		return &llmhttp.Key{ID: "k1", Account: "acme", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(9), Tokens: llmhttp.PerMinute(9000)}}, nil
 	})
-	backend := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+	backend := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 		log.add(ctx, "Backend.Chat")
-		return llmhttp.Reply("Hi")
+		return llm.Reply("Hi")
 	})
 	serve := func(usage llmhttp.UsageStore) {
 		h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{

@@ -11,8 +11,11 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/bounds"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationImageEdits is the [Operation] of editing images.
@@ -21,51 +24,45 @@ const OperationImageEdits Operation = "image_edits"
 // An ImageEditor is a [Backend] that edits images, and combines several to one.
 type ImageEditor interface {
 	// EditImages returns req.Count() images, which are what the prompt makes of req.Images. For a
-	// file that it cannot read it returns an [*Error] with the status 400, the code "invalid_value"
+	// file that it cannot read it returns an [*llm.Error] with the status 400, the code "invalid_value"
 	// and the param "image". The ImageEditor owns req, but not the content of the files, which
 	// others may read too.
-	EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error)
+	EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error)
 }
 
-// maxEditImages is the maximum number of ImageRequest.Images.
-const maxEditImages = 16
-
-// The names of the fields of an edit that are files. That of images may have "[]" behind it.
-const (
-	fieldImage = "image"
-	fieldMask  = "mask"
-)
-
 // imageEditForm has the fields of POST /v1/images/edits.
-var imageEditForm = formFields[ImageRequest]{
-	single: map[string]func(r *ImageRequest, value string) error{
-		"model":           func(r *ImageRequest, v string) error { r.Model = v; return nil },
-		"prompt":          func(r *ImageRequest, v string) error { r.Prompt = v; return nil },
-		"n":               func(r *ImageRequest, v string) (err error) { r.N, err = parseFormInt("n", v); return err },
-		"size":            func(r *ImageRequest, v string) error { r.Size = v; return nil },
-		"quality":         func(r *ImageRequest, v string) error { r.Quality = v; return nil },
-		"response_format": func(r *ImageRequest, v string) error { r.ResponseFormat = v; return nil },
-		"stream":          func(r *ImageRequest, v string) (err error) { r.Stream, err = parseFormBool("stream", v); return err },
-		"partial_images": func(r *ImageRequest, v string) (err error) {
+var imageEditForm = formFields[llm.ImageRequest]{
+	single: map[string]func(r *llm.ImageRequest, value string) error{
+		"model":           func(r *llm.ImageRequest, v string) error { r.Model = v; return nil },
+		"prompt":          func(r *llm.ImageRequest, v string) error { r.Prompt = v; return nil },
+		"n":               func(r *llm.ImageRequest, v string) (err error) { r.N, err = parseFormInt("n", v); return err },
+		"size":            func(r *llm.ImageRequest, v string) error { r.Size = v; return nil },
+		"quality":         func(r *llm.ImageRequest, v string) error { r.Quality = v; return nil },
+		"response_format": func(r *llm.ImageRequest, v string) error { r.ResponseFormat = v; return nil },
+		"stream": func(r *llm.ImageRequest, v string) (err error) {
+			r.Stream, err = parseFormBool("stream", v)
+			return err
+		},
+		"partial_images": func(r *llm.ImageRequest, v string) (err error) {
 			r.PartialImages, err = parseFormInt("partial_images", v)
 			return err
 		},
 	},
 	files: []string{fieldImage, fieldMask},
-	addExtra: func(r *ImageRequest, name string, values []string) {
+	addExtra: func(r *llm.ImageRequest, name string, values []string) {
 		if r.Extra == nil {
-			r.Extra = make(Extra)
+			r.Extra = make(llm.Extra)
 		}
 		if len(values) > 1 || strings.HasSuffix(name, "[]") {
 			r.Extra[name], _ = json.Marshal(values)
 			return
 		}
-		r.Extra[name] = appendString(nil, values[0])
+		r.Extra[name] = jsonwire.AppendString(nil, values[0])
 	},
 }
 
-// decodeForm decodes the form of an edit into r, which is zero.
-func (r *ImageRequest) decodeForm(form *Form) (err error) {
+// decodeEditForm decodes the form of an edit into r, which is zero.
+func decodeEditForm(r *llm.ImageRequest, form *Form) (err error) {
 	if err := imageEditForm.decode(r, form.Values); err != nil {
 		return err
 	}
@@ -87,24 +84,24 @@ type imageEditRefs struct {
 }
 
 // decodeEditJSON decodes the JSON of an edit into r, which is zero, and stores its images in form.
-func (r *ImageRequest) decodeEditJSON(form *Form) (err error) {
+func decodeEditJSON(r *llm.ImageRequest, form *Form) (err error) {
 	if err := decodeRequest(form.JSON, imageRequestJSON, r); err != nil {
 		return err
 	}
 	var refs imageEditRefs
 	if err := jsonwire.UnmarshalTags(form.JSON, &refs, func(string) bool { return true }); err != nil {
-		return paramError(err)
+		return invalid.JSON(err)
 	}
 	delete(r.Extra, "images")
 	delete(r.Extra, fieldMask)
 	if err := checkEditMembers(r.Extra); err != nil {
 		return err
 	}
-	if n := len(refs.Images); n > maxEditImages {
-		return errLongArray("images", maxEditImages, n)
+	if n := len(refs.Images); n > bounds.EditImages {
+		return invalid.LongArray("images", bounds.EditImages, n)
 	}
 	for i := range refs.Images {
-		file, err := form.addImage(&refs.Images[i], elementPath("images", i, ""))
+		file, err := form.addImage(&refs.Images[i], param.Path("images", i, ""))
 		if err != nil {
 			return err
 		}
@@ -118,34 +115,34 @@ func (r *ImageRequest) decodeEditJSON(form *Form) (err error) {
 
 // checkEditMembers returns an *Error if a member of the JSON of an edit, for which there is no field, has the
 // name of a field of the form, such as "image". A Backend that sends a form would send it as that.
-func checkEditMembers(members Extra) error {
+func checkEditMembers(members llm.Extra) error {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		known := imageEditForm.knownName(name)
 		if known == fieldImage {
 			known = "images"
 		}
 		if known != "" {
-			return paramError(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
+			return invalid.JSON(&jsonwire.Error{Kind: jsonwire.WrongCase, Path: name, Want: known})
 		}
 	}
 	return nil
 }
 
 // addImage stores the image of ref, which is the member param.
-func (f *Form) addImage(ref *imageRef, param string) (*File, error) {
+func (f *Form) addImage(ref *imageRef, param string) (*llm.File, error) {
 	if ref.FileID != "" {
-		return nil, errBadRequest("invalid_value", param+".file_id",
+		return nil, invalid.Param("invalid_value", param+".file_id",
 			"Invalid '%s.file_id': this server stores no files. Use 'image_url' with a data: URL.", param)
 	}
 	param += ".image_url"
 	if ref.ImageURL == "" {
-		return nil, errMissing(param)
+		return nil, invalid.Missing(param)
 	}
 	rest, isData := strings.CutPrefix(ref.ImageURL, "data:")
 	header, text, _ := strings.Cut(rest, ",")
 	media, isBase64 := strings.CutSuffix(header, ";base64")
 	if !isData || !isBase64 {
-		return nil, errBadRequest("invalid_value", param, "Invalid '%s': expected a data: URL with base64. This server fetches no images.", param)
+		return nil, invalid.Param("invalid_value", param, "Invalid '%s': expected a data: URL with base64. This server fetches no images.", param)
 	}
 	file, err := newFile(param, "", media)
 	if err != nil {
@@ -158,39 +155,11 @@ func (f *Form) addImage(ref *imageRef, param string) (*File, error) {
 	case errors.Is(err, errFileNotStored):
 		return nil, err
 	case err != nil:
-		return nil, errBadRequest("invalid_value", param, "Invalid '%s': the data: URL is not valid base64.", param)
+		return nil, invalid.Param("invalid_value", param, "Invalid '%s': the data: URL is not valid base64.", param)
 	case file.Size == 0:
-		return nil, errBadRequest("invalid_value", param, "Invalid '%s': the image is empty.", param)
+		return nil, invalid.Param("invalid_value", param, "Invalid '%s': the image is empty.", param)
 	}
 	return file, nil
-}
-
-// validateFiles returns an *Error for the first of the files that the format does not allow.
-func (r *ImageRequest) validateFiles() error {
-	if n := len(r.Images); n > maxEditImages {
-		return param.LongArray(fieldImage, maxEditImages, n)
-	}
-	for i, f := range r.Images {
-		if f.Size == 0 {
-			name := fieldImage
-			if len(r.Images) > 1 {
-				name = elementPath(fieldImage, i, "")
-			}
-			return param.Invalid("invalid_value", name, "Invalid '%s': the file is empty.", name)
-		}
-	}
-	if r.Mask != nil && r.Mask.Size == 0 {
-		return param.Invalid("invalid_value", fieldMask, "Invalid '%s': the file is empty.", fieldMask)
-	}
-	return nil
-}
-
-// files returns the Images and the Mask.
-func (r *ImageRequest) files() []*File {
-	if r.Mask == nil {
-		return r.Images
-	}
-	return append(slices.Clip(r.Images), r.Mask)
 }
 
 var imageEditsOperation = newImagesOperation(OperationImageEdits, implements[ImageEditor], Forwarder.EditImages)
@@ -200,10 +169,10 @@ func decodeImageEdit(
 	ctx context.Context,
 	_ *http.Request,
 	form *Form,
-) (*ImageRequest, func(b []byte, r *ImageResponse) ([]byte, error), error) {
-	req, decode, field := new(ImageRequest), (*ImageRequest).decodeForm, fieldImage
+) (*llm.ImageRequest, func(b []byte, r *llm.ImageResponse) ([]byte, error), error) {
+	req, decode, field := new(llm.ImageRequest), decodeEditForm, fieldImage
 	if form.JSON != nil {
-		decode, field = (*ImageRequest).decodeEditJSON, "images"
+		decode, field = decodeEditJSON, "images"
 	}
 	if err := decode(req, form); err != nil {
 		return nil, nil, err
@@ -215,7 +184,7 @@ func decodeImageEdit(
 		return nil, nil, err
 	}
 	if len(req.Images) == 0 {
-		return nil, nil, errMissing(field)
+		return nil, nil, invalid.Missing(field)
 	}
 	return req, imageResponseJSON.Append, nil
 }
@@ -223,16 +192,16 @@ func decodeImageEdit(
 // BindImageEdits binds a route to edits of images, with [ScopeImages]. The body of its requests is a
 // form, or JSON if their Content-Type tells so: see Form.JSON. The form is only valid during the call
 // of decode, except for the files. decode sets the Images of the request and checks it by
-// [ImageRequest.Validate]. encode and newEncoder are as those of [BindImages]. If the Backend is no
+// [llm.ImageRequest.Validate]. encode and newEncoder are as those of [BindImages]. If the Backend is no
 // [ImageEditor], the client gets a 404. See "Protocols" in the package documentation.
 func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form) (
-	req *ImageRequest, encode func(b []byte, reply *ImageResponse) ([]byte, error), err error),
-	newEncoder func(req *ImageRequest) ImageEncoder,
+	req *llm.ImageRequest, encode func(b []byte, reply *llm.ImageResponse) ([]byte, error), err error),
+	newEncoder func(req *llm.ImageRequest) ImageEncoder,
 ) Binding {
 	mustBeSet(decode != nil)
 	b := imageEditsOperation.bind(func(q *request) error {
-		var req *ImageRequest
-		var encode func(b []byte, reply *ImageResponse) ([]byte, error)
+		var req *llm.ImageRequest
+		var encode func(b []byte, reply *llm.ImageResponse) ([]byte, error)
 		err := q.withFormOrJSON(
 			[]string{fieldImage, fieldImage + "[]", fieldMask},
 			q.h.opts.MaxFiles,
@@ -258,12 +227,12 @@ var (
 )
 
 // EditImages calls the method of the Backend if it is an [ImageEditor].
-func (s *Swap) EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+func (s *Swap) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return s.backend(ctx).EditImages(ctx, req)
 }
 
 // EditImages calls the method of the wrapped [ImageEditor].
-func (f Forwarder) EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+func (f Forwarder) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	if b, ok := f.Backend.(ImageEditor); ok {
 		return b.EditImages(ctx, req)
 	}

@@ -16,10 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // editing returns a Backend with another EditImages.
-func editing(f func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)) *stubBackend {
+func editing(f func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)) *stubBackend {
 	return &stubBackend{edit: f}
 }
 
@@ -37,16 +38,16 @@ func TestImageEdits_Request(t *testing.T) {
 	for name, test := range map[string]struct {
 		body  string
 		names [3]string // of the files
-		extra llmhttp.Extra
+		extra llm.Extra
 	}{
-		"images first": {`{"image":["` + large + `","b"],"mask":"m",` + rest + `,"tags[]":["x"]}`, [3]string{"photo.png", "photo.png", "mask.png"}, llmhttp.Extra{"tags[]": json.RawMessage(`["x"]`)}},
-		"images last":  {`{` + rest + `,"mask":"m","user":"","image[]":["` + large + `","b"]}`, [3]string{"photo.png", "photo.png", "mask.png"}, llmhttp.Extra{"user": json.RawMessage(`""`)}},
-		"JSON":         {` {` + rest + `,"seed":5,` + images + `}`, [3]string{}, llmhttp.Extra{"seed": json.RawMessage(`5`)}},
+		"images first": {`{"image":["` + large + `","b"],"mask":"m",` + rest + `,"tags[]":["x"]}`, [3]string{"photo.png", "photo.png", "mask.png"}, llm.Extra{"tags[]": json.RawMessage(`["x"]`)}},
+		"images last":  {`{` + rest + `,"mask":"m","user":"","image[]":["` + large + `","b"]}`, [3]string{"photo.png", "photo.png", "mask.png"}, llm.Extra{"user": json.RawMessage(`""`)}},
+		"JSON":         {` {` + rest + `,"seed":5,` + images + `}`, [3]string{}, llm.Extra{"seed": json.RawMessage(`5`)}},
 	} {
 		for _, dir := range []string{"", t.TempDir()} {
 			t.Run(name, func(t *testing.T) {
 				var open io.Reader
-				b := editing(func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+				b := editing(func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 					require.Len(t, r.Images, 2)
 					for i, want := range []string{large, "b", "m"} {
 						file := append(r.Images, r.Mask)[i]
@@ -59,16 +60,16 @@ func TestImageEdits_Request(t *testing.T) {
 					open = r.Mask.Open()
 					got := *r
 					got.Images, got.Mask, got.N = nil, nil, nil
-					extra := llmhttp.Extra{"background": json.RawMessage(`"opaque"`)}
+					extra := llm.Extra{"background": json.RawMessage(`"opaque"`)}
 					for k, v := range test.extra {
 						extra[k] = v
 					}
-					assert.Equal(t, llmhttp.ImageRequest{Model: "m", Prompt: "a hat", Size: "auto", Quality: "low", ResponseFormat: "url", Extra: extra}, got)
+					assert.Equal(t, llm.ImageRequest{Model: "m", Prompt: "a hat", Size: "auto", Quality: "low", ResponseFormat: "url", Extra: extra}, got)
 					assert.Equal(t, llmhttp.OperationImageEdits, llmhttp.RequestInfoFrom(ctx).Operation)
 					if dir != "" {
 						assertEmptyDir(t, dir) // files have no name
 					}
-					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}, {URL: "https://example.com/b.png"}}}, nil
+					return &llm.ImageResponse{Data: []llm.Image{{Data: []byte(pngData)}, {URL: "https://example.com/b.png"}}}, nil
 				})
 				s := startServer(t, config{backend: b, opts: llmhttp.Options{FileDir: dir}})
 				r := s.do("POST", imageEditsPath, test.body)
@@ -89,17 +90,17 @@ func TestImageEdits_Request(t *testing.T) {
 // The format does not fill in a size, because edits have that of the image, and replies have data,
 // because clients such as the AI SDK read nothing else.
 func TestImageEdits_Defaults(t *testing.T) {
-	s := startServer(t, config{backend: editing(func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	s := startServer(t, config{backend: editing(func(_ context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 		assert.Empty(t, r.Size)
 		assert.Equal(t, 1, r.Count())
-		return &llmhttp.ImageResponse{Created: 1, Data: []llmhttp.Image{{Data: []byte("x")}}, Usage: &llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7}}, nil
+		return &llm.ImageResponse{Created: 1, Data: []llm.Image{{Data: []byte("x")}}, Usage: &llm.Usage{PromptTokens: 5, CompletionTokens: 7}}, nil
 	})})
 	assert.Equal(t, `{"created":1,"data":[{"b64_json":"eA=="}],"usage":{"input_tokens":5,"output_tokens":7,"total_tokens":12}}`, s.do("POST", imageEditsPath, imageEditBody).body)
 	assert.Equal(t, llmhttp.Units{PromptTokens: 5, CompletionTokens: 7, Images: 1}, s.record().Units)
 }
 
 func TestImageEdits_Mistakes(t *testing.T) {
-	s := startServer(t, config{backend: editing(func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { panic("called") })})
+	s := startServer(t, config{backend: editing(func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { panic("called") })})
 	many := strings.TrimSuffix(strings.Repeat(`"a",`, 17), ",")
 	asJSON := func(images string) string { return ` {"model":"m","prompt":"p",` + images + `}` }
 	for _, test := range []struct{ body, code, param string }{
@@ -157,9 +158,9 @@ func TestImageEdits_FilesAreBounded(t *testing.T) {
 	key := testKey()
 	key.Models, key.Limits = []string{"good"}, llmhttp.Limits{Tokens: llmhttp.Rate{N: 200, Per: time.Hour}}
 	called := 0
-	b := editing(func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	b := editing(func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 		called++
-		return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("x")}}}, nil
+		return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("x")}}}, nil
 	})
 	for _, dir := range []string{"", t.TempDir()} {
 		s := startServer(t, config{backend: b, keys: keysFor(key), opts: llmhttp.Options{MaxFiles: 100_000, FileDir: dir}})

@@ -12,15 +12,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Files are in forms, and not in JSON.
-var _ = makesConsistent(func(r *llmhttp.ImageRequest) { r.Images, r.Mask = nil, nil })
+var _ = makesConsistent(func(r *llm.ImageRequest) { r.Images, r.Mask = nil, nil })
 
 // The usage of images has no details.
-var _ = makesConsistent(func(r *llmhttp.ImageResponse) {
-	r.Usage.PromptTokensDetails, r.Usage.CompletionTokensDetails = llmhttp.PromptTokensDetails{}, llmhttp.CompletionTokensDetails{}
+var _ = makesConsistent(func(r *llm.ImageResponse) {
+	r.Usage.PromptTokensDetails, r.Usage.CompletionTokensDetails = llm.PromptTokensDetails{}, llm.CompletionTokensDetails{}
 })
 
 func TestImages_Params(t *testing.T) {
@@ -63,8 +63,8 @@ func TestImages_DefaultsReachTheBackend(t *testing.T) {
 	s := startServer(t, config{backend: b})
 	for _, members := range []string{`"style":"vivid"`, `"style":"vivid","n":null,"size":null,"quality":null,"response_format":null`} {
 		s.do("POST", imagesPath, `{"model":"m","prompt":"p",`+members+`}`)
-		assert.Equal(t, &llmhttp.ImageRequest{Model: "m", Prompt: "p", Size: "1024x1024", ResponseFormat: "url",
-			Extra: llmhttp.Extra{"style": json.RawMessage(`"vivid"`)}}, b.images.Load())
+		assert.Equal(t, &llm.ImageRequest{Model: "m", Prompt: "p", Size: "1024x1024", ResponseFormat: "url",
+			Extra: llm.Extra{"style": json.RawMessage(`"vivid"`)}}, b.images.Load())
 		assert.Equal(t, 1, b.images.Load().Count())
 	}
 	b.images.Store(nil)
@@ -88,7 +88,7 @@ func TestImages_SizesOfAModel(t *testing.T) {
 		}
 		list, ok := sizes[model]
 		if !ok {
-			return nil, llmhttp.ModelNotFound(model)
+			return nil, llm.ModelNotFound(model)
 		}
 		return list, nil
 	}}})
@@ -122,9 +122,9 @@ func TestImages_DefaultSizeMustBeOneOfTheModel(t *testing.T) {
 // An image has the response_format that the client asks for.
 func TestImages_ResponseFormat(t *testing.T) {
 	text := base64.StdEncoding.EncodeToString([]byte(pngData))
-	data := llmhttp.Image{Data: []byte(pngData), RevisedPrompt: "a better p"}
-	address := llmhttp.Image{URL: "https://images.example/1.png", RevisedPrompt: "a better p"}
-	dataURL := llmhttp.Image{URL: "data:image/png;base64," + text}
+	data := llm.Image{Data: []byte(pngData), RevisedPrompt: "a better p"}
+	address := llm.Image{URL: "https://images.example/1.png", RevisedPrompt: "a better p"}
+	dataURL := llm.Image{URL: "data:image/png;base64," + text}
 	imageURL := func(_ context.Context, b []byte, media string) (string, error) {
 		assert.Equal(t, pngData, string(b))
 		assert.Equal(t, "image/png", media)
@@ -132,7 +132,7 @@ func TestImages_ResponseFormat(t *testing.T) {
 	}
 	tests := []struct {
 		name        string
-		image       llmhttp.Image // of the Backend
+		image       llm.Image // of the Backend
 		format      string
 		hasImageURL bool
 		want        string // "" means a failure
@@ -144,15 +144,15 @@ func TestImages_ResponseFormat(t *testing.T) {
 		{"URL as b64_json", address, "b64_json", false, ""},
 		{"data URL as url", dataURL, "url", true, `{"url":"data:image/png;base64,` + text + `"}`},
 		{"data URL as b64_json", dataURL, "b64_json", false, `{"b64_json":"` + text + `"}`},
-		{"data URL and empty data as b64_json", llmhttp.Image{URL: dataURL.URL, Data: []byte{}}, "b64_json", false, `{"b64_json":"` + text + `"}`},
-		{"empty data as b64_json", llmhttp.Image{Data: []byte{}}, "b64_json", false, ""},
-		{"empty data URL as b64_json", llmhttp.Image{URL: "data:image/png;base64,"}, "b64_json", false, ""},
-		{"invalid data URL as b64_json", llmhttp.Image{URL: "data:image/png;base64,***"}, "b64_json", false, ""},
+		{"data URL and empty data as b64_json", llm.Image{URL: dataURL.URL, Data: []byte{}}, "b64_json", false, `{"b64_json":"` + text + `"}`},
+		{"empty data as b64_json", llm.Image{Data: []byte{}}, "b64_json", false, ""},
+		{"empty data URL as b64_json", llm.Image{URL: "data:image/png;base64,"}, "b64_json", false, ""},
+		{"invalid data URL as b64_json", llm.Image{URL: "data:image/png;base64,***"}, "b64_json", false, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := config{backend: &stubBackend{images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-				return &llmhttp.ImageResponse{Created: 1760092079, Data: []llmhttp.Image{tt.image}}, nil
+			c := config{backend: &stubBackend{images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+				return &llm.ImageResponse{Created: 1760092079, Data: []llm.Image{tt.image}}, nil
 			}}}
 			if tt.hasImageURL {
 				c.opts.ImageURL = imageURL

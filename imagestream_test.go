@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // imageEvent returns an event with an image that is complete or not.
@@ -23,14 +24,14 @@ func imageEvent(kind, data, members string) string {
 // What a client gets of a stream of two images: previews, numbered for each image, and the usage with
 // the last image.
 func TestImageStreams_Events(t *testing.T) {
-	chunks := []*llmhttp.ImageChunk{
+	chunks := []*llm.ImageChunk{
 		{},
-		{Image: &llmhttp.Image{Data: []byte("p1")}, Partial: true},
-		{Image: &llmhttp.Image{URL: "data:image/png;base64,cDI=", RevisedPrompt: "r"}, Partial: true},
-		{Image: &llmhttp.Image{Data: []byte("a"), Extra: llmhttp.Extra{"size": json.RawMessage(`"2x3"`), "created_at": json.RawMessage(`7`), "usage": json.RawMessage(`1`), "x": json.RawMessage(`{"y":1}`)}}},
-		{Image: &llmhttp.Image{Data: []byte("p3")}, Partial: true},
-		{Image: &llmhttp.Image{Data: []byte("b")}},
-		{Usage: &llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7}},
+		{Image: &llm.Image{Data: []byte("p1")}, Partial: true},
+		{Image: &llm.Image{URL: "data:image/png;base64,cDI=", RevisedPrompt: "r"}, Partial: true},
+		{Image: &llm.Image{Data: []byte("a"), Extra: llm.Extra{"size": json.RawMessage(`"2x3"`), "created_at": json.RawMessage(`7`), "usage": json.RawMessage(`1`), "x": json.RawMessage(`{"y":1}`)}}},
+		{Image: &llm.Image{Data: []byte("p3")}, Partial: true},
+		{Image: &llm.Image{Data: []byte("b")}},
+		{Usage: &llm.Usage{PromptTokens: 5, CompletionTokens: 7}},
 	}
 	const usage = `,"usage":{"input_tokens":5,"output_tokens":7,"total_tokens":12}`
 	for path, test := range map[string]struct{ body, kind, settings string }{
@@ -39,8 +40,8 @@ func TestImageStreams_Events(t *testing.T) {
 	} {
 		t.Run(test.kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var got *llmhttp.ImageRequest
-				s := startPipeServer(t, config{backend: &stubBackend{draw: func(_ context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+				var got *llm.ImageRequest
+				s := startPipeServer(t, config{backend: &stubBackend{draw: func(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
 					got = r
 					return drawing(chunks...)
 				}}})
@@ -78,7 +79,7 @@ func TestImageStreams_WithoutStreamer(t *testing.T) {
 	generator := struct {
 		llmhttp.Backend
 		llmhttp.ImageGenerator
-	}{chatOnly, &stubBackend{usage: &llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}}}
+	}{chatOnly, &stubBackend{usage: &llm.Usage{PromptTokens: 1, CompletionTokens: 2}}}
 	s := startServer(t, config{backend: generator})
 	r := s.do("POST", imagesPath, `{"model":"m","prompt":"p","n":2,"stream":true,"response_format":"url"}`)
 	assert.Equal(t, 2, strings.Count(r.body, "event: image_generation.completed\n"), r.body)
@@ -91,35 +92,35 @@ func TestImageStreams_WithoutStreamer(t *testing.T) {
 	streamer := struct {
 		llmhttp.Backend
 		llmhttp.ImageStreamer
-	}{chatOnly, &stubBackend{draw: func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream { panic("called") }}}
+	}{chatOnly, &stubBackend{draw: func(context.Context, *llm.ImageRequest) llm.ImageStream { panic("called") }}}
 	s = startServer(t, config{backend: llmhttp.Forwarder{Backend: streamer}})
 	s.do("POST", imageEditsPath, `{"image":"x","model":"m","prompt":"p","stream":true}`).checkError(t, 404)
 }
 
 // Mistakes are told before the stream begins.
 func TestImageStreams_Mistakes(t *testing.T) {
-	chunk := func(image llmhttp.Image, partial bool) *llmhttp.ImageChunk {
-		return &llmhttp.ImageChunk{Image: &image, Partial: partial}
+	chunk := func(image llm.Image, partial bool) *llm.ImageChunk {
+		return &llm.ImageChunk{Image: &image, Partial: partial}
 	}
 	for name, test := range map[string]struct {
 		members string
-		chunks  []*llmhttp.ImageChunk
+		chunks  []*llm.ImageChunk
 		status  int
 		param   string
 	}{
 		"too many previews":  {`"partial_images":4`, nil, 400, "partial_images"},
 		"negative previews":  {`"partial_images":-1`, nil, 400, "partial_images"},
 		"not a boolean":      {`"stream":"yes"`, nil, 400, "stream"},
-		"size":               {`"size":"2x2"`, []*llmhttp.ImageChunk{chunk(llmhttp.Image{Data: []byte("x")}, false)}, 400, "size"},
+		"size":               {`"size":"2x2"`, []*llm.ImageChunk{chunk(llm.Image{Data: []byte("x")}, false)}, 400, "size"},
 		"no chunk":           {``, nil, 500, ""},
-		"no image":           {``, []*llmhttp.ImageChunk{{}}, 500, ""},
-		"an image elsewhere": {``, []*llmhttp.ImageChunk{chunk(llmhttp.Image{URL: "https://example.com/a.png"}, true)}, 500, ""},
-		"an empty image":     {``, []*llmhttp.ImageChunk{chunk(llmhttp.Image{}, true)}, 500, ""},
+		"no image":           {``, []*llm.ImageChunk{{}}, 500, ""},
+		"an image elsewhere": {``, []*llm.ImageChunk{chunk(llm.Image{URL: "https://example.com/a.png"}, true)}, 500, ""},
+		"an empty image":     {``, []*llm.ImageChunk{chunk(llm.Image{}, true)}, 500, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{backend: &stubBackend{
 				sizes: func(context.Context, string) ([]string, error) { return []string{"1024x1024"}, nil },
-				draw:  func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream { return drawing(test.chunks...) },
+				draw:  func(context.Context, *llm.ImageRequest) llm.ImageStream { return drawing(test.chunks...) },
 			}})
 			body := `{"model":"m","prompt":"p","stream":true,` + test.members + `}`
 			if strings.Contains(test.members, "stream") {
@@ -136,8 +137,8 @@ func TestImageStreams_Mistakes(t *testing.T) {
 		})
 	}
 	// Previews without an image are a reply that failed.
-	s := startServer(t, config{backend: &stubBackend{draw: func(context.Context, *llmhttp.ImageRequest) llmhttp.ImageStream {
-		return drawing(chunk(llmhttp.Image{Data: []byte("p")}, true))
+	s := startServer(t, config{backend: &stubBackend{draw: func(context.Context, *llm.ImageRequest) llm.ImageStream {
+		return drawing(chunk(llm.Image{Data: []byte("p")}, true))
 	}}})
 	r := s.do("POST", imagesPath, `{"model":"m","prompt":"p","stream":true}`)
 	require.Error(t, r.err, "the connection is cut")
@@ -148,10 +149,10 @@ func TestImageStreams_Mistakes(t *testing.T) {
 
 // FilterTexts filters the request and what is text in the events.
 func TestImageStreams_FilterTexts(t *testing.T) {
-	image := &llmhttp.Image{Data: []byte("x"), Extra: llmhttp.Extra{"note": json.RawMessage(`"a secret"`)}}
-	b := llmhttp.FilterTexts(&stubBackend{draw: func(_ context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
+	image := &llm.Image{Data: []byte("x"), Extra: llm.Extra{"note": json.RawMessage(`"a secret"`)}}
+	b := llmhttp.FilterTexts(&stubBackend{draw: func(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
 		assert.Equal(t, "a *** hat", r.Prompt)
-		return drawing(&llmhttp.ImageChunk{Image: image})
+		return drawing(&llm.ImageChunk{Image: image})
 	}}, func(context.Context) llmhttp.TextFilter {
 		hide := strings.NewReplacer("secret", "***").Replace
 		return llmhttp.TextFilter{

@@ -14,52 +14,54 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/largebody"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // The work of joining and streaming a reply is linear in its length: four times as many
 // chunks allocate about four times as many bytes, and not sixteen times.
 func TestJoin_WorkIsLinear(t *testing.T) {
-	call := func(f func(d *llmhttp.ToolCallDelta, i, n int)) func(i, n int) *llmhttp.ChatChunk {
-		return func(i, n int) *llmhttp.ChatChunk {
-			d := llmhttp.ToolCallDelta{Function: llmhttp.FunctionCall{Arguments: "0123456789"}}
+	call := func(f func(d *llm.ToolCallDelta, i, n int)) func(i, n int) *llm.ChatChunk {
+		return func(i, n int) *llm.ChatChunk {
+			d := llm.ToolCallDelta{Function: llm.FunctionCall{Arguments: "0123456789"}}
 			f(&d, i, n)
-			return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{d}}}}}
+			return &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{ToolCalls: []llm.ToolCallDelta{d}}}}}
 		}
 	}
-	extra := func(f func(i int) llmhttp.Extra) func(i, n int) *llmhttp.ChatChunk {
-		return func(i, _ int) *llmhttp.ChatChunk {
-			c := llmhttp.TextChunk("")
+	extra := func(f func(i int) llm.Extra) func(i, n int) *llm.ChatChunk {
+		return func(i, _ int) *llm.ChatChunk {
+			c := llm.TextChunk("")
 			c.Choices[0].Delta.Extra = f(i)
 			return c
 		}
 	}
-	chunks := map[string]func(i, n int) *llmhttp.ChatChunk{
-		"text":                   func(int, int) *llmhttp.ChatChunk { return llmhttp.TextChunk("0123456789") },
-		"arguments":              call(func(d *llmhttp.ToolCallDelta, i, _ int) { d.ID, d.Function.Name = "a", "f" }),
-		"arguments, no ID":       call(func(d *llmhttp.ToolCallDelta, i, _ int) { d.Function.Name = "f" }),
-		"arguments, late name":   call(func(d *llmhttp.ToolCallDelta, i, n int) { d.Function.Name = strings.Repeat("f", max(0, i+2-n)) }),
-		"arguments, no name":     call(func(*llmhttp.ToolCallDelta, int, int) {}),
-		"string in Extra":        extra(func(int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`"0123456789"`)} }),
-		"array in Extra":         extra(func(int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`[1,2,3,4]`)} }),
-		"object in Extra":        extra(func(int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(`{"y":"0123456789"}`)} }),
-		"new members":            extra(func(i int) llmhttp.Extra { return llmhttp.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)} }),
-		"new members of objects": extra(func(i int) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(fmt.Sprintf(`{"y%d":1}`, i))} }),
-		"new members of chunks": func(i, _ int) *llmhttp.ChatChunk {
-			c := llmhttp.TextChunk("")
-			c.Extra = llmhttp.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)}
+	chunks := map[string]func(i, n int) *llm.ChatChunk{
+		"text":                   func(int, int) *llm.ChatChunk { return llm.TextChunk("0123456789") },
+		"arguments":              call(func(d *llm.ToolCallDelta, i, _ int) { d.ID, d.Function.Name = "a", "f" }),
+		"arguments, no ID":       call(func(d *llm.ToolCallDelta, i, _ int) { d.Function.Name = "f" }),
+		"arguments, late name":   call(func(d *llm.ToolCallDelta, i, n int) { d.Function.Name = strings.Repeat("f", max(0, i+2-n)) }),
+		"arguments, no name":     call(func(*llm.ToolCallDelta, int, int) {}),
+		"string in Extra":        extra(func(int) llm.Extra { return llm.Extra{"x": json.RawMessage(`"0123456789"`)} }),
+		"array in Extra":         extra(func(int) llm.Extra { return llm.Extra{"x": json.RawMessage(`[1,2,3,4]`)} }),
+		"object in Extra":        extra(func(int) llm.Extra { return llm.Extra{"x": json.RawMessage(`{"y":"0123456789"}`)} }),
+		"new members":            extra(func(i int) llm.Extra { return llm.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)} }),
+		"new members of objects": extra(func(i int) llm.Extra { return llm.Extra{"x": json.RawMessage(fmt.Sprintf(`{"y%d":1}`, i))} }),
+		"new members of chunks": func(i, _ int) *llm.ChatChunk {
+			c := llm.TextChunk("")
+			c.Extra = llm.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)}
 			return c
 		},
-		"new members of calls": call(func(d *llmhttp.ToolCallDelta, i, _ int) {
-			d.ID, d.Extra = "a", llmhttp.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)}
+		"new members of calls": call(func(d *llm.ToolCallDelta, i, _ int) {
+			d.ID, d.Extra = "a", llm.Extra{fmt.Sprint("x", i): json.RawMessage(`1`)}
 		}),
-		"reasoning details": func(int, int) *llmhttp.ChatChunk {
-			c := llmhttp.TextChunk("")
-			c.Choices[0].Delta.ReasoningDetails = []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: "0123456789"}}
+		"reasoning details": func(int, int) *llm.ChatChunk {
+			c := llm.TextChunk("")
+			c.Choices[0].Delta.ReasoningDetails = []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: "0123456789"}}
 			return c
 		},
 	}
 	var n int
-	var newChunk func(i, n int) *llmhttp.ChatChunk
+	var newChunk func(i, n int) *llm.ChatChunk
 	s := newHandler(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 		for i := range n {
 			if !yield(newChunk(i, n), nil) {
@@ -93,10 +95,10 @@ func TestJoin_WorkIsLinear(t *testing.T) {
 func TestJoin_MaxReply(t *testing.T) {
 	const limit = 1 << 20
 	piece := strings.Repeat("a", 1<<10)
-	chunk := func(d llmhttp.Delta) *llmhttp.ChatChunk {
-		return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}}
+	chunk := func(d llm.Delta) *llm.ChatChunk {
+		return &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: d}}}
 	}
-	repeat := func(n int, c func() *llmhttp.ChatChunk) llmhttp.Backend {
+	repeat := func(n int, c func() *llm.ChatChunk) llmhttp.Backend {
 		return streamBackend(func(_ context.Context, yield yieldFunc) {
 			for range n {
 				if !yield(c(), nil) {
@@ -106,26 +108,26 @@ func TestJoin_MaxReply(t *testing.T) {
 		})
 	}
 	backends := map[string]llmhttp.Backend{
-		"one text":   repeat(1, func() *llmhttp.ChatChunk { return llmhttp.TextChunk(strings.Repeat(piece, 1025)) }),
-		"many texts": repeat(1025, func() *llmhttp.ChatChunk { return llmhttp.TextChunk(piece) }),
-		"arguments of a call without a name": repeat(1025, func() *llmhttp.ChatChunk {
-			return chunk(llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{Function: llmhttp.FunctionCall{Arguments: piece}}}})
+		"one text":   repeat(1, func() *llm.ChatChunk { return llm.TextChunk(strings.Repeat(piece, 1025)) }),
+		"many texts": repeat(1025, func() *llm.ChatChunk { return llm.TextChunk(piece) }),
+		"arguments of a call without a name": repeat(1025, func() *llm.ChatChunk {
+			return chunk(llm.Delta{ToolCalls: []llm.ToolCallDelta{{Function: llm.FunctionCall{Arguments: piece}}}})
 		}),
-		"Extra": repeat(1025, func() *llmhttp.ChatChunk {
-			return chunk(llmhttp.Delta{Extra: llmhttp.Extra{"x": json.RawMessage(`"` + piece + `"`)}})
+		"Extra": repeat(1025, func() *llm.ChatChunk {
+			return chunk(llm.Delta{Extra: llm.Extra{"x": json.RawMessage(`"` + piece + `"`)}})
 		}),
-		"details": repeat(1025, func() *llmhttp.ChatChunk {
-			return chunk(llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: piece}}})
+		"details": repeat(1025, func() *llm.ChatChunk {
+			return chunk(llm.Delta{ReasoningDetails: []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: piece}}})
 		}),
-		"65,000 calls": repeat(1, func() *llmhttp.ChatChunk {
-			return chunk(llmhttp.Delta{ToolCalls: make([]llmhttp.ToolCallDelta, 65000)})
+		"65,000 calls": repeat(1, func() *llm.ChatChunk {
+			return chunk(llm.Delta{ToolCalls: make([]llm.ToolCallDelta, 65000)})
 		}),
-		"1,025 calls": repeat(1, func() *llmhttp.ChatChunk {
-			var calls []llmhttp.ToolCallDelta
+		"1,025 calls": repeat(1, func() *llm.ChatChunk {
+			var calls []llm.ToolCallDelta
 			for i := range 1025 {
-				calls = append(calls, llmhttp.ToolCallDelta{Index: i, Function: llmhttp.FunctionCall{Name: "f"}})
+				calls = append(calls, llm.ToolCallDelta{Index: i, Function: llm.FunctionCall{Name: "f"}})
 			}
-			return chunk(llmhttp.Delta{ToolCalls: calls})
+			return chunk(llm.Delta{ToolCalls: calls})
 		}),
 	}
 	for name, b := range backends {
@@ -147,11 +149,11 @@ func TestJoin_MaxReply(t *testing.T) {
 	for name, size := range map[string]struct{ bytes, status int }{"within": {limit - 1000, 200}, "beyond": {limit, 502}} {
 		t.Run("images and vectors, "+name, func(t *testing.T) {
 			s := startServer(t, config{opts: llmhttp.Options{MaxReply: limit}, backend: &stubBackend{
-				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: make([]byte, size.bytes/2)}, {Data: make([]byte, size.bytes/2)}}}, nil
+				images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+					return &llm.ImageResponse{Data: []llm.Image{{Data: make([]byte, size.bytes/2)}, {Data: make([]byte, size.bytes/2)}}}, nil
 				},
-				embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					return &llmhttp.EmbeddingResponse{Vectors: [][]float32{make([]float32, size.bytes/8), make([]float32, size.bytes/8)}}, nil
+				embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+					return &llm.EmbeddingResponse{Vectors: [][]float32{make([]float32, size.bytes/8), make([]float32, size.bytes/8)}}, nil
 				},
 			}})
 			assert.Equal(t, size.status, s.do("POST", imagesPath, imageBody).StatusCode)
@@ -164,8 +166,8 @@ func TestJoin_MaxReply(t *testing.T) {
 // in whole replies and in streams.
 func TestJoin_GapsBetweenChoices(t *testing.T) {
 	for mode, members := range map[string]string{"whole": `"n":5`, "stream": `"n":5,"stream":true`} {
-		s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {
-			return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Index: 3, Delta: llmhttp.Delta{Content: "x"}}, {Index: 1, Delta: llmhttp.Delta{Content: "y"}}}}}
+		s := startServer(t, config{backend: chunkBackend(func() []*llm.ChatChunk {
+			return []*llm.ChatChunk{{Choices: []llm.ChunkChoice{{Index: 3, Delta: llm.Delta{Content: "x"}}, {Index: 1, Delta: llm.Delta{Content: "y"}}}}}
 		})})
 		r := s.chat(chatWith(members))
 		require.NoError(t, r.err)
@@ -181,12 +183,12 @@ func TestJoin_NestedExtra(t *testing.T) {
 	object := func(name string) json.RawMessage {
 		return json.RawMessage(strings.Repeat(`{"a":`, depth) + `{"` + name + `":"` + strings.Repeat("x", 64<<10) + `"}` + strings.Repeat("}", depth))
 	}
-	var reply *llmhttp.ChatResponse
+	var reply *llm.ChatResponse
 	megabytes := largebody.Allocated(func() {
 		var err error
-		reply, err = llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
+		reply, err = join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
 			for _, name := range []string{"b", "c"} {
-				yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Extra: llmhttp.Extra{"x": object(name)}}}}, nil)
+				yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Extra: llm.Extra{"x": object(name)}}}}, nil)
 			}
 		})
 		require.NoError(t, err)

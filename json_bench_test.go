@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // plainRequest has the members of a chat request that agents send, as go-openai
@@ -147,7 +147,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 			b.SetBytes(int64(len(bm.body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				var r llmhttp.ChatRequest
+				var r llm.ChatRequest
 				if err := r.UnmarshalJSON(bm.body); err != nil {
 					b.Fatal(err)
 				}
@@ -167,7 +167,7 @@ func BenchmarkDecodeRequest(b *testing.B) {
 }
 
 func BenchmarkEncodeRequest(b *testing.B) {
-	var r llmhttp.ChatRequest
+	var r llm.ChatRequest
 	require.NoError(b, r.UnmarshalJSON(agentRequest(b)))
 	var body []byte
 	var err error
@@ -180,9 +180,9 @@ func BenchmarkEncodeRequest(b *testing.B) {
 }
 
 func BenchmarkEncodeReply(b *testing.B) {
-	r := &llmhttp.ChatResponse{ID: "chatcmpl-0123456789abcdef", Created: 1700000000, Model: "demo-chat",
-		Choices: []llmhttp.Choice{{Message: llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text(strings.Repeat("answer ", 10))}, FinishReason: llmhttp.FinishStop}},
-		Usage:   &llmhttp.Usage{PromptTokens: 90, CompletionTokens: 10}}
+	r := &llm.ChatResponse{ID: "chatcmpl-0123456789abcdef", Created: 1700000000, Model: "demo-chat",
+		Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text(strings.Repeat("answer ", 10))}, FinishReason: llm.FinishStop}},
+		Usage:   &llm.Usage{PromptTokens: 90, CompletionTokens: 10}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.MarshalJSON(); err != nil {
@@ -204,7 +204,7 @@ func BenchmarkDecodeChunk(b *testing.B) {
 			b.ReportAllocs()
 			body := []byte(data)
 			for b.Loop() {
-				var c llmhttp.ChatChunk
+				var c llm.ChatChunk
 				if err := c.UnmarshalJSON(body); err != nil {
 					b.Fatal(err)
 				}

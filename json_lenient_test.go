@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/largebody"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Replies of other servers are decoded leniently, as the documentation of
@@ -59,34 +59,34 @@ func TestJSON_LenientChunk(t *testing.T) {
 			head + choice + "{\"content\":\"a\ufffdb\",\"x\":{\"a\":\"\ufffd\"}},\"finish_reason\":null,\"y\":[\"\ufffd\"]}],\"x\":\"\ufffd\"}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.want, reencode[llmhttp.ChatChunk](t, test.doc))
+			assert.Equal(t, test.want, reencode[llm.ChatChunk](t, test.doc))
 		})
 	}
 	for _, doc := range []string{``, `{`, `[]`, `"a"`, `5`, `{"choices":[{"delta":{"content":"a`, `{"id":"a"}{"id":"b"}`, `data: {}`, "\x00", strings.Repeat(`{"a":`, 10_000), `{"a":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`} {
 		t.Run(fmt.Sprintf("refused/%.20q", doc), func(t *testing.T) {
-			assert.Error(t, new(llmhttp.ChatChunk).UnmarshalJSON([]byte(doc)))
+			assert.Error(t, new(llm.ChatChunk).UnmarshalJSON([]byte(doc)))
 		})
 	}
 }
 
 func TestJSON_LenientReplies(t *testing.T) {
-	response := reencode[llmhttp.ChatResponse](t, `{"id":5,"created":"7","choices":[{"message":{"role":"assistant","content":{"a":1},"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"b":2}}},null]},"finish_reason":null,"stop_reason":7,"logprobs":null},null,{"message":{"content":[{"type":"text","text":"a"},5,{"type":"text"}]}}],"usage":{"prompt_tokens":"1"},"x":"\ud83d"}`)
+	response := reencode[llm.ChatResponse](t, `{"id":5,"created":"7","choices":[{"message":{"role":"assistant","content":{"a":1},"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"b":2}}},null]},"finish_reason":null,"stop_reason":7,"logprobs":null},null,{"message":{"content":[{"type":"text","text":"a"},5,{"type":"text"}]}}],"usage":{"prompt_tokens":"1"},"x":"\ud83d"}`)
 	assert.Equal(t, `{"id":"5","object":"chat.completion","created":7,"model":"","choices":[`+
 		`{"index":0,"message":{"role":"assistant","content":"{\"a\":1}","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":2}"}}],"refusal":null},"logprobs":null,"finish_reason":null},`+
 		`{"index":1,"message":{"role":"","content":[{"type":"text","text":"a"},{"type":"text","text":""}],"refusal":null},"logprobs":null,"finish_reason":null}],`+
 		`"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1},"x":"`+"\ufffd"+`"}`, response)
 
-	images := reencode[llmhttp.ImageResponse](t, `{"created":1.5,"data":[null,{"url":5,"b64_json":"AAE="}],"usage":{"input_tokens":1.0,"output_tokens":"2"}}`)
+	images := reencode[llm.ImageResponse](t, `{"created":1.5,"data":[null,{"url":5,"b64_json":"AAE="}],"usage":{"input_tokens":1.0,"output_tokens":"2"}}`)
 	assert.Equal(t, `{"created":1,"data":[{"url":"5","b64_json":"AAE="}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}`, images)
-	assert.Error(t, new(llmhttp.ImageResponse).UnmarshalJSON([]byte(`{"data":[{"b64_json":"no base64!"}]}`)))
+	assert.Error(t, new(llm.ImageResponse).UnmarshalJSON([]byte(`{"data":[{"b64_json":"no base64!"}]}`)))
 
-	embeddings := reencode[llmhttp.EmbeddingResponse](t, `{"model":null,"data":[{"index":1,"embedding":[1,0.5]},{"index":0,"embedding":"AACAPw=="},{"embedding":[]}],"usage":{"prompt_tokens":2,"completion_tokens":0,"total_tokens":2}}`)
+	embeddings := reencode[llm.EmbeddingResponse](t, `{"model":null,"data":[{"index":1,"embedding":[1,0.5]},{"index":0,"embedding":"AACAPw=="},{"embedding":[]}],"usage":{"prompt_tokens":2,"completion_tokens":0,"total_tokens":2}}`)
 	assert.Equal(t, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]},{"object":"embedding","index":1,"embedding":[1,0.5]},{"object":"embedding","index":2,"embedding":[]}],"model":"","usage":{"prompt_tokens":2,"total_tokens":2}}`, embeddings)
 	for _, doc := range []string{`{"data":[{"index":-1,"embedding":[]}]}`, `{"data":[{"index":2048,"embedding":[]}]}`, `{"data":[{"embedding":"AAA="}]}`, `{"data":[{"embedding":"?"}]}`, `{"data":[{"embedding":["a"]}]}`} {
-		assert.Error(t, new(llmhttp.EmbeddingResponse).UnmarshalJSON([]byte(doc)), doc)
+		assert.Error(t, new(llm.EmbeddingResponse).UnmarshalJSON([]byte(doc)), doc)
 	}
 
-	model := reencode[llmhttp.Model](t, `{"id":"m","created":"5","owned_by":{"n":1},"meta":2}`)
+	model := reencode[llm.Model](t, `{"id":"m","created":"5","owned_by":{"n":1},"meta":2}`)
 	assert.Equal(t, `{"id":"m","object":"model","created":5,"owned_by":"","meta":2}`, model)
 }
 
@@ -100,7 +100,7 @@ func TestJSON_ErrorInPlaceOfAReply(t *testing.T) {
 		`{"error":null,"object":"chat.completion.chunk"}`:   `null`,
 		`{"object":"chat.completion.chunk","message":"ok"}`: ``,
 	} {
-		var c llmhttp.ChatChunk
+		var c llm.ChatChunk
 		require.NoError(t, c.UnmarshalJSON([]byte(doc)))
 		assert.Equal(t, want, string(c.Extra["error"]), doc)
 		b, err := json.Marshal(c)
@@ -114,7 +114,7 @@ func TestJSON_ContentInManyParts(t *testing.T) {
 	const parts = 2000
 	text := strings.Repeat("a", 1<<10)
 	body := []byte(`{"choices":[{"delta":{"content":` + repeatJSON(parts, `{"type":"text","text":"`+text+`"}`) + `}}]}`)
-	var c llmhttp.ChatChunk
+	var c llm.ChatChunk
 	megabytes := largebody.Allocated(func() { require.NoError(t, c.UnmarshalJSON(body)) })
 	assert.True(t, c.Choices[0].Delta.Content == strings.Repeat(text, parts))
 	assert.Less(t, megabytes, uint64(50))

@@ -19,48 +19,49 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // jsonTypes maps the name of each type of the API to a function that returns a pointer to
 // a new value.
 var jsonTypes = map[string]func() any{
-	"ChatRequest":       func() any { return new(llmhttp.ChatRequest) },
-	"Message":           func() any { return new(llmhttp.Message) },
-	"Content":           func() any { return new(llmhttp.Content) },
-	"Part":              func() any { return new(llmhttp.Part) },
-	"ImageURL":          func() any { return new(llmhttp.ImageURL) },
-	"Tool":              func() any { return new(llmhttp.Tool) },
-	"Function":          func() any { return new(llmhttp.Function) },
-	"ToolCall":          func() any { return new(llmhttp.ToolCall) },
-	"FunctionCall":      func() any { return new(llmhttp.FunctionCall) },
-	"StreamOptions":     func() any { return new(llmhttp.StreamOptions) },
-	"ResponseFormat":    func() any { return new(llmhttp.ResponseFormat) },
-	"JSONSchema":        func() any { return new(llmhttp.JSONSchema) },
-	"ToolChoice":        func() any { return new(llmhttp.ToolChoice) },
-	"NamedTool":         func() any { return new(llmhttp.NamedTool) },
-	"AllowedTools":      func() any { return new(llmhttp.AllowedTools) },
-	"AllowedTool":       func() any { return new(llmhttp.AllowedTool) },
-	"StringList":        func() any { return new(llmhttp.StringList) },
-	"ChatResponse":      func() any { return new(llmhttp.ChatResponse) },
-	"Choice":            func() any { return new(llmhttp.Choice) },
-	"ChatChunk":         func() any { return new(llmhttp.ChatChunk) },
-	"ChunkChoice":       func() any { return new(llmhttp.ChunkChoice) },
-	"Delta":             func() any { return new(llmhttp.Delta) },
-	"ToolCallDelta":     func() any { return new(llmhttp.ToolCallDelta) },
-	"Usage":             func() any { return new(llmhttp.Usage) },
-	"ReasoningDetail":   func() any { return new(llmhttp.ReasoningDetail) },
-	"PromptTokens":      func() any { return new(llmhttp.PromptTokensDetails) },
-	"CompletionTokens":  func() any { return new(llmhttp.CompletionTokensDetails) },
-	"ImageRequest":      func() any { return new(llmhttp.ImageRequest) },
-	"ImageResponse":     func() any { return new(llmhttp.ImageResponse) },
-	"Image":             func() any { return new(llmhttp.Image) },
-	"Model":             func() any { return new(llmhttp.Model) },
+	"ChatRequest":       func() any { return new(llm.ChatRequest) },
+	"Message":           func() any { return new(llm.Message) },
+	"Content":           func() any { return new(llm.Content) },
+	"Part":              func() any { return new(llm.Part) },
+	"ImageURL":          func() any { return new(llm.ImageURL) },
+	"Tool":              func() any { return new(llm.Tool) },
+	"Function":          func() any { return new(llm.Function) },
+	"ToolCall":          func() any { return new(llm.ToolCall) },
+	"FunctionCall":      func() any { return new(llm.FunctionCall) },
+	"StreamOptions":     func() any { return new(llm.StreamOptions) },
+	"ResponseFormat":    func() any { return new(llm.ResponseFormat) },
+	"JSONSchema":        func() any { return new(llm.JSONSchema) },
+	"ToolChoice":        func() any { return new(llm.ToolChoice) },
+	"NamedTool":         func() any { return new(llm.NamedTool) },
+	"AllowedTools":      func() any { return new(llm.AllowedTools) },
+	"AllowedTool":       func() any { return new(llm.AllowedTool) },
+	"StringList":        func() any { return new(llm.StringList) },
+	"ChatResponse":      func() any { return new(llm.ChatResponse) },
+	"Choice":            func() any { return new(llm.Choice) },
+	"ChatChunk":         func() any { return new(llm.ChatChunk) },
+	"ChunkChoice":       func() any { return new(llm.ChunkChoice) },
+	"Delta":             func() any { return new(llm.Delta) },
+	"ToolCallDelta":     func() any { return new(llm.ToolCallDelta) },
+	"Usage":             func() any { return new(llm.Usage) },
+	"ReasoningDetail":   func() any { return new(llm.ReasoningDetail) },
+	"PromptTokens":      func() any { return new(llm.PromptTokensDetails) },
+	"CompletionTokens":  func() any { return new(llm.CompletionTokensDetails) },
+	"ImageRequest":      func() any { return new(llm.ImageRequest) },
+	"ImageResponse":     func() any { return new(llm.ImageResponse) },
+	"Image":             func() any { return new(llm.Image) },
+	"Model":             func() any { return new(llm.Model) },
 	"Transcription":     func() any { return new(llmhttp.TranscriptionChunk) },
 	"Segment":           func() any { return new(llmhttp.TranscriptionSegment) },
 	"Word":              func() any { return new(llmhttp.TranscriptionWord) },
-	"EmbeddingInput":    func() any { return new(llmhttp.EmbeddingInput) },
-	"EmbeddingRequest":  func() any { return new(llmhttp.EmbeddingRequest) },
-	"EmbeddingResponse": func() any { return new(llmhttp.EmbeddingResponse) },
+	"EmbeddingInput":    func() any { return new(llm.EmbeddingInput) },
+	"EmbeddingRequest":  func() any { return new(llm.EmbeddingRequest) },
+	"EmbeddingResponse": func() any { return new(llm.EmbeddingResponse) },
 }
 
 // Every type that decodes itself is in jsonTypes.
@@ -71,6 +72,9 @@ func TestJSON_TypesAreComplete(t *testing.T) {
 	}
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
+	vocabulary, err := filepath.Glob("llm/*.go")
+	require.NoError(t, err)
+	files = append(files, vocabulary...)
 	method := regexp.MustCompile(`(?m)^func \(\w+ \*(\w+)\) UnmarshalJSON\(`)
 	found := 0
 	for _, file := range files {
@@ -245,7 +249,7 @@ func TestJSON_WithinOtherValues(t *testing.T) {
 		require.NoError(t, e.Encode(value.Interface()))
 		assert.Equal(t, doc+"\n", b.String())
 	})
-	var nilRequest *llmhttp.ChatRequest
+	var nilRequest *llm.ChatRequest
 	assert.Equal(t, "null", encode(t, nilRequest))
 }
 
@@ -256,7 +260,7 @@ func TestJSON_InvalidJSONChangesNothing(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(doc), v))
 		require.Error(t, json.Unmarshal([]byte(`{"a":`), v))
 		switch v.(type) {
-		case *llmhttp.Content, *llmhttp.StringList:
+		case *llm.Content, *llm.StringList:
 		default:
 			require.Error(t, v.(json.Unmarshaler).UnmarshalJSON([]byte(`{"model":`)))
 			require.NoError(t, json.Unmarshal([]byte("null"), v))
@@ -267,13 +271,13 @@ func TestJSON_InvalidJSONChangesNothing(t *testing.T) {
 
 // Decoding replaces the whole old value.
 func TestJSON_DecodingReplaces(t *testing.T) {
-	r := llmhttp.ChatRequest{Model: "old", Messages: []llmhttp.Message{{Role: "user"}}, Extra: llmhttp.Extra{"x": json.RawMessage("1")}, Stop: llmhttp.StringList{"s"}}
+	r := llm.ChatRequest{Model: "old", Messages: []llm.Message{{Role: "user"}}, Extra: llm.Extra{"x": json.RawMessage("1")}, Stop: llm.StringList{"s"}}
 	require.NoError(t, json.Unmarshal([]byte(`{"n":2}`), &r))
-	assert.Equal(t, llmhttp.ChatRequest{N: new(2)}, r)
-	c := llmhttp.Text("old")
+	assert.Equal(t, llm.ChatRequest{N: new(2)}, r)
+	c := llm.Text("old")
 	require.NoError(t, json.Unmarshal([]byte(`null`), &c))
 	assert.Nil(t, c)
-	l := llmhttp.StringList{"old"}
+	l := llm.StringList{"old"}
 	require.NoError(t, json.Unmarshal([]byte(`null`), &l))
 	assert.Nil(t, l)
 }
@@ -335,51 +339,51 @@ func TestJSON_TypedMembers(t *testing.T) {
 	}{
 		"request": {
 			`{"model":"m","messages":[],"reasoning_effort":"high","tools":[{"type":"function","function":{"name":"f","strict":true}}],"parallel_tool_calls":false}`,
-			llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{}, ReasoningEffort: "high", ParallelToolCalls: &parallel,
-				Tools: []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "f", Strict: &strict}}}},
+			llm.ChatRequest{Model: "m", Messages: []llm.Message{}, ReasoningEffort: "high", ParallelToolCalls: &parallel,
+				Tools: []llm.Tool{{Type: "function", Function: &llm.Function{Name: "f", Strict: &strict}}}},
 		},
 		"refusal": {
 			`{"role":"assistant","content":null,"refusal":"no"}`,
-			llmhttp.Message{Role: llmhttp.RoleAssistant, Refusal: "no"},
+			llm.Message{Role: llm.RoleAssistant, Refusal: "no"},
 		},
 		"failed tool": {
 			`{"role":"tool","content":"x","tool_call_id":"c","is_error":true}`,
-			llmhttp.Message{Role: llmhttp.RoleTool, Content: llmhttp.Text("x"), ToolCallID: "c", IsError: true},
+			llm.Message{Role: llm.RoleTool, Content: llm.Text("x"), ToolCallID: "c", IsError: true},
 		},
 		"reasoning details": {
 			`{"role":"assistant","content":"x","reasoning_details":[{"type":"reasoning.text","text":"t","signature":"s","index":0},{"type":"reasoning.summary","summary":"u"},{"type":"reasoning.encrypted","data":"d","id":"i"}]}`,
-			llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("x"), ReasoningDetails: []llmhttp.ReasoningDetail{
-				{Type: llmhttp.ReasoningText, Text: "t", Signature: "s", Extra: llmhttp.Extra{"index": json.RawMessage("0")}},
-				{Type: llmhttp.ReasoningSummary, Summary: "u"},
-				{Type: llmhttp.ReasoningEncrypted, Data: "d", Extra: llmhttp.Extra{"id": json.RawMessage(`"i"`)}},
+			llm.Message{Role: llm.RoleAssistant, Content: llm.Text("x"), ReasoningDetails: []llm.ReasoningDetail{
+				{Type: llm.ReasoningText, Text: "t", Signature: "s", Extra: llm.Extra{"index": json.RawMessage("0")}},
+				{Type: llm.ReasoningSummary, Summary: "u"},
+				{Type: llm.ReasoningEncrypted, Data: "d", Extra: llm.Extra{"id": json.RawMessage(`"i"`)}},
 			}},
 		},
 		"delta": {
 			`{"reasoning_details":[{"type":"reasoning.text","text":"t"}],"refusal":"no"}`,
-			llmhttp.Delta{Refusal: "no", ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: "t"}}},
+			llm.Delta{Refusal: "no", ReasoningDetails: []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: "t"}}},
 		},
 		"stop sequence": {
 			`{"index":0,"delta":{},"finish_reason":"stop","stop_reason":"END"}`,
-			llmhttp.ChunkChoice{FinishReason: llmhttp.FinishStop, StopSequence: "END"},
+			llm.ChunkChoice{FinishReason: llm.FinishStop, StopSequence: "END"},
 		},
 		"stop sequence of a whole reply": {
 			`{"index":0,"message":{"role":"assistant","content":"x","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":"END"}`,
-			llmhttp.Choice{Message: llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("x")}, FinishReason: llmhttp.FinishStop, StopSequence: "END"},
+			llm.Choice{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text("x")}, FinishReason: llm.FinishStop, StopSequence: "END"},
 		},
 		"usage": {
 			`{"prompt_tokens":9,"completion_tokens":8,"total_tokens":17,"prompt_tokens_details":{"cached_tokens":1,"cache_write_tokens":2,"audio_tokens":3,"video_tokens":4},"completion_tokens_details":{"reasoning_tokens":5,"audio_tokens":6,"accepted_prediction_tokens":0},"cost":1}`,
-			llmhttp.Usage{PromptTokens: 9, CompletionTokens: 8, TotalTokens: 17,
-				PromptTokensDetails:     llmhttp.PromptTokensDetails{CachedTokens: 1, CacheWriteTokens: 2, AudioTokens: 3, Extra: llmhttp.Extra{"video_tokens": json.RawMessage("4")}},
-				CompletionTokensDetails: llmhttp.CompletionTokensDetails{ReasoningTokens: 5, AudioTokens: 6, Extra: llmhttp.Extra{"accepted_prediction_tokens": json.RawMessage("0")}},
-				Extra:                   llmhttp.Extra{"cost": json.RawMessage("1")}},
+			llm.Usage{PromptTokens: 9, CompletionTokens: 8, TotalTokens: 17,
+				PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: 1, CacheWriteTokens: 2, AudioTokens: 3, Extra: llm.Extra{"video_tokens": json.RawMessage("4")}},
+				CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: 5, AudioTokens: 6, Extra: llm.Extra{"accepted_prediction_tokens": json.RawMessage("0")}},
+				Extra:                   llm.Extra{"cost": json.RawMessage("1")}},
 		},
-		"no details":        {`{"prompt_tokens":9,"completion_tokens":8,"total_tokens":17}`, llmhttp.Usage{PromptTokens: 9, CompletionTokens: 8, TotalTokens: 17}},
-		"texts":             {`["a","b"]`, llmhttp.EmbeddingInput{Texts: []string{"a", "b"}}},
-		"one text":          {`"a"`, llmhttp.EmbeddingInput{Texts: []string{"a"}}},
-		"no texts":          {`[]`, llmhttp.EmbeddingInput{Texts: []string{}}},
-		"tokens":            {`[[1,2],[3]]`, llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}, {3}}}},
-		"one text's tokens": {`[1,2]`, llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}}}},
-		"no input":          {`null`, llmhttp.EmbeddingInput{}},
+		"no details":        {`{"prompt_tokens":9,"completion_tokens":8,"total_tokens":17}`, llm.Usage{PromptTokens: 9, CompletionTokens: 8, TotalTokens: 17}},
+		"texts":             {`["a","b"]`, llm.EmbeddingInput{Texts: []string{"a", "b"}}},
+		"one text":          {`"a"`, llm.EmbeddingInput{Texts: []string{"a"}}},
+		"no texts":          {`[]`, llm.EmbeddingInput{Texts: []string{}}},
+		"tokens":            {`[[1,2],[3]]`, llm.EmbeddingInput{Tokens: [][]int{{1, 2}, {3}}}},
+		"one text's tokens": {`[1,2]`, llm.EmbeddingInput{Tokens: [][]int{{1, 2}}}},
+		"no input":          {`null`, llm.EmbeddingInput{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := reflect.New(reflect.TypeOf(test.want))
@@ -394,11 +398,11 @@ func TestJSON_TypedMembers(t *testing.T) {
 
 // Decoded values share no memory with the document or with values that are decoded later.
 func TestJSON_DecodingCopies(t *testing.T) {
-	var chunks []llmhttp.ChatChunk
+	var chunks []llm.ChatChunk
 	names := []string{"alpha", "bravo", "charlie"}
 	for _, name := range names {
 		data := []byte(`{"id":"` + name + `","choices":[{"delta":{"content":"` + name + `","x":"` + name + `"}}]}`)
-		var c llmhttp.ChatChunk
+		var c llm.ChatChunk
 		require.NoError(t, c.UnmarshalJSON(data))
 		clear(data)
 		chunks = append(chunks, c)
@@ -417,12 +421,12 @@ func TestJSON_LineBreaksAreEscaped(t *testing.T) {
 	raw, err := json.Marshal(map[string]string{breaks: breaks})
 	require.NoError(t, err)
 	raw = []byte(strings.NewReplacer(`\u2028`, "\u2028", `\u2029`, "\u2029").Replace(string(raw)))
-	m := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(breaks), Name: breaks, Extra: llmhttp.Extra{breaks: raw}}
+	m := llm.Message{Role: llm.RoleUser, Content: llm.Text(breaks), Name: breaks, Extra: llm.Extra{breaks: raw}}
 	b, err := m.MarshalJSON()
 	require.NoError(t, err)
 	const escaped = `"a\u0085\u2028\u2029\n\r“é”"`
 	assert.Equal(t, `{"role":"user","content":`+escaped+`,"name":`+escaped+`,`+escaped+`:{`+escaped+`:`+escaped+`}}`, string(b))
-	var again llmhttp.Message
+	var again llm.Message
 	require.NoError(t, again.UnmarshalJSON(b))
 	assert.Equal(t, breaks, again.Name)
 }
@@ -433,7 +437,7 @@ func TestJSON_DecodersAreReusable(t *testing.T) {
 	want := make(map[string]string)
 	for range 3 {
 		for _, doc := range docs {
-			var r llmhttp.ChatRequest
+			var r llm.ChatRequest
 			err := r.UnmarshalJSON([]byte(doc))
 			got := fmt.Sprint(r.Model, r.Messages, r.N != nil, err)
 			if want[doc] == "" {
@@ -470,7 +474,7 @@ func fillValue(v reflect.Value, r *rand.Rand, depth int) {
 		value := reflect.New(v.Type().Elem()).Elem()
 		fillValue(value, r, depth)
 		key := reflect.ValueOf(fmt.Sprintf("x_%d", r.IntN(1000)))
-		if v.Type() == reflect.TypeFor[llmhttp.CacheWrites]() {
+		if v.Type() == reflect.TypeFor[llm.CacheWrites]() {
 			key = reflect.ValueOf(time.Duration(1+r.IntN(1000)) * time.Second)
 		}
 		v.SetMapIndex(key, value)
@@ -536,21 +540,21 @@ func makeConsistent(v reflect.Value) {
 
 // Extra cannot duplicate or replace a member that its type declares.
 func TestExtra_DoesNotOverride(t *testing.T) {
-	all := llmhttp.Extra{}
+	all := llm.Extra{}
 	for _, name := range []string{"id", "object", "created", "model", "choices", "usage", "error", "role", "content", "type", "text", "function", "index", "delta", "finish_reason", "message", "name", "arguments", "prompt_tokens", "url", "data", "tool_calls"} {
 		all[name] = json.RawMessage(`"extra"`)
 	}
 	for _, v := range []any{
-		llmhttp.ChatRequest{Extra: all},
-		llmhttp.Message{Extra: all},
-		llmhttp.Part{Type: "text", Extra: all},
-		llmhttp.Tool{Function: &llmhttp.Function{Extra: all}, Extra: all},
-		llmhttp.ToolCall{Function: llmhttp.FunctionCall{Extra: all}, Extra: all},
-		llmhttp.ChatResponse{Choices: []llmhttp.Choice{{Extra: all}}, Extra: all},
-		llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Extra: all}, Extra: all}}, Extra: all, Usage: &llmhttp.Usage{Extra: all}},
-		llmhttp.Model{Extra: all},
-		llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "u", Extra: all}}, Extra: all},
-		llmhttp.EmbeddingResponse{Extra: all},
+		llm.ChatRequest{Extra: all},
+		llm.Message{Extra: all},
+		llm.Part{Type: "text", Extra: all},
+		llm.Tool{Function: &llm.Function{Extra: all}, Extra: all},
+		llm.ToolCall{Function: llm.FunctionCall{Extra: all}, Extra: all},
+		llm.ChatResponse{Choices: []llm.Choice{{Extra: all}}, Extra: all},
+		llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Extra: all}, Extra: all}}, Extra: all, Usage: &llm.Usage{Extra: all}},
+		llm.Model{Extra: all},
+		llm.ImageResponse{Data: []llm.Image{{URL: "u", Extra: all}}, Extra: all},
+		llm.EmbeddingResponse{Extra: all},
 	} {
 		doc := encode(t, v)
 		again := reflect.New(reflect.TypeOf(v)).Interface()
@@ -559,14 +563,14 @@ func TestExtra_DoesNotOverride(t *testing.T) {
 }
 
 func TestExtra_InvalidJSONIsNotEncoded(t *testing.T) {
-	_, err := json.Marshal(llmhttp.Model{Extra: llmhttp.Extra{"x": json.RawMessage(`{"a":1,"a":2}`)}})
+	_, err := json.Marshal(llm.Model{Extra: llm.Extra{"x": json.RawMessage(`{"a":1,"a":2}`)}})
 	assert.Error(t, err)
 }
 
 // Names in Extra that differ only in invalid UTF-8 are not encoded as duplicates.
 func TestExtra_NamesWithInvalidBytes(t *testing.T) {
-	b, err := llmhttp.Model{Extra: llmhttp.Extra{"a\xff": json.RawMessage("1"), "a\xfe": json.RawMessage("2")}}.MarshalJSON()
+	b, err := llm.Model{Extra: llm.Extra{"a\xff": json.RawMessage("1"), "a\xfe": json.RawMessage("2")}}.MarshalJSON()
 	if err == nil { // an error is good too
-		require.NoError(t, new(llmhttp.Model).UnmarshalJSON(b), "%s", b)
+		require.NoError(t, new(llm.Model).UnmarshalJSON(b), "%s", b)
 	}
 }

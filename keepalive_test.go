@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // hostContexts are the ways in which a host cancels the base context of its server.
@@ -63,7 +64,7 @@ func TestRequest_HostCancelsTheBaseContext(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/http2=%t/stream, %s", name, http2, end), func(t *testing.T) {
 					called := make(chan struct{})
 					s, cancel := start(t, streamBackend(func(ctx context.Context, yield yieldFunc) {
-						yield(llmhttp.TextChunk("one"), nil)
+						yield(llm.TextChunk("one"), nil)
 						close(called)
 						wait(ctx, yield)
 					}))
@@ -112,7 +113,7 @@ func TestKeepAlive(t *testing.T) {
 					opts: llmhttp.Options{KeepAlive: tt.keepAlive},
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 						time.Sleep(tt.before)
-						if yield(llmhttp.TextChunk("hi"), nil) {
+						if yield(llm.TextChunk("hi"), nil) {
 							time.Sleep(tt.after)
 						}
 					}),
@@ -136,7 +137,7 @@ func TestKeepAlive_NotInAWholeReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			time.Sleep(4 * time.Minute)
-			yield(llmhttp.TextChunk("hi"), nil)
+			yield(llm.TextChunk("hi"), nil)
 		})})
 		r := s.chat(chatBody)
 		assert.Equal(t, 200, r.StatusCode)
@@ -151,7 +152,7 @@ func TestKeepAlive_ErrorAfterItIsAnEvent(t *testing.T) {
 			opts: llmhttp.Options{KeepAlive: time.Second},
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 				time.Sleep(1500 * time.Millisecond)
-				yield(nil, llmhttp.ModelNotFound("demo-chat"))
+				yield(nil, llm.ModelNotFound("demo-chat"))
 			}),
 		})
 		r := s.chat(streamBody)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A testCache is a KeyCache over a fake store, whose keys have the account "of" and their ID.
@@ -273,13 +274,13 @@ func TestKeyCache_BrokenStore(t *testing.T) {
 
 // An error that is an answer is neither cached nor replaced by an old key.
 func TestKeyCache_Refused(t *testing.T) {
-	refused := llmhttp.Errorf(403, "", "refused").Error()
+	refused := llm.Errorf(403, "", "refused").Error()
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Second, Grace: time.Hour, Size: 10})
 		c.set("a", "A")
 		assert.Equal(t, []string{"A"}, c.get("a"))
 		time.Sleep(time.Second)
-		c.setReads(llmhttp.Errorf(403, "", "refused"), 0)
+		c.setReads(llm.Errorf(403, "", "refused"), 0)
 		assert.Equal(t, []string{refused, refused}, c.get("a", "a"))
 		assert.Equal(t, 3, c.count())
 		assert.Zero(t, c.warnings())

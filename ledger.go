@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A ledger takes what a request uses from the limits of its subjects, and records it.
@@ -42,10 +44,10 @@ type ledger struct {
 	uncounted  bool // setUsage has left out tokens that setCost may have to estimate
 
 	// What it tells.
-	refused   Refusal // the limit that has refused the request
-	usage     Usage   // what was used; its numbers are those of UsageRecord.Units
-	priceErr  error   // of Options.Price for the final record
-	recordErr error   // of UsageStore.Record
+	refused   Refusal   // the limit that has refused the request
+	usage     llm.Usage // what was used; its numbers are those of UsageRecord.Units
+	priceErr  error     // of Options.Price for the final record
+	recordErr error     // of UsageStore.Record
 }
 
 // books are what the ledgers of a Handler share.
@@ -420,3 +422,42 @@ func nearest(a, b limitState) limitState {
 func (l *LimitInfo) share() float64 { return float64(l.Remaining) / float64(max(l.Limit, 1)) }
 
 // settle finds out what was used, corrects the reservation to it and records it. A request
+
+// slots are the places of a request among those that Limits.Concurrent lets its subjects have
+// in progress. The zero slots are none.
+type slots struct {
+	log  *requestLog
+	give func() // gives the slots back; nil if there are none
+}
+
+// add adds slots that give gives back.
+func (s *slots) add(log *requestLog, give func()) {
+	s.log = log
+	before := s.give
+	if before == nil {
+		s.give = give
+		return
+	}
+	s.give = func() {
+		defer before() // also if give panics
+		give()
+	}
+}
+
+// release gives the slots back, once.
+func (s *slots) release() {
+	give := s.give
+	if give == nil {
+		return
+	}
+	s.give = nil
+	s.log.callAndLog("concurrent request not released", func() error { give(); return nil })
+}
+
+// releaser returns release, or nil if there is nothing to give back.
+func (s *slots) releaser() func() {
+	if s.give == nil {
+		return nil
+	}
+	return s.release
+}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -77,7 +79,7 @@ func TestLedger_SeveralSubjects(t *testing.T) {
 		require.NoError(t, lg.reserve(t.Context(), new(UsageRecord), estimate{tokens: 100}))
 		require.NoError(t, lg.reserve(t.Context(), new(UsageRecord), estimate{tokens: 130}))
 		assert.Equal(t, [][]Draw{admitted, tokens(100), tokens(30)}, l.taken)
-		lg.settle(t.Context(), new(storedRecord), &outcome{called: true, reported: &Usage{PromptTokens: 4, CompletionTokens: 6}})
+		lg.settle(t.Context(), new(storedRecord), &outcome{called: true, reported: &llm.Usage{PromptTokens: 4, CompletionTokens: 6}})
 		lg.refund(t.Context())
 		assert.Equal(t, [][]Draw{tokens(10 - 130)}, l.adjusted)
 		lg.slots.release()
@@ -145,7 +147,7 @@ func TestLedger_SubjectThatRefuses(t *testing.T) {
 			if err == nil {
 				err = lg.reserve(t.Context(), new(UsageRecord), estimate{tokens: 40})
 			}
-			e, ok := err.(*Error)
+			e, ok := err.(*llm.Error)
 			require.True(t, ok, "%v", err)
 			assert.Equal(t, 429, e.Status)
 			assert.Equal(t, tt.wantMessage, e.Message)
@@ -253,8 +255,8 @@ func (s *ledgerStore) Query(context.Context, UsageQuery) ([]UsageSum, error) { r
 // What a request used is what the Backend has reported, or an estimate, or nothing.
 func TestLedger_SettledUsage(t *testing.T) {
 	failed := errors.New("failed")
-	text := outputCounter{} // 3 tokens
-	text.add(&Delta{Content: "nine more bytes"[:9]})
+	text := tokens.Counter{} // 3 tokens
+	text.Add(&llm.Delta{Content: "nine more bytes"[:9]})
 	for name, test := range map[string]struct {
 		operation     Operation
 		outcome       outcome
@@ -262,24 +264,24 @@ func TestLedger_SettledUsage(t *testing.T) {
 		wantEstimated bool
 		wantRecorded  bool
 	}{
-		"reported":                        {OperationChat, outcome{called: true, reported: &Usage{PromptTokens: 4, CompletionTokens: 6}}, Units{PromptTokens: 4, CompletionTokens: 6}, false, true},
-		"only a total":                    {OperationEmbeddings, outcome{called: true, reported: &Usage{TotalTokens: 9}}, Units{PromptTokens: 9}, false, true},
-		"a total beside the prompt":       {OperationChat, outcome{called: true, reported: &Usage{PromptTokens: 4, TotalTokens: 9}}, Units{PromptTokens: 4, CompletionTokens: 5}, false, true},
+		"reported":                        {OperationChat, outcome{called: true, reported: &llm.Usage{PromptTokens: 4, CompletionTokens: 6}}, Units{PromptTokens: 4, CompletionTokens: 6}, false, true},
+		"only a total":                    {OperationEmbeddings, outcome{called: true, reported: &llm.Usage{TotalTokens: 9}}, Units{PromptTokens: 9}, false, true},
+		"a total beside the prompt":       {OperationChat, outcome{called: true, reported: &llm.Usage{PromptTokens: 4, TotalTokens: 9}}, Units{PromptTokens: 4, CompletionTokens: 5}, false, true},
 		"not reported":                    {OperationChat, outcome{called: true, output: &text}, Units{PromptTokens: 10, CompletionTokens: 3}, true, true},
 		"images":                          {OperationImages, outcome{called: true, units: &Units{Images: 2}}, Units{Images: 2}, false, true},
 		"images that nobody waited for":   {OperationImages, outcome{called: true, err: failed, clientLeft: true}, Units{Images: 3}, true, true},
 		"failed before its reply":         {OperationChat, outcome{called: true, err: failed, errStatus: 500, output: &text}, Units{}, false, true},
 		"failed later":                    {OperationChat, outcome{called: true, err: failed, errStatus: 500, output: &text, chunks: chunkStats{count: 1}}, Units{PromptTokens: 10, CompletionTokens: 3}, true, true},
-		"failed, and reported":            {OperationChat, outcome{called: true, err: failed, errStatus: 500, reported: &Usage{PromptTokens: 4}}, Units{PromptTokens: 4}, false, true},
-		"the client left before a reply":  {OperationChat, outcome{called: true, err: failed, clientLeft: true, output: new(outputCounter)}, Units{PromptTokens: 10}, true, true},
+		"failed, and reported":            {OperationChat, outcome{called: true, err: failed, errStatus: 500, reported: &llm.Usage{PromptTokens: 4}}, Units{PromptTokens: 4}, false, true},
+		"the client left before a reply":  {OperationChat, outcome{called: true, err: failed, clientLeft: true, output: new(tokens.Counter)}, Units{PromptTokens: 10}, true, true},
 		"the client left, nothing sent":   {OperationChat, outcome{called: true, err: failed, clientLeft: true, notSent: true}, Units{}, false, true},
 		"no such model":                   {OperationChat, outcome{called: true, err: failed, errStatus: 404}, Units{}, false, false},
 		"no such model, after a chunk":    {OperationChat, outcome{called: true, err: failed, errStatus: 404, output: &text, chunks: chunkStats{count: 1}}, Units{PromptTokens: 10, CompletionTokens: 3}, true, true},
 		"refused":                         {OperationChat, outcome{err: failed, errStatus: 429}, Units{}, false, false},
 		"refused after it loaded":         {OperationChat, outcome{err: failed, errStatus: 429, loaded: 80}, Units{PromptTokens: 20}, true, true},
 		"refused after it loaded little":  {OperationChat, outcome{err: failed, errStatus: 429, loaded: 1}, Units{PromptTokens: 10}, true, true},
-		"reported, but the client left":   {OperationChat, outcome{called: true, err: failed, clientLeft: true, reported: &Usage{PromptTokens: 1}}, Units{PromptTokens: 1}, false, true},
-		"negative and too many of a kind": {OperationChat, outcome{called: true, reported: &Usage{PromptTokens: -1, CompletionTokens: 2, CompletionTokensDetails: CompletionTokensDetails{ReasoningTokens: 5}}}, Units{CompletionTokens: 2, ReasoningTokens: 2}, false, true},
+		"reported, but the client left":   {OperationChat, outcome{called: true, err: failed, clientLeft: true, reported: &llm.Usage{PromptTokens: 1}}, Units{PromptTokens: 1}, false, true},
+		"negative and too many of a kind": {OperationChat, outcome{called: true, reported: &llm.Usage{PromptTokens: -1, CompletionTokens: 2, CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: 5}}}, Units{CompletionTokens: 2, ReasoningTokens: 2}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := new(ledgerStore)
@@ -304,7 +306,7 @@ func TestLedger_SettledUsage(t *testing.T) {
 			levels, err := limiter.Take(t.Context(), Draw{subjectKey, BucketTokens, perYear(1000), 0})
 			require.NoError(t, err)
 			assert.EqualValues(t, 1000-test.want.Tokens(), levels[0].Remaining, "the reservation is corrected")
-			lg.settle(t.Context(), record, &outcome{called: true, reported: &Usage{PromptTokens: 77}})
+			lg.settle(t.Context(), record, &outcome{called: true, reported: &llm.Usage{PromptTokens: 77}})
 			assert.Equal(t, test.want, record.get().Units, "a request is settled once")
 		})
 	}
@@ -332,7 +334,7 @@ func TestLedger_SettlingFails(t *testing.T) {
 			lg.store, lg.price = store, test.price
 			record := new(storedRecord)
 			require.NoError(t, lg.reserve(t.Context(), record.get(), estimate{tokens: 50}))
-			lg.settle(t.Context(), record, &outcome{called: true, reported: &Usage{PromptTokens: 4}})
+			lg.settle(t.Context(), record, &outcome{called: true, reported: &llm.Usage{PromptTokens: 4}})
 			assert.Equal(t, test.wantPrice, lg.priceErr)
 			assert.Equal(t, test.wantStore, lg.recordErr)
 			if assert.Len(t, store.recorded, 1) {
@@ -380,7 +382,7 @@ func TestLedger_ErrorClasses(t *testing.T) {
 		wantStatus int
 	}{
 		"the Limiter":        {brokenLimiter{failed}, nil, Limits{Tokens: perYear(100)}, ClassLimiter, 503},
-		"its own *Error":     {brokenLimiter{Errorf(500, "", "")}, nil, Limits{Tokens: perYear(100)}, ClassLimiter, 500},
+		"its own *Error":     {brokenLimiter{llm.Errorf(500, "", "")}, nil, Limits{Tokens: perYear(100)}, ClassLimiter, 500},
 		"a rate":             {NewLimiter(), nil, Limits{Tokens: Rate{N: 60, Per: time.Hour, Burst: 60}}, "", 0},
 		"no such rate":       {NewLimiter(), nil, Limits{Tokens: Rate{N: -1}}, "", 429},
 		"the UsageStore":     {NewLimiter(), &ledgerStore{err: failed}, quota, ClassUsageStore, 503},

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Limits bound the use of a [Key], of another [Subject] or of an end user. A zero field sets no
@@ -26,7 +28,7 @@ type Limits struct {
 	// MaxCompletionTokens is the largest number of tokens that a choice of a chat
 	// may have. A request that asks for more, or sets no limit, gets this one
 	// before the Backend sees it. The text of a Backend that ignores it is cut,
-	// with [FinishLength], at 8 bytes for each token and 64 more, which no
+	// with [llm.FinishLength], at 8 bytes for each token and 64 more, which no
 	// Backend that counts tokens should reach. Zero means no limit; negative
 	// permits none: chats get a 403.
 	MaxCompletionTokens int
@@ -115,7 +117,7 @@ func (r Rate) WithDefaults() Rate {
 // the draws, stops at the first that refuses or fails, and gives back what it has taken from
 // those before. Meanwhile other calls may be refused because of it.
 //
-// When Take returns an error, the Handler refuses the request: with that error if it is an [Error],
+// When Take returns an error, the Handler refuses the request: with that error if it is an [llm.Error],
 // and otherwise with 503. A Limiter that prefers to admit requests while its store is down should
 // log the failure and report success. The Handler sets no timeout for Take; a Limiter on a store
 // that may hang must limit how long it waits.
@@ -316,7 +318,7 @@ func forSubject(s SubjectID) string {
 }
 
 // errRateLimit tells which limit was reached, in OpenAI's words.
-func errRateLimit(d Draw, l Level) *Error {
+func errRateLimit(d Draw, l Level) *llm.Error {
 	rate := d.Rate.WithDefaults()
 	short, typ := "RPM", "requests"
 	if d.Bucket == BucketTokens {
@@ -328,7 +330,7 @@ func errRateLimit(d Draw, l Level) *Error {
 	}
 	whose := forSubject(d.Subject)
 	if l.RetryAfter > maxRetryAfter {
-		e := Errorf(
+		e := llm.Errorf(
 			http.StatusTooManyRequests,
 			codeRateLimit,
 			"Rate limit reached%s on %s per %s: Limit %d.",
@@ -340,7 +342,7 @@ func errRateLimit(d Draw, l Level) *Error {
 		e.Type, e.NoRetry = typ, true
 		return e
 	}
-	e := Errorf(
+	e := llm.Errorf(
 		http.StatusTooManyRequests,
 		codeRateLimit,
 		"Rate limit reached%s on %s per %s: Limit %d, Used %d, Requested %d. Please try again in %s.",
@@ -358,24 +360,24 @@ func errRateLimit(d Draw, l Level) *Error {
 
 // errRequestTooLarge is the error for a request that needs more tokens than the
 // bucket of tokens of a subject can hold.
-func errRequestTooLarge(s SubjectID, burst, tokens int) *Error {
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+func errRequestTooLarge(s SubjectID, burst, tokens int) *llm.Error {
+	e := llm.Errorf(http.StatusTooManyRequests, codeRateLimit,
 		"Request too large%s: Limit %d tokens, Requested %d. Ask for fewer tokens, or shorten the messages.", forSubject(s), burst, tokens)
 	e.Type, e.NoRetry = "tokens", true
 	return e
 }
 
 // errConcurrent is the error for a request beyond Limits.Concurrent.
-func errConcurrent(s *Slot) *Error {
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+func errConcurrent(s *Slot) *llm.Error {
+	e := llm.Errorf(http.StatusTooManyRequests, codeRateLimit,
 		"Too many requests in progress%s: Limit %d. Please try again when one has ended.", forSubject(s.Subject), max(s.Limit, 0))
 	e.RetryAfter = time.Second
 	return e
 }
 
 // errQuota is the error for a quota that is used up.
-func errQuota(s SubjectID) *Error {
-	return Errorf(
+func errQuota(s SubjectID) *llm.Error {
+	return llm.Errorf(
 		http.StatusTooManyRequests,
 		codeQuota,
 		"You exceeded your current quota%s, please check your plan and billing details.",
@@ -384,8 +386,8 @@ func errQuota(s SubjectID) *Error {
 }
 
 // errQuotaReserved is the error for a quota that is not used up, but reserved.
-func errQuotaReserved(s SubjectID) *Error {
-	e := Errorf(http.StatusTooManyRequests, codeRateLimit,
+func errQuotaReserved(s SubjectID) *llm.Error {
+	e := llm.Errorf(http.StatusTooManyRequests, codeRateLimit,
 		"Requests in progress have reserved the rest of your quota%s. Please try again when one has ended.", forSubject(s))
 	e.RetryAfter = time.Second
 	return e

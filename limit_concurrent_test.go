@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A key never has more requests in progress than its limit, and each key has its own.
@@ -33,7 +34,7 @@ func TestConcurrent_LimitOfEachKey(t *testing.T) {
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
 				<-release
-				yield(llmhttp.TextChunk("x"), nil)
+				yield(llm.TextChunk("x"), nil)
 			}),
 		})
 		var statuses statusCount
@@ -61,9 +62,9 @@ func TestConcurrent_IsReleased(t *testing.T) {
 		"error":            failingBackend(errCause),
 		"error after text": failAfter(errCause, "x"),
 		"panic":            streamBackend(func(context.Context, yieldFunc) { panic("boom") }),
-		"panic after text": streamBackend(func(_ context.Context, yield yieldFunc) { yield(llmhttp.TextChunk("x"), nil); panic("boom") }),
+		"panic after text": streamBackend(func(_ context.Context, yield yieldFunc) { yield(llm.TextChunk("x"), nil); panic("boom") }),
 		"client leaves": streamBackend(func(ctx context.Context, yield yieldFunc) {
-			yield(llmhttp.TextChunk("x"), nil)
+			yield(llm.TextChunk("x"), nil)
 			reached <- struct{}{}
 			<-ctx.Done()
 		}),
@@ -161,7 +162,7 @@ func TestConcurrent_LimiterFails(t *testing.T) {
 	}{
 		"error": {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 0, errCause }, 503},
 		"*Error is shown": {func(context.Context, ...llmhttp.Slot) (func(), int, error) {
-			return nil, 0, llmhttp.Errorf(418, "", "Tea.")
+			return nil, 0, llm.Errorf(418, "", "Tea.")
 		}, 418},
 		"panic":          {func(context.Context, ...llmhttp.Slot) (func(), int, error) { panic(errCause) }, 500},
 		"no such slot":   {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 1, nil }, 503},
@@ -206,8 +207,8 @@ func TestConcurrent_ReleasedBeforeTheReplyEnds(t *testing.T) {
 		"stream":            {"POST", chatPath, streamBody, nil},
 		"whole that fails":  {"POST", chatPath, chatBody, failAfter(errCause, "a")},
 		"stream that fails": {"POST", chatPath, streamBody, failAfter(errCause, "a")},
-		"long list of models": {"GET", modelsPath, "", &stubBackend{models: func(context.Context) ([]llmhttp.Model, error) {
-			return []llmhttp.Model{{ID: "m", OwnedBy: strings.Repeat("o", 20<<10)}}, nil // more than net/http buffers
+		"long list of models": {"GET", modelsPath, "", &stubBackend{models: func(context.Context) ([]llm.Model, error) {
+			return []llm.Model{{ID: "m", OwnedBy: strings.Repeat("o", 20<<10)}}, nil // more than net/http buffers
 		}}},
 	}
 	for limiter, newLimiter := range map[string]func() llmhttp.Limiter{"default": func() llmhttp.Limiter { return nil }, "slow": slowRelease} {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // These tests check how a Handler applies the limits of keys.
@@ -111,7 +112,7 @@ func TestLimits_AllOrNothing(t *testing.T) {
 		s := start(t, l, streamBackend(func(_ context.Context, yield yieldFunc) {
 			close(started)
 			<-release
-			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 4}}, nil)
+			yield(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 4}}, nil)
 		}))
 		first := s.begin("POST", chatPath, chatOfCost(64))
 		receive(t, "the Backend to be called", started)
@@ -197,7 +198,7 @@ func TestLimits_RequestsWithoutMaxTokensReserveADefault(t *testing.T) {
 					keys: limitedKeys(tt.limits), opts: llmhttp.Options{TextTokens: countWords, ReserveCompletion: tt.reserve},
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 						<-release
-						yield(llmhttp.TextChunk("x"), nil)
+						yield(llm.TextChunk("x"), nil)
 					}),
 				})
 				var statuses statusCount
@@ -226,11 +227,11 @@ func TestLimits_MaxCompletionTokens(t *testing.T) {
 		`"max_tokens":70,"max_completion_tokens":3`: `"max_tokens":10,"max_completion_tokens":3`,
 	} {
 		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 10}), backend: llmhttp.BackendFunc(
-			func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+			func(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
 				r.N, r.Messages = nil, nil
 				b, err := r.MarshalJSON()
 				assert.NoError(t, err)
-				return llmhttp.Reply(string(b))
+				return llm.Reply(string(b))
 			})})
 		text, _ := s.chat(chatWith(members + `,"stream":true`)).text(t)
 		assert.Equal(t, `{"model":"demo-chat","messages":[],"stream":true,`+want+"}", text)
@@ -254,15 +255,15 @@ func TestLimits_NegativeMaxCompletionTokens(t *testing.T) {
 func TestLimits_MaxCompletionTokensIsEnforced(t *testing.T) {
 	const most = 8*10 + 64
 	long := strings.Repeat("é", most) // two bytes each
-	choice := func(index int, d llmhttp.Delta) *llmhttp.ChatChunk {
-		return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: index, Delta: d}}}
+	choice := func(index int, d llm.Delta) *llm.ChatChunk {
+		return &llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: index, Delta: d}}}
 	}
 	for mode, stream := range map[string]string{"whole": "", "stream": `,"stream":true`} {
 		t.Run(mode, func(t *testing.T) {
 			yields := 0
 			s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 10}), backend: streamBackend(
 				func(_ context.Context, yield yieldFunc) {
-					for yields < 1000 && yield(choice(0, llmhttp.Delta{Content: "a"}), nil) {
+					for yields < 1000 && yield(choice(0, llm.Delta{Content: "a"}), nil) {
 						yields++
 					}
 				})})
@@ -275,8 +276,8 @@ func TestLimits_MaxCompletionTokensIsEnforced(t *testing.T) {
 			assert.NoError(t, s.summary().Err)
 
 			s = startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 10}), backend: chunkBackend(
-				func() []*llmhttp.ChatChunk {
-					return []*llmhttp.ChatChunk{choice(0, llmhttp.Delta{Content: long}), choice(1, llmhttp.Delta{Content: "more"}), choice(0, llmhttp.Delta{Content: "x"})}
+				func() []*llm.ChatChunk {
+					return []*llm.ChatChunk{choice(0, llm.Delta{Content: long}), choice(1, llm.Delta{Content: "more"}), choice(0, llm.Delta{Content: "x"})}
 				})})
 			r = s.chat(chatWith(`"n":2` + stream))
 			assert.Contains(t, r.body, `"`+long[:most]+`"`)
@@ -337,11 +338,11 @@ func TestLimits_BelongToAKey(t *testing.T) {
 // Every reply to a key with limits has the X-Ratelimit headers.
 func TestLimits_Headers(t *testing.T) {
 	s := startServer(t, config{
-		backend: &stubBackend{chat: func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+		backend: &stubBackend{chat: func(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
 			if r.Model != "demo-chat" {
-				return llmhttp.Fail(llmhttp.ModelNotFound(r.Model))
+				return llm.Fail(llm.ModelNotFound(r.Model))
 			}
-			return llmhttp.Reply("Hello!")
+			return llm.Reply("Hello!")
 		}},
 		keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(500), Tokens: llmhttp.Rate{N: 200000, Per: time.Minute, Burst: 300000}, Quota: llmhttp.Quota{Tokens: hugeLimit}}),
 	})
@@ -472,7 +473,7 @@ func TestLimits_LimiterFails(t *testing.T) {
 		"too few levels":  {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, nil }, 503},
 		"too many levels": {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return make([]llmhttp.Level, 9), nil }, 503},
 		"*Error is shown": {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) {
-			return nil, llmhttp.Errorf(418, "", "Tea.")
+			return nil, llm.Errorf(418, "", "Tea.")
 		}, 418},
 		"panic": {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { panic(errCause) }, 500},
 	}
@@ -546,10 +547,10 @@ func TestLimits_Draws(t *testing.T) {
 		{"estimate is exact", usageBackend(4, 100), "POST", chatPath, chatWith(`"max_tokens":100`), reserve(104), nil},
 		{"Backend fails", failingBackend(errCause), "POST", chatPath, chatWith(`"max_tokens":100`), reserve(104), settle(-104)},
 		{"embeddings", nil, "POST", embeddingsPath, `{"model":"m","input":["one two three","four"]}`, reserve(4), settle(4)},
-		{"rerank", &stubBackend{usage: &llmhttp.Usage{PromptTokens: 9}}, "POST", rerankPath, `{"model":"m","query":"one two","documents":["three","four"]}`, reserve(6), settle(3)},
+		{"rerank", &stubBackend{usage: &llm.Usage{PromptTokens: 9}}, "POST", rerankPath, `{"model":"m","query":"one two","documents":["three","four"]}`, reserve(6), settle(3)},
 		{"completions", nil, "POST", completionsPath, `{"model":"m","prompt":["one two","three"],"max_tokens":5,"n":2}`, reserve(23), settle(-19)},
 		{"best of", nil, "POST", completionsPath, `{"model":"m","prompt":["one two","three"],"max_tokens":5,"best_of":3}`, reserve(33), settle(-29)},
-		{"moderations", &stubBackend{usage: &llmhttp.Usage{PromptTokens: 9}}, "POST", moderationsPath, `{"model":"m","input":["one two","three"]}`, reserve(3), settle(6)},
+		{"moderations", &stubBackend{usage: &llm.Usage{PromptTokens: 9}}, "POST", moderationsPath, `{"model":"m","input":["one two","three"]}`, reserve(3), settle(6)},
 		{"images", nil, "POST", imagesPath, `{"model":"m","prompt":"one two three"}`, reserve(3), settle(-3)},
 		{"speech", nil, "POST", speechPath, `{"model":"m","input":"one two three","instructions":"slow","voice":"alloy"}`, reserve(4), settle(-4)},
 		{"models", nil, "GET", modelsPath, "", onlyRequest, nil},

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
@@ -188,7 +189,7 @@ func TestConcurrent_LastPieceKeepsNoMemory(t *testing.T) {
 	const size, clients = 16 << 20, 4
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{keys: limitedKeys(llmhttp.Limits{Concurrent: 1}),
-			backend: streamBackend(func(_ context.Context, yield yieldFunc) { yield(llmhttp.TextChunk(strings.Repeat("x", size)), nil) })})
+			backend: streamBackend(func(_ context.Context, yield yieldFunc) { yield(llm.TextChunk(strings.Repeat("x", size)), nil) })})
 		before := heapInUse()
 		for range clients {
 			c := s.send(rawPost("HTTP/1.1", chatPath, chatBody))
@@ -219,7 +220,7 @@ func TestConcurrent_FastClients(t *testing.T) {
 		"short whole":    {chatPath, chatBody, textBackend("x"), ""},
 		"short stream":   {chatPath, streamBody, textBackend("x"), ""},
 		"invalid":        {chatPath, "{", nil, ""},
-		"unknown model":  {chatPath, chatBody, failingBackend(llmhttp.ModelNotFound("demo-chat")), ""},
+		"unknown model":  {chatPath, chatBody, failingBackend(llm.ModelNotFound("demo-chat")), ""},
 		"failed at once": {chatPath, streamBody, failingBackend(errCause), ""},
 		"failed later":   {chatPath, streamBody, failAfter(errCause, "x"), ""},
 	})

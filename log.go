@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // LogRequests returns an Observer that logs a line for each request that has
@@ -85,7 +86,7 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 	if kind := s.Refused.Subject.Kind; kind != KindKey {
 		text("limit_subject", kind)
 	}
-	if e, ok := errors.AsType[*Error](s.Err); ok && e != nil {
+	if e, ok := errors.AsType[*llm.Error](s.Err); ok && e != nil {
 		text("code", jsonwire.Clip(e.Code, 64))
 		text("param", jsonwire.Clip(e.Param, 128))
 	}

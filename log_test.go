@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The log has the cause of a failure, the ID of the request and that of the key.
@@ -73,8 +74,8 @@ func TestLog_Requests(t *testing.T) {
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			_, end := llmhttp.StartTry(ctx, "a")
 			end(nil)
-			c := llmhttp.TextChunk("reply")
-			c.Usage = &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4}
+			c := llm.TextChunk("reply")
+			c.Usage = &llm.Usage{PromptTokens: 3, CompletionTokens: 4}
 			_ = yield(c, nil) && yield(nil, errCause)
 		}),
 	})

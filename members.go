@@ -4,7 +4,10 @@ import (
 	"context"
 	"slices"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // refusedMembers are the members that [DefaultUnknownMembers] refuses. The name of each
@@ -59,7 +62,7 @@ func AllowsUnknownMember(ctx context.Context, name string) bool {
 
 // checkUnknownMembers returns an *Error if a request must not have one of the given
 // top-level members without a field.
-func checkUnknownMembers(ctx context.Context, members Extra) error {
+func checkUnknownMembers(ctx context.Context, members llm.Extra) error {
 	refused := ""
 	for name := range members {
 		if (refused == "" || name < refused) && !AllowsUnknownMember(ctx, name) {
@@ -69,5 +72,5 @@ func checkUnknownMembers(ctx context.Context, members Extra) error {
 	if refused == "" {
 		return nil
 	}
-	return errUnknown(echo(refused))
+	return invalid.Unknown(param.Echo(refused))
 }

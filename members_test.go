@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/membertest"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Every member of every type that is decoded strictly is refused in another case. In the
@@ -164,10 +165,10 @@ func TestUnknownMembers_Default(t *testing.T) {
 }
 
 func TestUnknownMembers_Option(t *testing.T) {
-	var got *llmhttp.ChatRequest
-	b := &stubBackend{chat: func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	var got *llm.ChatRequest
+	b := &stubBackend{chat: func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 		got = req
-		return llmhttp.Reply("Hello!")
+		return llm.Reply("Hello!")
 	}}
 	s := startServer(t, config{backend: b, opts: llmhttp.Options{
 		UnknownMembers: func(name string) bool {

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-var _ = makesConsistent(func(p *llmhttp.Part) { p.Type, p.ImageURL = llmhttp.PartText, nil })
+var _ = makesConsistent(func(p *llm.Part) { p.Type, p.ImageURL = llm.PartText, nil })
 
 func TestContent_Text(t *testing.T) {
 	for doc, want := range map[string]string{
@@ -20,7 +20,7 @@ func TestContent_Text(t *testing.T) {
 		`[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"u"}},{"type":"text","text":"b"}]`: "ab",
 		`[{"type":"odd","text":"x"}]`: "",
 	} {
-		var c llmhttp.Content
+		var c llm.Content
 		require.NoError(t, json.Unmarshal([]byte(doc), &c), doc)
 		assert.Equal(t, want, c.Text(), doc)
 	}
@@ -28,7 +28,7 @@ func TestContent_Text(t *testing.T) {
 
 func TestContent_InvalidJSON(t *testing.T) {
 	for _, doc := range []string{`7`, `true`, `{}`, `[7]`, `["a"]`, `[[]]`, `[{"type":"text"}]`, `[{"type":7}]`} {
-		var c llmhttp.Content
+		var c llm.Content
 		assert.Error(t, json.Unmarshal([]byte(doc), &c), doc)
 	}
 }

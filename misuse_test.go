@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // What is meant for the functions of a Protocol does nothing before a request is admitted.
 func TestReserveChat_BeforeTheRequestIsAdmitted(t *testing.T) {
 	var errs []error
 	early := func(ctx context.Context) {
-		errs = append(errs, llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m"}))
+		errs = append(errs, llmhttp.ReserveChat(ctx, &llm.ChatRequest{Model: "m"}))
 		llmhttp.CountLoaded(ctx, 1000)
 	}
 	keys := llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
@@ -35,10 +36,10 @@ func TestReserveChat_BeforeTheRequestIsAdmitted(t *testing.T) {
 
 // A Backend that has used models before it finds that one is missing is paid for them.
 func TestReportUsage_BeforeA404(t *testing.T) {
-	s := startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: 900, CompletionTokens: 100})
-			yield(nil, llmhttp.ModelNotFound("second"))
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			llm.ReportUsage(ctx, llm.Usage{PromptTokens: 900, CompletionTokens: 100})
+			yield(nil, llm.ModelNotFound("second"))
 		}
 	})})
 	s.chat(chatBody).checkError(t, 404)
@@ -51,10 +52,10 @@ func TestStartTry_TargetIsBounded(t *testing.T) {
 	for target, want := range map[string]string{"a": "a", long: long, long + "a": "", "a\x00b": "", "\xff": ""} {
 		var told string
 		s := startServer(t, config{
-			backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+			backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 				_, end := llmhttp.StartTry(ctx, target)
 				end(nil)
-				return llmhttp.Reply("hello")
+				return llm.Reply("hello")
 			}),
 			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 				return ctx, llmhttp.Observation{Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
@@ -97,16 +98,16 @@ type queryProtocol struct {
 func (p queryProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{
 		{Pattern: "GET /query", Bind: llmhttp.BindQuery(llmhttp.ScopeUsage, func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return &p.reply, nil })},
-		{Pattern: "POST /chat", Bind: llmhttp.BindChat(func(context.Context, *http.Request, []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+		{Pattern: "POST /chat", Bind: llmhttp.BindChat(func(context.Context, *http.Request, []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 			return nil, nil, nil
 		})},
-		{Pattern: "POST /count", Bind: llmhttp.BindCountTokens(func(context.Context, *http.Request, []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+		{Pattern: "POST /count", Bind: llmhttp.BindCountTokens(func(context.Context, *http.Request, []byte) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
 			return nil, nil, nil
 		})},
 	}
 }
 
-func (p queryProtocol) AppendError(b []byte, e *llmhttp.Error, id string) ([]byte, int) {
+func (p queryProtocol) AppendError(b []byte, e *llm.Error, id string) ([]byte, int) {
 	body, status := p.Protocol.AppendError(b, e, id)
 	if p.errorStatus != 0 {
 		status = p.errorStatus

@@ -9,16 +9,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A model that a key may not use gets the same replies as one that does not exist.
 func TestModels_KeySeesOnlyItsModels(t *testing.T) {
 	called := false
 	b := &stubBackend{
-		models: func(context.Context) ([]llmhttp.Model, error) {
-			return []llmhttp.Model{{ID: "a"}, {ID: "hf.co/u/Q:Q4"}, {ID: "secret/model"},
-				{ID: "b", OwnedBy: "x", Created: 5, Extra: llmhttp.Extra{"shutdown_date": json.RawMessage("null")}}}, nil
+		models: func(context.Context) ([]llm.Model, error) {
+			return []llm.Model{{ID: "a"}, {ID: "hf.co/u/Q:Q4"}, {ID: "secret/model"},
+				{ID: "b", OwnedBy: "x", Created: 5, Extra: llm.Extra{"shutdown_date": json.RawMessage("null")}}}, nil
 		},
 		call: func(context.Context) error { called = true; return nil },
 	}
@@ -50,7 +50,7 @@ func TestModels_EmptyListIsNotNull(t *testing.T) {
 	noModels.Models = []string{}
 	for name, c := range map[string]config{
 		"key without models":     {keys: keysFor(noModels)},
-		"Backend without models": {backend: &stubBackend{models: func(context.Context) ([]llmhttp.Model, error) { return nil, nil }}},
+		"Backend without models": {backend: &stubBackend{models: func(context.Context) ([]llm.Model, error) { return nil, nil }}},
 	} {
 		assert.Equal(t, `{"object":"list","data":[]}`, startServer(t, c).get(modelsPath).body, name)
 	}
@@ -81,9 +81,9 @@ func TestModels_IDHasNoControlCharacters(t *testing.T) {
 // Every ID that is listed can be requested.
 func TestModels_ListsNoIDsThatRequestsCannotName(t *testing.T) {
 	ids := []string{"", "a\nb", strings.Repeat("m", 513), "ok"}
-	b := &stubBackend{models: func(context.Context) (list []llmhttp.Model, err error) {
+	b := &stubBackend{models: func(context.Context) (list []llm.Model, err error) {
 		for _, id := range ids {
-			list = append(list, llmhttp.Model{ID: id})
+			list = append(list, llm.Model{ID: id})
 		}
 		return list, nil
 	}}

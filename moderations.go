@@ -9,8 +9,15 @@ import (
 	"math"
 	"net/http"
 
+	"github.com/llmhttp/llmhttp/internal/bounds"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationModerations is the [Operation] of telling what is harmful in texts and images.
@@ -37,28 +44,30 @@ type Moderator interface {
 type ModerationRequest struct {
 	Model string          `json:"model"` // if the client sends none, omni-moderation-latest, as in OpenAI's API
 	Input ModerationInput `json:"input,omitzero"`
-	Extra Extra           `json:"-"`
+	Extra llm.Extra       `json:"-"`
 }
 
 var moderationRequestJSON = jsonwire.NewObject(
 	jsonwire.String("model", func(r *ModerationRequest) *string { return &r.Model }).Always(),
 	jsonwire.Member("input", func(r *ModerationRequest) *ModerationInput { return &r.Input }, moderationInputJSON),
-	jsonwire.Extra(func(r *ModerationRequest) *Extra { return &r.Extra }),
+	jsonwire.Extra(func(r *ModerationRequest) *llm.Extra { return &r.Extra }),
 )
 
 // MarshalJSON encodes r.
-func (r ModerationRequest) MarshalJSON() ([]byte, error) { return marshal(moderationRequestJSON, &r) }
+func (r ModerationRequest) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(moderationRequestJSON, &r)
+}
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *ModerationRequest) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, moderationRequestJSON, r)
+	return param.UnmarshalRequest(data, moderationRequestJSON, r)
 }
 
 // A ModerationInput is what a [ModerationRequest] asks about. Exactly one of its fields is not nil.
 // In JSON it is an array of strings or of parts. A single text may be a string.
 type ModerationInput struct {
-	Texts []string // each has a result of its own; may be empty
-	Parts []Part   // of type PartText or PartImage; all of them have one result
+	Texts []string   // each has a result of its own; may be empty
+	Parts []llm.Part // of type PartText or PartImage; all of them have one result
 }
 
 // Results returns the number of results.
@@ -70,11 +79,13 @@ func (in ModerationInput) Results() int {
 }
 
 // MarshalJSON encodes in. A single text is encoded without an array around it.
-func (in ModerationInput) MarshalJSON() ([]byte, error) { return marshal(moderationInputJSON, &in) }
+func (in ModerationInput) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(moderationInputJSON, &in)
+}
 
 // UnmarshalJSON decodes an input without checking it.
 func (in *ModerationInput) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, moderationInputJSON, in)
+	return param.UnmarshalRequest(data, moderationInputJSON, in)
 }
 
 var moderationInputJSON jsonwire.Type[ModerationInput] = moderationInputType{}
@@ -90,9 +101,9 @@ func (moderationInputType) Append(b []byte, in *ModerationInput) ([]byte, error)
 	case in.Parts != nil:
 		return partsJSON.Append(b, &in.Parts)
 	case len(in.Texts) == 1:
-		return appendString(b, in.Texts[0]), nil
+		return jsonwire.AppendString(b, in.Texts[0]), nil
 	case in.Texts != nil:
-		return appendStrings(b, in.Texts)
+		return jsonwire.AppendStrings(b, in.Texts)
 	}
 	return append(b, "null"...), nil
 }
@@ -120,8 +131,8 @@ func (in *ModerationInput) decodeArray(d *jsonwire.Decoder) {
 			d.Fail(param.Invalid("invalid_type", name, "Invalid type for '%s': expected strings or objects, but got a mixture.", name))
 		case isText && d.CountElement(i, maxModerationInputs):
 			in.Texts = append(in.Texts, d.String())
-		case isPart && d.CountElement(i, maxParts):
-			in.Parts = append(in.Parts, Part{})
+		case isPart && d.CountElement(i, bounds.Parts):
+			in.Parts = append(in.Parts, llm.Part{})
 			partJSON.Decode(d, &in.Parts[i])
 		}
 	})
@@ -136,49 +147,49 @@ func (r *ModerationRequest) Validate() error {
 	r.Model = cmp.Or(r.Model, defaultModerationModel)
 	switch in := &r.Input; {
 	case in.Texts == nil && in.Parts == nil:
-		return errMissing("input")
+		return invalid.Missing("input")
 	case len(in.Texts)+len(in.Parts) == 0:
-		return errEmptyArray("input")
+		return invalid.EmptyArray("input")
 	case len(in.Texts) > maxModerationInputs:
-		return errLongArray("input", maxModerationInputs, len(in.Texts))
+		return invalid.LongArray("input", maxModerationInputs, len(in.Texts))
 	}
 	for i := range r.Input.Parts {
-		if p := &r.Input.Parts[i]; p.Type != "" && p.Type != PartText && p.Type != PartImage {
-			return errInvalidValue(elementPath("input", i, "type"), p.Type, PartText, PartImage)
+		if p := &r.Input.Parts[i]; p.Type != "" && p.Type != llm.PartText && p.Type != llm.PartImage {
+			return invalid.Value(param.Path("input", i, "type"), p.Type, llm.PartText, llm.PartImage)
 		}
 	}
-	return Content(r.Input.Parts).Validate("input")
+	return llm.Content(r.Input.Parts).Validate("input")
 }
 
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *ModerationRequest) EndUser() string { return namedUser(r.Extra) }
+// EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
+func (r *ModerationRequest) EndUser() string { return param.EndUser(r.Extra) }
 
 func (r *ModerationRequest) describe(d *description) { d.params.Messages = r.Input.Results() }
 
-// moderation counts the tokens of a request for a moderation.
-func (c tokenEstimator) moderation(r *ModerationRequest) int {
-	n := c.label(r.Model) + c.extra(r.Extra)
+// countModeration counts the tokens of a request for a moderation.
+func countModeration(c tokens.Estimator, r *ModerationRequest) int {
+	n := c.Label(r.Model) + c.Extra(r.Extra)
 	for _, text := range r.Input.Texts {
-		n += c.text(text)
+		n += c.Text(text)
 	}
 	for i := range r.Input.Parts {
 		p := &r.Input.Parts[i]
-		if p.Type != PartText {
-			n += tokensPerMedia
+		if p.Type != llm.PartText {
+			n += tokens.TokensPerMedia
 		}
-		p.walk(func(kind textKind, s *string) { n += c.ofKind(kind, *s) }, func(kind textKind, e Extra) { n += c.members(kind, e) })
+		texts.WalkPart(p, func(kind texts.Kind, s *string) { n += c.OfKind(kind, *s) }, func(kind texts.Kind, e llm.Extra) { n += c.Members(kind, e) })
 	}
 	return n
 }
 
 // A ModerationResponse has the results of a [ModerationRequest]. It is decoded leniently: see
-// [ChatChunk].
+// [llm.ChatChunk].
 type ModerationResponse struct {
 	ID      string             `json:"id"`             // if empty, the Handler makes one
 	Model   string             `json:"model"`          // if empty, the request's
 	Results []ModerationResult `json:"results"`        // see [Moderator]
-	Usage   *Usage             `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
-	Extra   Extra              `json:"-"`
+	Usage   *llm.Usage         `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
+	Extra   llm.Extra          `json:"-"`
 }
 
 // A ModerationResult tells what is harmful in a text, or in texts and images together. The maps are
@@ -189,7 +200,7 @@ type ModerationResult struct {
 	Categories map[string]bool     `json:"categories"`                            // whether it belongs to a category
 	Scores     map[string]float64  `json:"category_scores"`                       // from 0 to 1 if the model allows; finite
 	InputTypes map[string][]string `json:"category_applied_input_types,omitzero"` // "text" and "image": what the score is about
-	Extra      Extra               `json:"-"`
+	Extra      llm.Extra           `json:"-"`
 }
 
 var moderationResultJSON = jsonwire.NewObject(
@@ -197,15 +208,17 @@ var moderationResultJSON = jsonwire.NewObject(
 	jsonwire.Member("categories", func(r *ModerationResult) *map[string]bool { return &r.Categories }, categoriesType[bool]{}).Always(),
 	jsonwire.Member("category_scores", func(r *ModerationResult) *map[string]float64 { return &r.Scores }, categoriesType[float64]{}).Always(),
 	jsonwire.Member("category_applied_input_types", func(r *ModerationResult) *map[string][]string { return &r.InputTypes }, categoriesType[[]string]{}),
-	jsonwire.Extra(func(r *ModerationResult) *Extra { return &r.Extra }),
+	jsonwire.Extra(func(r *ModerationResult) *llm.Extra { return &r.Extra }),
 )
 
 // MarshalJSON encodes r.
-func (r ModerationResult) MarshalJSON() ([]byte, error) { return marshal(moderationResultJSON, &r) }
+func (r ModerationResult) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(moderationResultJSON, &r)
+}
 
 // UnmarshalJSON decodes a result leniently.
 func (r *ModerationResult) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, moderationResultJSON, r)
+	return param.UnmarshalReply(data, moderationResultJSON, r)
 }
 
 // A categoriesType is the Type of objects whose members are categories. Nil is an empty object.
@@ -239,19 +252,19 @@ var moderationResponseJSON = jsonwire.NewObject(
 	jsonwire.PlainString("id", func(r *ModerationResponse) *string { return &r.ID }).Always(),
 	jsonwire.String("model", func(r *ModerationResponse) *string { return &r.Model }).Always(),
 	jsonwire.List("results", func(r *ModerationResponse) *[]ModerationResult { return &r.Results }, moderationResultJSON, 0).Always(),
-	jsonwire.Pointer("usage", func(r *ModerationResponse) **Usage { return &r.Usage }, usageJSON).
+	jsonwire.Pointer("usage", func(r *ModerationResponse) **llm.Usage { return &r.Usage }, usageJSON).
 		AppendWith(func(r *ModerationResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
-	jsonwire.Extra(func(r *ModerationResponse) *Extra { return &r.Extra }),
-).Reserve(objectError).AfterDecode(func(r *ModerationResponse) { r.Usage = nilIfZero(r.Usage) })
+	jsonwire.Extra(func(r *ModerationResponse) *llm.Extra { return &r.Extra }),
+).Reserve(membername.ObjectError).AfterDecode(func(r *ModerationResponse) { r.Usage = nilIfZero(r.Usage) })
 
 // MarshalJSON encodes r.
 func (r ModerationResponse) MarshalJSON() ([]byte, error) {
-	return marshal(moderationResponseJSON, &r)
+	return jsonwire.MarshalValue(moderationResponseJSON, &r)
 }
 
 // UnmarshalJSON decodes a response leniently.
 func (r *ModerationResponse) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, moderationResponseJSON, r)
+	return param.UnmarshalReply(data, moderationResponseJSON, r)
 }
 
 // CheckReply returns an error that tells why resp, which may be nil, is no reply to r.
@@ -270,11 +283,11 @@ func (r *ModerationRequest) CheckReply(resp *ModerationResponse) error {
 }
 
 func (r *ModerationResponse) size() int {
-	n := r.Extra.size()
+	n := jsonwire.ExtraSize(r.Extra)
 	for i := range r.Results {
 		result := &r.Results[i]
-		n += elementSize * (1 + len(result.Categories) + len(result.Scores) + len(result.InputTypes))
-		n += result.Extra.size()
+		n += texts.ElementSize * (1 + len(result.Categories) + len(result.Scores) + len(result.InputTypes))
+		n += jsonwire.ExtraSize(result.Extra)
 	}
 	return n
 }
@@ -285,7 +298,7 @@ var moderationsOperation = &oneShot[ModerationRequest, ModerationResponse]{
 		model:     func(r *ModerationRequest) string { return r.Model },
 		describer: func(r *ModerationRequest) describer { return r },
 		user:      (*ModerationRequest).EndUser,
-		prompt:    func(c tokenEstimator, r *ModerationRequest) int { return c.moderation(r) },
+		prompt:    func(c tokens.Estimator, r *ModerationRequest) int { return countModeration(c, r) },
 	},
 	call: func(ctx context.Context, b Forwarder, r *ModerationRequest) (*ModerationResponse, error) {
 		return b.Moderate(ctx, r)
@@ -293,8 +306,8 @@ var moderationsOperation = &oneShot[ModerationRequest, ModerationResponse]{
 	facts: func(r *ModerationResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
 	check: (*ModerationRequest).CheckReply,
 	size:  (*ModerationResponse).size,
-	completeReply: func(r *ModerationResponse, record *UsageRecord, usage *Usage) {
-		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, newID("modr-"))
+	completeReply: func(r *ModerationResponse, record *UsageRecord, usage *llm.Usage) {
+		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, randomid.New("modr-"))
 	},
 }
 

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var (
 	_ = makesConsistent(func(in *llmhttp.ModerationInput) { in.Parts = nil })
 	_ = makesConsistent(func(r *llmhttp.ModerationResponse) {
-		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
 	})
 )
 
@@ -68,12 +69,12 @@ func TestModerations_InputReachesTheBackend(t *testing.T) {
 		got = r
 		return &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, r.Input.Results())}, nil
 	}}})
-	image := llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: "https://images.test/1"}}
+	image := llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: "https://images.test/1"}}
 	for input, want := range map[string]llmhttp.ModerationInput{
 		`"a"`:       {Texts: []string{"a"}},
 		`["a"]`:     {Texts: []string{"a"}},
 		`["a","b"]`: {Texts: []string{"a", "b"}},
-		`[{"image_url":{"url":"https://images.test/1"},"type":"image_url"},{"type":"text","text":"b"}]`: {Parts: []llmhttp.Part{image, {Type: llmhttp.PartText, Text: "b"}}},
+		`[{"image_url":{"url":"https://images.test/1"},"type":"image_url"},{"type":"text","text":"b"}]`: {Parts: []llm.Part{image, {Type: llm.PartText, Text: "b"}}},
 	} {
 		r := s.do("POST", moderationsPath, `{"model":"m","input":`+input+`}`)
 		require.Equal(t, 200, r.StatusCode, r.body)
@@ -175,7 +176,7 @@ func TestModerations_Usage(t *testing.T) {
 	}{
 		"texts":             {`{"model":"m","input":["one two","three"]}`, nil, 3, true},
 		"parts":             {`{"model":"m","input":[{"type":"text","text":"one two"},{"type":"image_url","image_url":{"url":"https://images.test/1"}}]}`, nil, 2 + 85, true},
-		"tokens":            {`{"model":"m","input":"one two"}`, &stubBackend{usage: &llmhttp.Usage{TotalTokens: 70}}, 70, false},
+		"tokens":            {`{"model":"m","input":"one two"}`, &stubBackend{usage: &llm.Usage{TotalTokens: 70}}, 70, false},
 		"the Backend fails": {`{"model":"m","input":"one two"}`, failingBackend(errCause), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {

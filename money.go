@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/saturating"
 )
 
 // Money is an amount in billionths of the unit of a currency, such as the US dollar. A host
@@ -21,7 +23,7 @@ const MoneyUnit Money = 1e9
 const moneyDigits = 9
 
 // Add returns m + n.
-func (m Money) Add(n Money) Money { return Money(addSaturating(int64(m), int64(n))) }
+func (m Money) Add(n Money) Money { return Money(saturating.Add(int64(m), int64(n))) }
 
 // Sub returns m - n.
 func (m Money) Sub(n Money) Money {
@@ -120,15 +122,4 @@ func (m *Money) UnmarshalText(text []byte) error {
 // isDigits reports whether s consists of one or more decimal digits.
 func isDigits(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' })
-}
-
-// addSaturating returns a + b, or the nearest int64 if the sum is none.
-func addSaturating(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	}
-	return a + b
 }

@@ -12,14 +12,17 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
 	"github.com/llmhttp/llmhttp/internal/headertext"
+	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Form is the body of a request that is multipart/form-data
 // (https://www.rfc-editor.org/rfc/rfc7578). Its parts may have come in any order. See "Protocols"
 // in the package documentation.
 type Form struct {
-	Values map[string][]string // of the fields that are no files, in the order in which they came; valid UTF-8
-	Files  map[string][]*File  // of the fields that are files, the same
+	Values map[string][]string    // of the fields that are no files, in the order in which they came; valid UTF-8
+	Files  map[string][]*llm.File // of the fields that are files, the same
 
 	// JSON is the body of a request of [BindImageEdits] that is JSON, in which files are data: URLs.
 	// Then Values and Files are nil. It is nil if the body is a form.
@@ -57,10 +60,10 @@ func formBoundary(r *http.Request) (string, error) {
 	media, params, err := mime.ParseMediaType(t)
 	switch {
 	case media != "multipart/form-data":
-		return "", Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
-			"Unsupported content type: '%s'. This endpoint only accepts 'multipart/form-data'.", echo(t))
+		return "", llm.Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"Unsupported content type: '%s'. This endpoint only accepts 'multipart/form-data'.", param.Echo(t))
 	case err != nil || params["boundary"] == "":
-		return "", errBadRequest("", "", "The content type of your request has no valid boundary.")
+		return "", invalid.Param("", "", "The content type of your request has no valid boundary.")
 	}
 	return params["boundary"], nil
 }
@@ -69,7 +72,7 @@ func formBoundary(r *http.Request) (string, error) {
 // size is exceeded, an *Error if the form is not valid, or an error of body or of the directory
 // for files. The caller must close the form, also after an error.
 func (f *Form) read(body io.Reader, boundary string) error {
-	f.Values, f.Files = make(map[string][]string), make(map[string][]*File)
+	f.Values, f.Files = make(map[string][]string), make(map[string][]*llm.File)
 	p := formReader{form: f, body: boundedBody{body, maxFormRest}}
 	parts := multipart.NewReader(&p.body, boundary)
 	for n := 0; ; n++ {
@@ -81,7 +84,7 @@ func (f *Form) read(body io.Reader, boundary string) error {
 		case err != nil:
 			return formError(err)
 		case n == maxFormParts:
-			return errBadRequest("", "", "The form of your request has too many parts. Expected at most %d.", maxFormParts)
+			return invalid.Param("", "", "The form of your request has too many parts. Expected at most %d.", maxFormParts)
 		}
 		if err := p.readPart(part); err != nil {
 			return err
@@ -125,13 +128,13 @@ func (p *formReader) readPart(part *multipart.Part) error {
 	name := part.FormName()
 	switch {
 	case name == "":
-		return errBadRequest("", "", "A part of the form of your request has no name.")
+		return invalid.Param("", "", "A part of the form of your request has no name.")
 	case !utf8.ValidString(name):
-		return errBadRequest("", "", "The name of a part of the form of your request is not valid UTF-8.")
+		return invalid.Param("", "", "The name of a part of the form of your request is not valid UTF-8.")
 	case !headertext.IsSafe(name):
-		return errBadRequest("", "", "The name of a part of the form of your request has a control character.")
+		return invalid.Param("", "", "The name of a part of the form of your request has a control character.")
 	case len(name) > maxFormName:
-		return errBadRequest("", "", "The name of a part of the form of your request is too long. Expected at most %d bytes.", maxFormName)
+		return invalid.Param("", "", "The name of a part of the form of your request is too long. Expected at most %d bytes.", maxFormName)
 	}
 	if slices.Contains(p.form.opts.files, name) {
 		return p.readFile(name, part)
@@ -141,15 +144,15 @@ func (p *formReader) readPart(part *multipart.Part) error {
 	case err != nil:
 		return formError(err)
 	case len(value) > maxFormValue:
-		return errBadRequest(
+		return invalid.Param(
 			"string_above_max_length",
 			name,
 			"Invalid '%s': string too long. Expected at most %d bytes.",
-			echo(name),
+			param.Echo(name),
 			maxFormValue,
 		)
 	case !utf8.Valid(value):
-		return errBadRequest("invalid_value", name, "Invalid '%s': it is not valid UTF-8.", echo(name))
+		return invalid.Param("invalid_value", name, "Invalid '%s': it is not valid UTF-8.", param.Echo(name))
 	}
 	p.form.Values[name] = append(p.form.Values[name], string(value))
 	return nil
@@ -170,11 +173,11 @@ func (p *formReader) readFile(name string, part *multipart.Part) error {
 
 // newFile returns a file without content, for one that the client has sent as param. Its name and its media
 // type, which may be empty, can be written into a header.
-func newFile(param, name, mediaType string) (*File, error) {
-	file := &File{Name: name}
+func newFile(param, name, mediaType string) (*llm.File, error) {
+	file := &llm.File{Name: name}
 	switch {
 	case len(name) > maxFormName:
-		return nil, errBadRequest(
+		return nil, invalid.Param(
 			"string_above_max_length",
 			param,
 			"Invalid '%s': the name of the file is too long. Expected at most %d bytes.",
@@ -182,20 +185,20 @@ func newFile(param, name, mediaType string) (*File, error) {
 			maxFormName,
 		)
 	case !headertext.IsSafe(name):
-		return nil, errBadRequest("invalid_value", param, "Invalid '%s': the name of the file has a control character.", param)
+		return nil, invalid.Param("invalid_value", param, "Invalid '%s': the name of the file has a control character.", param)
 	case mediaType == "":
 		return file, nil
 	}
 	var ok bool
 	if file.ContentType, ok = headertext.MediaType(mediaType); !ok {
-		return nil, errBadRequest("invalid_value", param, "Invalid '%s': its content type is not a media type, such as 'image/png'.", param)
+		return nil, invalid.Param("invalid_value", param, "Invalid '%s': its content type is not a media type, such as 'image/png'.", param)
 	}
 	return file, nil
 }
 
 // store sets the content of file to that of r. It calls read for each read with the number of bytes.
 // The error is as that of storedFile.readFrom.
-func (f *Form) store(file *File, r io.Reader, read func(n int)) error {
+func (f *Form) store(file *llm.File, r io.Reader, read func(n int)) error {
 	stored, err := newStoredFile(f.opts.dir)
 	if err != nil {
 		return err
@@ -223,7 +226,7 @@ func formError(err error) error {
 	case errors.Is(err, errFileNotStored):
 		return err
 	}
-	return errBadRequest(
+	return invalid.Param(
 		"",
 		"",
 		"We could not parse the form of your request. (HINT: It must be 'multipart/form-data' and end with its boundary.)",

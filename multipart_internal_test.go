@@ -19,10 +19,10 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
 // A formPart is a part of a form. It is a file if it has a filename or a type.
@@ -176,7 +176,7 @@ func TestForm_Bounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachStorage(t, func(t *testing.T, dir string) {
 				_, err := readTestForm(t, strings.NewReader(test.body), testFormOptions(dir))
-				switch told, _ := errors.AsType[*Error](err); test.status {
+				switch told, _ := errors.AsType[*llm.Error](err); test.status {
 				case 0:
 					require.NoError(t, err)
 				case 413:
@@ -217,7 +217,7 @@ func TestForm_ControlCharacters(t *testing.T) {
 		disposition + "name=\"a\tb\"":                                       "",
 	} {
 		_, err := readTestForm(t, strings.NewReader(body(head)), testFormOptions(""))
-		told, _ := errors.AsType[*Error](err)
+		told, _ := errors.AsType[*llm.Error](err)
 		require.NotNil(t, told, "%q", head)
 		assert.Equal(t, 400, told.Status)
 		assert.Equal(t, param, told.Param, "%q", head)
@@ -253,7 +253,7 @@ func TestFormBoundary(t *testing.T) {
 			assert.NotEmpty(t, boundary)
 			continue
 		}
-		told, _ := errors.AsType[*Error](err)
+		told, _ := errors.AsType[*llm.Error](err)
 		require.NotNil(t, told, contentType)
 		assert.Equal(t, status, told.Status, contentType)
 	}
@@ -276,7 +276,7 @@ func FuzzForm(f *testing.F) {
 		read := func(r io.Reader) (*Form, error) {
 			form, err := readTestForm(t, r, o)
 			if err != nil {
-				_, told := errors.AsType[*Error](err)
+				_, told := errors.AsType[*llm.Error](err)
 				require.True(t, told || err == bounded.ErrTooLarge, "%v", err)
 			}
 			return form, err
@@ -309,9 +309,9 @@ func FuzzForm(f *testing.F) {
 			}
 		}
 		require.Subset(t, names, slices.Collect(maps.Keys(got.Files)))
-		for _, decode := range []func(f *Form) error{new(TranscriptionRequest).decode, func(f *Form) error { return new(ImageRequest).decodeForm(f) }} {
+		for _, decode := range []func(f *Form) error{new(TranscriptionRequest).decode, func(f *Form) error { return decodeEditForm(new(llm.ImageRequest), f) }} {
 			if err := decode(got); err != nil {
-				require.IsType(t, new(Error), err)
+				require.IsType(t, new(llm.Error), err)
 			}
 		}
 	})

@@ -3,6 +3,8 @@ package llmhttp
 import (
 	"slices"
 	"sync"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // requestNotes are what the Backend and the host tell about a request for its record.
@@ -103,7 +105,7 @@ func (n *requestNotes) setCalls(t *callTree) *callTree {
 type usageReport struct {
 	mu    sync.Mutex // guards the fields below
 	open  bool       // the Backend runs
-	usage *Usage     // nil if nothing was reported
+	usage *llm.Usage // nil if nothing was reported
 }
 
 // setOpen sets whether the Backend runs.
@@ -114,18 +116,18 @@ func (r *usageReport) setOpen(open bool) {
 }
 
 // report implements ReportUsage. It reports false if the Backend has returned.
-func (r *usageReport) report(u Usage) bool {
-	u.bound()
+func (r *usageReport) report(u llm.Usage) bool {
+	u.Bound()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open && (r.usage == nil || r.usage.total() <= u.total()) {
+	if r.open && (r.usage == nil || r.usage.Total() <= u.Total()) {
 		r.usage = &u
 	}
 	return r.open
 }
 
 // set sets the usage that the Backend has yielded or returned, unless it is nil.
-func (r *usageReport) set(u *Usage) {
+func (r *usageReport) set(u *llm.Usage) {
 	if u == nil {
 		return
 	}
@@ -147,7 +149,7 @@ func (r *usageReport) hold() bool {
 func (r *usageReport) release() { r.mu.Unlock() }
 
 // get returns what was reported last, or nil.
-func (r *usageReport) get() *Usage {
+func (r *usageReport) get() *llm.Usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.usage

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An Observer is called when a request begins. It returns the context in which to serve the
@@ -266,9 +268,9 @@ type Timing struct {
 
 // A ReplySummary describes what the Backend replied.
 type ReplySummary struct {
-	ID            string         // as the Backend set it; may be empty
-	Model         string         // as the Backend set it; may be empty
-	FinishReasons []FinishReason // of the choices of a chat in the order of their indices; empty for one that did not end
+	ID            string             // as the Backend set it; may be empty
+	Model         string             // as the Backend set it; may be empty
+	FinishReasons []llm.FinishReason // of the choices of a chat in the order of their indices; empty for one that did not end
 }
 
 // A Try is a call of a Backend to one of several targets.

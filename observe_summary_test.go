@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // started returns an Observer that keeps what Started gets, and adds a value to the context.
@@ -28,22 +29,22 @@ func started(list *[]*llmhttp.RequestInfo) llmhttp.Observer {
 type startedKey struct{}
 
 func TestRequestSummary_Timing(t *testing.T) {
-	for name, token := range map[string]llmhttp.Delta{
+	for name, token := range map[string]llm.Delta{
 		"text":      {Content: "a"},
 		"reasoning": {Reasoning: "a"},
 		"refusal":   {Refusal: "a"},
-		"call":      {ToolCalls: []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f"}}}},
-		"encrypted": {ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningEncrypted, Data: "a"}}},
+		"call":      {ToolCalls: []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f"}}}},
+		"encrypted": {ReasoningDetails: []llm.ReasoningDetail{{Type: llm.ReasoningEncrypted, Data: "a"}}},
 	} {
 		for mode, body := range chatModes {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					delta := func(d llmhttp.Delta) *llmhttp.ChatChunk {
-						return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}}
+					delta := func(d llm.Delta) *llm.ChatChunk {
+						return &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: d}}}
 					}
 					s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-						for _, c := range []*llmhttp.ChatChunk{
-							delta(llmhttp.Delta{Role: llmhttp.RoleAssistant}), delta(token), delta(token), {Usage: &llmhttp.Usage{PromptTokens: 1}},
+						for _, c := range []*llm.ChatChunk{
+							delta(llm.Delta{Role: llm.RoleAssistant}), delta(token), delta(token), {Usage: &llm.Usage{PromptTokens: 1}},
 						} {
 							time.Sleep(time.Second)
 							yield(c, nil)
@@ -144,12 +145,12 @@ func TestObservation_Started(t *testing.T) {
 			var seen []any
 			see := func(ctx context.Context) { seen = append(seen, ctx.Value(startedKey{})) }
 			b := &stubBackend{call: func(ctx context.Context) error { see(ctx); return nil }}
-			b.chat = func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+			b.chat = func(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 				see(ctx)
 				if r.Temperature != nil {
 					*r.Temperature = -1 // the request belongs to the Backend
 				}
-				return llmhttp.Reply("a")
+				return llm.Reply("a")
 			}
 			usage := &usageLog{before: func(ctx context.Context) error { see(ctx); return nil }}
 			s := startServer(t, config{backend: b, usage: usage, opts: llmhttp.Options{Observe: started(&got)}})
@@ -209,17 +210,17 @@ func TestRequestSummary_Reply(t *testing.T) {
 			s := startServer(t, config{backend: jsonBackend(t, chunks...)})
 			s.chat(strings.Replace(body, "{", `{"n":3,`, 1))
 			assert.Equal(t, llmhttp.ReplySummary{ID: "reply-1", Model: "served-model",
-				FinishReasons: []llmhttp.FinishReason{"stop", "length"}}, s.summary().Reply)
+				FinishReasons: []llm.FinishReason{"stop", "length"}}, s.summary().Reply)
 		})
 	}
 	t.Run("cut", func(t *testing.T) {
 		s := startServer(t, config{backend: failAfter(errCause, "a")})
 		s.chat(streamBody)
-		assert.Equal(t, llmhttp.ReplySummary{FinishReasons: []llmhttp.FinishReason{""}}, s.summary().Reply)
+		assert.Equal(t, llmhttp.ReplySummary{FinishReasons: []llm.FinishReason{""}}, s.summary().Reply)
 	})
 	t.Run("embeddings", func(t *testing.T) {
-		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}, Model: "served-model"}, nil
+		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+			return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}, Model: "served-model"}, nil
 		}}})
 		s.do("POST", embeddingsPath, embeddingBody)
 		assert.Equal(t, llmhttp.ReplySummary{Model: "served-model"}, s.summary().Reply)
@@ -233,7 +234,7 @@ func TestRequestSummary_ErrorClass(t *testing.T) {
 	keyStore := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause })
 	limiter := &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause }}
 	panics := streamBackend(func(context.Context, yieldFunc) { panic(secretCause) })
-	ownError := &llmhttp.Error{Status: 599, Code: "code-of-an-upstream-server", Err: errCause}
+	ownError := &llm.Error{Status: 599, Code: "code-of-an-upstream-server", Err: errCause}
 	for _, test := range []struct {
 		name               string
 		config             config
@@ -248,19 +249,19 @@ func TestRequestSummary_ErrorClass(t *testing.T) {
 		{"scope", config{keys: keysFor(scoped)}, "POST", chatPath, chatBody, llmhttp.ClassPermission},
 		{"unknown path", config{}, "GET", "/v1/none", "", llmhttp.ClassNotFound},
 		{"method", config{}, "GET", chatPath, "", llmhttp.ClassNotFound},
-		{"unknown model", withBackend(llmhttp.ModelNotFound("m")), "POST", chatPath, chatBody, llmhttp.ClassNotFound},
+		{"unknown model", withBackend(llm.ModelNotFound("m")), "POST", chatPath, chatBody, llmhttp.ClassNotFound},
 		{"limit", config{keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.Rate{N: -1}})}, "POST", chatPath, chatBody, llmhttp.ClassRateLimit},
-		{"limit of the Backend", withBackend(llmhttp.Errorf(429, "slow_down", "x")), "POST", chatPath, chatBody, llmhttp.ClassRateLimit},
+		{"limit of the Backend", withBackend(llm.Errorf(429, "slow_down", "x")), "POST", chatPath, chatBody, llmhttp.ClassRateLimit},
 		{"deadline", withBackend(context.DeadlineExceeded), "POST", chatPath, chatBody, llmhttp.ClassTimeout},
 		{"key store", config{keys: keyStore}, "POST", chatPath, chatBody, llmhttp.ClassKeyStore},
 		{"limiter", config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(1)}), opts: llmhttp.Options{Limiter: limiter}},
 			"POST", chatPath, chatBody, llmhttp.ClassLimiter},
 		{"backend", withBackend(errCause), "POST", chatPath, chatBody, llmhttp.ClassBackend},
 		{"backend in mid-stream", config{backend: failAfter(errCause, "a")}, "POST", chatPath, streamBody, llmhttp.ClassBackend},
-		{"400 in mid-stream", config{backend: failAfter(llmhttp.Errorf(400, "", "x"), "a")}, "POST", chatPath, streamBody, llmhttp.ClassInvalidRequest},
+		{"400 in mid-stream", config{backend: failAfter(llm.Errorf(400, "", "x"), "a")}, "POST", chatPath, streamBody, llmhttp.ClassInvalidRequest},
 		{"error of another server", withBackend(ownError), "POST", chatPath, chatBody, llmhttp.ClassBackend},
 		{"panic", config{backend: panics}, "POST", chatPath, chatBody, llmhttp.ClassBackend},
-		{"no vectors", config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+		{"no vectors", config{backend: &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 			return nil, nil
 		}}}, "POST", embeddingsPath, embeddingBody, llmhttp.ClassBackend},
 		{"models", withBackend(errCause), "GET", modelsPath, "", llmhttp.ClassBackend},
@@ -291,8 +292,8 @@ type storingProtocol struct{ savingProtocol }
 
 func (p storingProtocol) Routes() []llmhttp.Route {
 	load := func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) { return nil, errCause }
-	list := func(context.Context, *http.Request, []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
-		return func(b []byte, _ []llmhttp.Model) ([]byte, error) { return b, nil }, nil
+	list := func(context.Context, *http.Request, []byte) (func([]byte, []llm.Model) ([]byte, error), error) {
+		return func(b []byte, _ []llm.Model) ([]byte, error) { return b, nil }, nil
 	}
 	return append(p.savingProtocol.Routes(),
 		llmhttp.Route{Pattern: "GET /stored", Bind: llmhttp.BindQuery(llmhttp.ScopeModels, load)},
@@ -317,10 +318,10 @@ func TestRequestSummary_ErrorClassAfterTheBackend(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := &stubBackend{
-				images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("image")}}}, nil
+				images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+					return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("image")}}}, nil
 				},
-				models: func(context.Context) ([]llmhttp.Model, error) { return nil, errCause },
+				models: func(context.Context) ([]llm.Model, error) { return nil, errCause },
 			}
 			s := startServer(t, config{backend: b, opts: opts})
 			s.do(test.method, test.path, test.body, withPlainKey)
@@ -340,7 +341,7 @@ func TestRequestSummary_ErrorClassOfInterruptedRequests(t *testing.T) {
 				waits := streamBackend(func(ctx context.Context, yield yieldFunc) {
 					ctx, end := llmhttp.StartTry(ctx, "target")
 					if speaks {
-						yield(llmhttp.TextChunk("a"), nil)
+						yield(llm.TextChunk("a"), nil)
 					}
 					<-ctx.Done()
 					end(context.Cause(ctx))

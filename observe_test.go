@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestObserver_SeesEachRequestOnce(t *testing.T) {
@@ -31,7 +32,7 @@ func TestObserver_SeesEachRequestOnce(t *testing.T) {
 		model    string
 	}
 	panics := streamBackend(func(_ context.Context, yield yieldFunc) {
-		_ = yield(llmhttp.TextChunk("a"), nil) && yield(llmhttp.TextChunk("b"), nil)
+		_ = yield(llm.TextChunk("a"), nil) && yield(llm.TextChunk("b"), nil)
 		panic("boom")
 	})
 	tests := []struct {
@@ -142,7 +143,7 @@ func TestObserver_ContextReachesAllParts(t *testing.T) {
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			see(ctx)
 			assert.Equal(t, "key_1", llmhttp.KeyFrom(ctx).ID)
-			yield(llmhttp.TextChunk(llmhttp.RequestIDFrom(ctx)), nil)
+			yield(llm.TextChunk(llmhttp.RequestIDFrom(ctx)), nil)
 		}),
 		opts: llmhttp.Options{
 			Limiter: &contextLimiter{see: see},
@@ -192,7 +193,7 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 		opts: llmhttp.Options{Observe: llmhttp.Observers(observer("a"), nil, silent, observer("b"))},
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			_, end := llmhttp.StartTry(ctx, "target")
-			yield(llmhttp.TextChunk("a"), nil)
+			yield(llm.TextChunk("a"), nil)
 			end(nil)
 			end(errCause) // has no effect
 		}),
@@ -235,7 +236,7 @@ func TestObservers_OnePanics(t *testing.T) {
 // If a Backend fails with a nil *Error, RequestSummary.Err has no *Error that errors.As
 // can find.
 func TestObserver_NilErrorOfTheBackend(t *testing.T) {
-	var nilError *llmhttp.Error
+	var nilError *llm.Error
 	for _, err := range []error{nilError, fmt.Errorf("wrapped: %w", nilError)} {
 		var summary *llmhttp.RequestSummary
 		h := llmhttp.NewHandler(failingBackend(err), llmhttp.AllowAll("a"), &llmhttp.Options{
@@ -248,19 +249,19 @@ func TestObserver_NilErrorOfTheBackend(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		h.ServeHTTP(httptest.NewRecorder(), r)
 		require.Error(t, summary.Err)
-		_, ok := errors.AsType[*llmhttp.Error](summary.Err)
+		_, ok := errors.AsType[*llm.Error](summary.Err)
 		assert.False(t, ok)
 	}
 }
 
 // Tries are reported with their time and error, in the order in which they began.
 func TestStartTry(t *testing.T) {
-	ownError := &llmhttp.Error{Status: 502, Message: "no " + testSecret}
+	ownError := &llm.Error{Status: 502, Message: "no " + testSecret}
 	for mode, body := range chatModes {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-					for i, err := range []error{ownError, llmhttp.Errorf(400, "", "x"), context.DeadlineExceeded, nil} {
+					for i, err := range []error{ownError, llm.Errorf(400, "", "x"), context.DeadlineExceeded, nil} {
 						time.Sleep(time.Second)
 						tryCtx, end := llmhttp.StartTry(ctx, string(rune('a'+i)))
 						assert.Equal(t, ctx, tryCtx)
@@ -271,7 +272,7 @@ func TestStartTry(t *testing.T) {
 					wg.Go(func() { llmhttp.StartTry(context.WithoutCancel(ctx), "does not end") })
 					wg.Wait()
 					time.Sleep(3 * time.Second)
-					yield(llmhttp.TextChunk("a"), nil)
+					yield(llm.TextChunk("a"), nil)
 				})})
 				s.chat(body)
 				e := s.summary()
@@ -311,7 +312,7 @@ func TestStartTry(t *testing.T) {
 				end(unwrapPanics{})
 			})
 			wg.Wait()
-			yield(llmhttp.TextChunk("a"), nil)
+			yield(llm.TextChunk("a"), nil)
 		})})
 		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 		try := s.summary().Tries[0]
@@ -338,7 +339,7 @@ func TestObserve_ContextIsUsedOnOtherGoroutines(t *testing.T) {
 		using.Go(func() {
 			for range 100 {
 				llmhttp.Warn(ctx, "used", errors.New("by an Observer"))
-				llmhttp.ClientLeft(ctx)
+				llm.ClientLeft(ctx)
 				runtime.Gosched()
 			}
 		})

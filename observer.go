@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A requestObserver calls the functions of the Observation of a request. The zero
@@ -38,7 +40,7 @@ type observerData struct {
 	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
 	info          observedInfo
 	summary       RequestSummary
-	finishReasons [1]FinishReason
+	finishReasons [1]llm.FinishReason
 }
 
 // maxTries is how many tries a RequestSummary has.
@@ -91,12 +93,12 @@ func (ro *requestObserver) notifyStarted(ctx context.Context) context.Context {
 
 // startTranscript collects the texts of req, and makes order pass the reply through the
 // transcript, if the Observer wants one. ctx is what notifyStarted has returned.
-func (ro *requestObserver) startTranscript(ctx context.Context, req generation, order *orderer) {
+func (ro *requestObserver) startTranscript(ctx context.Context, req generation, order *order.Orderer) {
 	if ro.data == nil || !ro.data.observation.wantsTranscript(ctx, &ro.data.info.info) {
 		return
 	}
-	ro.data.transcript = newTranscript(req.asChat(), int(min(ro.data.observation.transcriptLimit(), math.MaxInt)), order.sink)
-	order.sink = ro.data.transcript
+	ro.data.transcript = newTranscript(req.asChat(), int(min(ro.data.observation.transcriptLimit(), math.MaxInt)), order.Sink)
+	order.Sink = ro.data.transcript
 }
 
 // startTry implements StartTry for this request.

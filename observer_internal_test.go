@@ -12,9 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/stretchr/testify/assert"
 )
 
 // newTestObserver returns an observer of a request that has arrived now, and whose API key is
@@ -47,13 +48,13 @@ func TestRequestObserver_Summary(t *testing.T) {
 			},
 			record: &UsageRecord{KeyID: "k"}, requested: "my sk-secret-key-1234",
 			status: 200, admitted: at(4), firstWrite: at(5), streamed: true, route: "POST /x", scope: ScopeChat,
-			reply: ReplySummary{Model: "m", FinishReasons: []FinishReason{FinishStop}},
+			reply: ReplySummary{Model: "m", FinishReasons: []llm.FinishReason{llm.FinishStop}},
 		})
 		assert.Equal(t, Timing{Admitted: 4, FirstChunk: 1, FirstToken: 2, LastToken: 3, FirstWrite: 5, Duration: 3 * time.Second}, got.Timing)
 		assert.Equal(t, "my [redacted]", got.Requested)
 		assert.Equal(t, "[redacted]", got.Err.Error())
 		assert.Equal(t, ClassBackend, got.ErrorClass)
-		assert.Equal(t, ReplySummary{Model: "m", FinishReasons: []FinishReason{FinishStop}}, got.Reply)
+		assert.Equal(t, ReplySummary{Model: "m", FinishReasons: []llm.FinishReason{llm.FinishStop}}, got.Reply)
 		assert.Equal(t, 3, got.Chunks)
 		assert.True(t, got.Aborted())
 		if assert.Len(t, got.Tries, 2) {
@@ -74,9 +75,9 @@ func TestRequestObserver_None(t *testing.T) {
 	assert.Equal(t, t.Context(), ctx)
 	assert.False(t, ro.wantsEnd())
 	assert.Nil(t, ro.infoStorage())
-	var order orderer
-	ro.startTranscript(t.Context(), asGeneration(new(ChatRequest)), &order)
-	assert.Nil(t, order.sink)
+	var order order.Orderer
+	ro.startTranscript(t.Context(), asGeneration(new(llm.ChatRequest)), &order)
+	assert.Nil(t, order.Sink)
 }
 
 // The context of a request is that which the Observer returns, and that of the Backend the one
@@ -100,7 +101,7 @@ func TestRequestObserver_Contexts(t *testing.T) {
 
 // An error has the class of the call where it arose, whatever was called later.
 func TestErrorClass(t *testing.T) {
-	var nilError *Error
+	var nilError *llm.Error
 	store := classify(ClassUsageStore, errors.New("down"))
 	for name, test := range map[string]struct {
 		result exchange.Result
@@ -111,8 +112,8 @@ func TestErrorClass(t *testing.T) {
 		"with a class":                {exchange.Result{Err: store}, ClassUsageStore},
 		"of the first call":           {exchange.Result{Err: classify(ClassBackend, store)}, ClassUsageStore},
 		"wrapped":                     {exchange.Result{Err: fmt.Errorf("responses: %w", store)}, ClassUsageStore},
-		"of the client":               {exchange.Result{Err: classify(ClassBackend, Errorf(400, "", ""))}, ClassInvalidRequest},
-		"that passes a status":        {exchange.Result{Err: classify(ClassLimiter, Errorf(503, "", ""))}, ClassLimiter},
+		"of the client":               {exchange.Result{Err: classify(ClassBackend, llm.Errorf(400, "", ""))}, ClassInvalidRequest},
+		"that passes a status":        {exchange.Result{Err: classify(ClassLimiter, llm.Errorf(503, "", ""))}, ClassLimiter},
 		"of a deadline":               {exchange.Result{Err: classify(ClassBackend, context.DeadlineExceeded)}, ClassTimeout},
 		"of a ResponseStore":          {exchange.Result{Err: classify(ClassInternal, fmt.Errorf("x: %w", ErrResponseStore))}, ClassResponseStore},
 		"the client has left":         {exchange.Result{Err: store, ClientLeft: true}, ClassCanceled},

@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"slices"
+
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An operation describes something that a Handler can do for clients, such as a chat, in any
@@ -86,7 +89,7 @@ type modelCall[Req any] struct {
 	model     func(req *Req) string
 	user      func(req *Req) string // whom the client names as the end user
 	describer func(req *Req) describer
-	prompt    func(c tokenEstimator, req *Req) (tokens int)
+	prompt    func(c tokens.Estimator, req *Req) (tokens int)
 	units     func(req *Req) *Units               // what the client asks for besides tokens: see estimate; nil if nothing
 	setRecord func(req *Req, record *UsageRecord) // sets what the record has of the request, besides its model; nil if nothing
 }
@@ -126,14 +129,14 @@ type oneShot[Req, Resp any] struct {
 	convertReply func(q *request, asked *Req, resp *Resp) error // changes a copy of the reply, before the request is settled; may be nil
 
 	// completeReply sets what is known when the request was settled.
-	completeReply func(resp *Resp, record *UsageRecord, usage *Usage)
+	completeReply func(resp *Resp, record *UsageRecord, usage *llm.Usage)
 }
 
 // replyFacts are what the reply to a oneShot tells about itself.
 type replyFacts struct {
-	usage *Usage // nil if it is not known
-	units *Units // besides tokens; nil if there is nothing else
-	model string // as the Backend set it
+	usage *llm.Usage // nil if it is not known
+	units *Units     // besides tokens; nil if there is nothing else
+	model string     // as the Backend set it
 }
 
 // bindOneShot returns a Binding to op.

@@ -40,7 +40,7 @@ type Options struct {
 	// toward a Quota.
 	//
 	// It is called when a request has ended, before its usage is recorded, and when a call
-	// that [StartCall] has begun has ended: with the record of the request that has the Model,
+	// that [llm.StartCall] has begun has ended: with the record of the request that has the Model,
 	// ServedModel, ServiceTier and Units of the call, and the Target of the last [StartTry], which does
 	// not tell apart calls of different targets at the same time. If it
 	// returns an error or panics, the usage is recorded as Unpriced, with the Cost of the other calls,
@@ -51,7 +51,7 @@ type Options struct {
 	// also called before the Backend is, with an estimate: the record is Estimated and
 	// has what is known of the request, and not who serves it. Its ServiceTier is the
 	// service_tier that the client asks for; the final record has the one in the reply. An
-	// error then refuses the request: the client gets an [*Error], and for other errors a
+	// error then refuses the request: the client gets an [*llm.Error], and for other errors a
 	// 500.
 	//
 	// The Model is the name that the client used, which may be an alias; ServedModel
@@ -96,7 +96,7 @@ type Options struct {
 	// only its own proxy sets. Its context is that of the request, for [KeyFrom].
 	//
 	// It is called once, when the body was read and the model is known, for chats, counts of their
-	// tokens and other operations that call a model. The client gets an [*Error] that it returns,
+	// tokens and other operations that call a model. The client gets an [*llm.Error] that it returns,
 	// and a 500 for other errors. It must be safe for concurrent use, and must not read the body. A
 	// user of more than 128 bytes or with control characters is replaced by "sha256:" and its
 	// SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.

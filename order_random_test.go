@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // A byteSource derives choices from bytes, which are random or come from a fuzzer.
@@ -42,11 +44,11 @@ func (s *byteSource) text() string {
 	return pick(s, "", "a", "word ", "😀", "\xf0", "\x9f\x98", "\x80", "\xc3", "\xa9", "\n\ndata: [DONE]\n\n", "\u2028", "\x00\r", "\xff\xfe", `"\`, "\xed\xa0\x80")
 }
 
-func (s *byteSource) extra() llmhttp.Extra {
+func (s *byteSource) extra() llm.Extra {
 	if !s.chance(5) {
 		return nil
 	}
-	e := llmhttp.Extra{}
+	e := llm.Extra{}
 	for range s.byte() % 4 {
 		name := pick(s, "error", "id", "object", "created", "model", "choices", "usage", "index", "delta", "finish_reason", "role", "content",
 			"tool_calls", "reasoning_content", "name", "arguments", "function", "type", "logprobs", "refusal", "x", "\n\u2028\"", "")
@@ -56,19 +58,19 @@ func (s *byteSource) extra() llmhttp.Extra {
 }
 
 // chunks returns valid and invalid chunks for a request with n choices.
-func (s *byteSource) chunks(n int) []*llmhttp.ChatChunk {
-	list := []*llmhttp.ChatChunk{{}} // a stream without chunks fails
+func (s *byteSource) chunks(n int) []*llm.ChatChunk {
+	list := []*llm.ChatChunk{{}} // a stream without chunks fails
 	for s.more() && len(list) < 60 {
 		if s.chance(20) {
 			list = append(list, nil)
 			continue
 		}
-		c := &llmhttp.ChatChunk{Extra: s.extra()}
+		c := &llm.ChatChunk{Extra: s.extra()}
 		if s.chance(4) {
 			c.ID, c.Created, c.Model = pick(s, "", "id1", "id\n2"), pick[int64](s, 0, 1, 1700000000), pick(s, "", "m1", "m\xff")
 		}
 		if s.chance(6) {
-			c.Usage = &llmhttp.Usage{PromptTokens: int(int8(s.byte())), CompletionTokens: int(s.byte()), TotalTokens: int(s.byte()), Extra: s.extra()}
+			c.Usage = &llm.Usage{PromptTokens: int(int8(s.byte())), CompletionTokens: int(s.byte()), TotalTokens: int(s.byte()), Extra: s.extra()}
 		}
 		for range pick(s, 1, 1, 1, 0, 2, 3) {
 			c.Choices = append(c.Choices, s.choice(n))
@@ -78,13 +80,13 @@ func (s *byteSource) chunks(n int) []*llmhttp.ChatChunk {
 	return list
 }
 
-func (s *byteSource) choice(n int) llmhttp.ChunkChoice {
-	c := llmhttp.ChunkChoice{Index: pick(s, 0, 0, 0, 1, n-1, n, -1, int(s.byte()), hugeLimit), Extra: s.extra()}
+func (s *byteSource) choice(n int) llm.ChunkChoice {
+	c := llm.ChunkChoice{Index: pick(s, 0, 0, 0, 1, n-1, n, -1, int(s.byte()), hugeLimit), Extra: s.extra()}
 	if s.chance(12) {
-		c.FinishReason = pick(s, llmhttp.FinishStop, llmhttp.FinishLength, llmhttp.FinishToolCalls, "odd\n\xff")
+		c.FinishReason = pick(s, llm.FinishStop, llm.FinishLength, llm.FinishToolCalls, "odd\n\xff")
 	}
 	d := &c.Delta
-	d.Role = pick[llmhttp.Role](s, "", "", "assistant", "user", "\xff")
+	d.Role = pick[llm.Role](s, "", "", "assistant", "user", "\xff")
 	if s.chance(2) {
 		d.Content = s.text()
 	}
@@ -94,11 +96,11 @@ func (s *byteSource) choice(n int) llmhttp.ChunkChoice {
 	d.Extra = s.extra()
 	if s.chance(3) {
 		for range s.byte() % 4 {
-			d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{
+			d.ToolCalls = append(d.ToolCalls, llm.ToolCallDelta{
 				Index: pick(s, 0, 0, 1, 2, -1, 7, hugeLimit),
 				ID:    pick(s, "", "", "c1", "c2", "c3", "\xff"),
 				Type:  pick(s, "", "", "function", "function", "custom"),
-				Function: llmhttp.FunctionCall{
+				Function: llm.FunctionCall{
 					Name:      pick(s, "", "", "f", "g", "\xf0"),
 					Arguments: s.text(),
 					Extra:     s.extra(),
@@ -118,7 +120,7 @@ func checkRandomChunks(t testing.TB, data []byte) {
 		return
 	}
 	params := chatParams{n: 1 + int(data[0]%4), usage: data[0]&4 != 0}
-	chunks := func() []*llmhttp.ChatChunk { return (&byteSource{data: data[1:]}).chunks(params.n) }
+	chunks := func() []*llm.ChatChunk { return (&byteSource{data: data[1:]}).chunks(params.n) }
 	h := llmhttp.NewHandler(chunkBackend(chunks), keysFor(testKey()), &llmhttp.Options{
 		Now:    func() time.Time { return time.Unix(1700000000, 0) },
 		Logger: noLog,
@@ -130,14 +132,14 @@ func checkRandomChunks(t testing.TB, data []byte) {
 	}
 	require.Equal(t, whole, stream)
 
-	r, err := llmhttp.Collect(streamOf(chunks()...))
+	r, err := join.Collect(streamOf(chunks()...))
 	require.NoError(t, err)
 	for i := range r.Choices {
 		c := &r.Choices[i]
 		if m := whole.Choices[c.Index]; m != nil && c.FinishReason == "" {
 			// The Handler generates what the Backend did not set.
 			require.Contains(t, []string{"stop", "tool_calls"}, m.Finish)
-			c.FinishReason = llmhttp.FinishReason(m.Finish)
+			c.FinishReason = llm.FinishReason(m.Finish)
 		}
 	}
 	body, err := json.Marshal(r)
@@ -152,7 +154,7 @@ func checkRandomChunks(t testing.TB, data []byte) {
 	}
 
 	// Splitting and collecting the reply again changes nothing.
-	again, err := llmhttp.Collect(r.Stream())
+	again, err := join.Collect(r.Stream())
 	require.NoError(t, err)
 	bodyAgain, err := json.Marshal(again)
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // These tests check that chunks reach the client in valid order, even if a Backend yields
@@ -161,15 +161,15 @@ func TestOrder_LongTextIsSplitBetweenCharacters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := string([]rune(text))
-			b := chunkBackend(func() []*llmhttp.ChatChunk {
-				c := llmhttp.TextChunk(text)
+			b := chunkBackend(func() []*llm.ChatChunk {
+				c := llm.TextChunk(text)
 				d := &c.Choices[0].Delta
 				d.Reasoning = text
-				d.ToolCalls = []llmhttp.ToolCallDelta{
-					{ID: "c1", Function: llmhttp.FunctionCall{Name: "f", Arguments: text}},
-					{ID: "c2", Index: 1, Function: llmhttp.FunctionCall{Name: "g", Arguments: text}},
+				d.ToolCalls = []llm.ToolCallDelta{
+					{ID: "c1", Function: llm.FunctionCall{Name: "f", Arguments: text}},
+					{ID: "c2", Index: 1, Function: llm.FunctionCall{Name: "g", Arguments: text}},
 				}
-				return []*llmhttp.ChatChunk{c}
+				return []*llm.ChatChunk{c}
 			})
 			r := streamChat(t, b, chatParams{})
 			m := r.Choices[0]
@@ -185,13 +185,13 @@ func TestOrder_LongTextIsSplitBetweenCharacters(t *testing.T) {
 // A chunk with many pieces of arguments is split without repeating any of them.
 func TestOrder_ManyPiecesOfArgumentsAreSplit(t *testing.T) {
 	const pieces = 5000
-	b := chunkBackend(func() []*llmhttp.ChatChunk {
-		calls := make([]llmhttp.ToolCallDelta, pieces)
+	b := chunkBackend(func() []*llm.ChatChunk {
+		calls := make([]llm.ToolCallDelta, pieces)
 		for i := range calls {
 			calls[i].Function.Arguments = "12345678"
 		}
 		calls[0].ID, calls[0].Function.Name = "c", "f"
-		return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{ToolCalls: calls}}}}}
+		return []*llm.ChatChunk{{Choices: []llm.ChunkChoice{{Delta: llm.Delta{ToolCalls: calls}}}}}
 	})
 	r := streamChat(t, b, chatParams{})
 	assert.Equal(t, []toolCall{{"c", "function", "f", strings.Repeat("12345678", pieces)}}, r.Choices[0].Calls)
@@ -202,20 +202,20 @@ func TestOrder_ManyPiecesOfArgumentsAreSplit(t *testing.T) {
 // characters.
 func TestOrder_TextMayBeCutWithinCharacters(t *testing.T) {
 	const text = "aé👩‍👩‍👧‍👦🇩🇪€\u00a0\U0010ffff~"
-	fields := map[string]func(*llmhttp.Delta, string){
-		"content":   func(d *llmhttp.Delta, s string) { d.Content = s },
-		"reasoning": func(d *llmhttp.Delta, s string) { d.Reasoning = s },
-		"arguments": func(d *llmhttp.Delta, s string) {
-			d.ToolCalls = []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: s}}}
+	fields := map[string]func(*llm.Delta, string){
+		"content":   func(d *llm.Delta, s string) { d.Content = s },
+		"reasoning": func(d *llm.Delta, s string) { d.Reasoning = s },
+		"arguments": func(d *llm.Delta, s string) {
+			d.ToolCalls = []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: s}}}
 		},
 	}
 	for field, set := range fields {
 		t.Run(field, func(t *testing.T) {
 			check := func(pieces ...string) {
 				t.Helper()
-				b := chunkBackend(func() (chunks []*llmhttp.ChatChunk) {
+				b := chunkBackend(func() (chunks []*llm.ChatChunk) {
 					for _, p := range pieces {
-						c := &llmhttp.ChatChunk{Choices: make([]llmhttp.ChunkChoice, 1)}
+						c := &llm.ChatChunk{Choices: make([]llm.ChunkChoice, 1)}
 						set(&c.Choices[0].Delta, p)
 						chunks = append(chunks, c)
 					}
@@ -245,12 +245,12 @@ func TestOrder_TextMayBeCutWithinCharacters(t *testing.T) {
 
 // Incomplete characters are buffered separately for each text of each choice.
 func TestOrder_InterleavedTextsDoNotMix(t *testing.T) {
-	b := chunkBackend(func() []*llmhttp.ChatChunk {
-		var chunks []*llmhttp.ChatChunk
+	b := chunkBackend(func() []*llm.ChatChunk {
+		var chunks []*llm.ChatChunk
 		for i := range 4 {
-			chunks = append(chunks, &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{
-				{Index: 0, Delta: llmhttp.Delta{Content: "😀"[i : i+1], Reasoning: "🎉"[i : i+1]}},
-				{Index: 1, Delta: llmhttp.Delta{Content: "🚀"[i : i+1]}},
+			chunks = append(chunks, &llm.ChatChunk{Choices: []llm.ChunkChoice{
+				{Index: 0, Delta: llm.Delta{Content: "😀"[i : i+1], Reasoning: "🎉"[i : i+1]}},
+				{Index: 1, Delta: llm.Delta{Content: "🚀"[i : i+1]}},
 			}})
 		}
 		return chunks

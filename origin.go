@@ -12,6 +12,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An originPolicy decides which web pages may use a server that needs no key. Without a key
@@ -52,22 +55,22 @@ func (p *originPolicy) check(r *http.Request) error {
 	case p.any:
 		return nil
 	case !p.isKnownHost(r.Host) && (isFromBrowser(r) || isToLoopback(r)):
-		return Errorf(
+		return llm.Errorf(
 			http.StatusForbidden,
 			"host_not_allowed",
 			"Requests to the host '%s' are not allowed, because this server needs no API key and none of its trusted origins has that host.",
-			echo(r.Host),
+			param.Echo(r.Host),
 		)
 	case p.cross.Check(r) != nil:
 		origin := r.Header.Get("Origin")
 		if origin == "" {
 			origin = "another site"
 		}
-		return Errorf(
+		return llm.Errorf(
 			http.StatusForbidden,
 			"origin_not_allowed",
 			"Requests of web pages of '%s' are not allowed, because this server needs no API key and that is none of its trusted origins.",
-			echo(origin),
+			param.Echo(origin),
 		)
 	}
 	return nil
@@ -150,7 +153,7 @@ func (c *anonymousCache) needsSecret(ctx context.Context, keys KeyStore) bool {
 // admitsUnknown reports whether there is a Key for a secret that nobody has.
 func admitsUnknown(ctx context.Context, keys KeyStore) (bool, error) {
 	key, err := keys.Lookup(ctx, NewSecret("sk-"))
-	if _, refused := errors.AsType[*Error](err); refused || errors.Is(err, ErrKeyNotFound) {
+	if _, refused := errors.AsType[*llm.Error](err); refused || errors.Is(err, ErrKeyNotFound) {
 		return false, nil
 	}
 	return key != nil, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An outcome is what has happened to a request: why it failed, and what the Backend did.
@@ -17,7 +19,7 @@ type outcome struct {
 	called      bool       // the Backend was called for an operation that calls a model
 	notSent     bool       // the error of the Backend wraps ErrNotSent
 	chunks      chunkStats
-	reported    *Usage          // the usage that the Backend has reported; nil if it has not
+	reported    *llm.Usage      // the usage that the Backend has reported; nil if it has not
 	calls       *callSum        // what the calls of StartCall have used; nil if there was none
 	target      string          // of the last StartTry
 	labels      []Label         // of AddLabel
@@ -25,7 +27,7 @@ type outcome struct {
 	serviceTier json.RawMessage // as the Backend has set it; nil if it has not
 	units       *Units          // of the reply of the Backend, besides tokens; nil if there is nothing else
 	estimated   bool            // some of units are an estimate
-	output      *outputCounter  // the texts that the Backend yielded
+	output      *tokens.Counter // the texts that the Backend yielded
 }
 
 // A classedError is an error with its class, which it gets where it arises.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Codes of errors about parameters. The code accepted means that there is no error.
@@ -85,22 +85,22 @@ func each(f func(string) string, list ...string) []string {
 // A lastRequestBackend keeps the last request of each kind.
 type lastRequestBackend struct {
 	stubBackend
-	chat       atomic.Pointer[llmhttp.ChatRequest]
-	images     atomic.Pointer[llmhttp.ImageRequest]
-	embeddings atomic.Pointer[llmhttp.EmbeddingRequest]
+	chat       atomic.Pointer[llm.ChatRequest]
+	images     atomic.Pointer[llm.ImageRequest]
+	embeddings atomic.Pointer[llm.EmbeddingRequest]
 }
 
-func (b *lastRequestBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *lastRequestBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 	b.chat.Store(r)
 	return b.stubBackend.Chat(ctx, r)
 }
 
-func (b *lastRequestBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *lastRequestBackend) GenerateImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	b.images.Store(r)
 	return b.stubBackend.GenerateImages(ctx, r)
 }
 
-func (b *lastRequestBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *lastRequestBackend) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	b.embeddings.Store(r)
 	return b.stubBackend.Embed(ctx, r)
 }

@@ -27,7 +27,7 @@ import (
 // descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
-	"request.go", "backendcall.go", "chatcall.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
+	"request.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }
@@ -58,38 +58,38 @@ func TestParts_DoNotKnowTheRequest(t *testing.T) {
 // The test above finds each of the ways in which a part may get to know the request.
 func TestParts_ViolationsAreFound(t *testing.T) {
 	for name, test := range map[string]struct{ file, code string }{
-		"reference":                 {"order.go", `func mutant(q *request) {}`},
-		"reference in a new file":   {"tokens.go", `func (q *request) mutant() {}`},
-		"field":                     {"order.go", `type mutant struct{ r *request }`},
+		"reference":                 {"pipeline.go", `func mutant(q *request) {}`},
+		"reference in a new file":   {"units.go", `func (q *request) mutant() {}`},
+		"field":                     {"limit.go", `type mutant struct{ r *request }`},
 		"generic field":             {"limit.go", `type mutant struct{ r Box[*request] }; type Box[T any] struct{ v T }`},
-		"struct of another file":    {"order.go", `type mutant struct{ h *Handler }`},
+		"struct of another file":    {"limit.go", `type mutant struct{ h *Handler }`},
 		"context":                   {"observer.go", `func mutant(ctx context.Context) { requestFrom(ctx) }`},
 		"context key":               {"observer.go", `func mutant(ctx context.Context) any { return ctx.Value(requestKey{}) }`},
-		"function that asks":        {"observer.go", `func mutant(ctx context.Context) { ReportUsage(ctx, Usage{}) }`},
+		"function that asks":        {"observer.go", `func mutant(ctx context.Context) { StartTry(ctx, "") }`},
 		"key of the context":        {"quota.go", `func mutant(ctx context.Context) { KeyFrom(ctx) }`},
 		"function that calls one":   {"requestlog.go", `func mutant(ctx context.Context) { checkUnknownMembers(ctx, nil) }`},
 		"interface":                 {"request.go", `func (q *request) mutant() { mutant2(q) }; func mutant2(interface{ finish() }) {}`},
 		"type parameter":            {"request.go", `func (q *request) mutant() { clone(q) }`},
 		"any":                       {"request.go", `func (q *request) mutant() { newPanicError(q) }`},
 		"panic":                     {"request.go", `func (q *request) mutant() { panic(q) }`},
-		"closure":                   {"chatcall.go", `func (q *request) mutant() { q.client.Fail(nil, func() { q.finish() }) }`},
-		"closure that asks":         {"chatcall.go", `func (q *request) mutant() { ctx := q.backendCtx; q.client.Fail(nil, func() { requestFrom(ctx) }) }`},
-		"closure around a function": {"chatcall.go", `func (q *request) mutant() { f := q.finish; q.client.Fail(nil, func() { f() }) }`},
-		"method value":              {"chatcall.go", `func (q *request) mutant() { q.client.Fail(nil, q.finish) }`},
-		"closure in a variable":     {"chatcall.go", `func (q *request) mutant() { f := func() { q.finish() }; q.client.Fail(nil, f) }`},
-		"function in a field":       {"chatcall.go", `func (q *request) mutant() { q.ledger.log, q.ledger.price = nil, func(*UsageRecord) (Cost, error) { q.finish(); return Cost{}, nil } }`},
-		"several results":           {"chatcall.go", `func (q *request) mutant() { q.ledger.slots.give, _ = q.two() }; func (q *request) two() (func(), error) { return q.finish, nil }`},
+		"closure":                   {"chat.go", `func (q *request) mutant() { q.client.Fail(nil, func() { q.finish() }) }`},
+		"closure that asks":         {"chat.go", `func (q *request) mutant() { ctx := q.backendCtx; q.client.Fail(nil, func() { requestFrom(ctx) }) }`},
+		"closure around a function": {"chat.go", `func (q *request) mutant() { f := q.finish; q.client.Fail(nil, func() { f() }) }`},
+		"method value":              {"chat.go", `func (q *request) mutant() { q.client.Fail(nil, q.finish) }`},
+		"closure in a variable":     {"chat.go", `func (q *request) mutant() { f := func() { q.finish() }; q.client.Fail(nil, f) }`},
+		"function in a field":       {"chat.go", `func (q *request) mutant() { q.ledger.log, q.ledger.price = nil, func(*UsageRecord) (Cost, error) { q.finish(); return Cost{}, nil } }`},
+		"several results":           {"chat.go", `func (q *request) mutant() { q.ledger.slots.give, _ = q.two() }; func (q *request) two() (func(), error) { return q.finish, nil }`},
 		"function in a literal":     {"handler.go", `func (q *request) mutant() { q.ledger.slots = slots{give: func() { q.finish() }} }`},
 		"literal without names":     {"handler.go", `func (q *request) mutant() { q.ledger.slots = slots{nil, q.finish} }`},
 		"nested literal":            {"handler.go", `func (q *request) mutant() { q.ledger.books = &books{price: func(*UsageRecord) (Cost, error) { q.finish(); return Cost{}, nil }} }`},
 		"list of functions":         {"handler.go", `func (q *request) mutant(to map[int]func()) { to[0] = q.finish }`},
 		"variable of the package":   {"request.go", `var hook func(); func (q *request) mutant() { hook = q.finish }`},
-		"interface argument":        {"chatcall.go", `func (q *request) mutant() { newTranscript(nil, 0, mutantSink{q}) }; type mutantSink struct{ q *request }; func (s mutantSink) Add(*ChatChunk) {}`},
-		"interface in a literal":    {"chatcall.go", `func (q *request) mutant() { q.chat = chatPipeline{order: orderer{sink: mutantSink{q}}} }; type mutantSink struct{ q *request }; func (s mutantSink) Add(*ChatChunk) {}`},
-		"interface variable":        {"chatcall.go", `func (q *request) mutant() { var sink chunkSink = mutantSink{q}; q.chat.order.sink = sink }; type mutantSink struct{ q *request }; func (s mutantSink) Add(*ChatChunk) {}`},
-		"interface result":          {"chatcall.go", `func (q *request) mutant() any { return q }`},
-		"function in an interface":  {"chatcall.go", `func (q *request) mutant() { f := sinkFunc(q.add); q.chat.order.sink = f }; type sinkFunc func(*ChatChunk); func (f sinkFunc) Add(c *ChatChunk) { f(c) }; func (q *request) add(*ChatChunk) {}`},
-		"value of a context":        {"chatcall.go", `func (q *request) mutant() { q.ledger.readLevels(context.WithValue(q.backendCtx, 1, q)) }`},
+		"interface argument":        {"chat.go", `func (q *request) mutant() { newTranscript(nil, 0, mutantSink{q}) }; type mutantSink struct{ q *request }; func (s mutantSink) Add(*llm.ChatChunk) {}`},
+		"interface in a literal":    {"context.go", `func (q *request) mutant() { q.chat = chatPipeline{order: order.Orderer{Sink: mutantSink{q}}} }; type mutantSink struct{ q *request }; func (s mutantSink) Add(*llm.ChatChunk) {}`},
+		"interface variable":        {"context.go", `func (q *request) mutant() { var sink order.Sink = mutantSink{q}; q.chat.order.Sink = sink }; type mutantSink struct{ q *request }; func (s mutantSink) Add(*llm.ChatChunk) {}`},
+		"interface result":          {"chat.go", `func (q *request) mutant() any { return q }`},
+		"function in an interface":  {"chat.go", `func (q *request) mutant() { f := sinkFunc(q.add); q.chat.order.Sink = f }; type sinkFunc func(*llm.ChatChunk); func (f sinkFunc) Add(c *llm.ChatChunk) { f(c) }; func (q *request) add(*llm.ChatChunk) {}`},
+		"value of a context":        {"chat.go", `func (q *request) mutant() { q.ledger.readLevels(context.WithValue(q.backendCtx, 1, q)) }`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

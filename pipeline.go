@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A chatPipeline makes the reply to a chat from the chunks of the Backend: the orderer puts
@@ -21,11 +24,11 @@ type chatPipeline struct {
 	encoder  ChatEncoder // nil when the end of the reply was encoded
 	whole    bool        // the reply is sent when it is complete
 	started  bool        // AppendStart of the encoder was called
-	order    orderer
-	start    ReplyStart      // the identity of the reply; until completeStart, that which the Handler gives it
-	maxReply int64           // bounds size
-	size     int             // approximate size of the chunks so far, in bytes
-	reasons  [1]FinishReason // the storage of what finishReasons returns
+	order    order.Orderer
+	start    ReplyStart          // the identity of the reply; until completeStart, that which the Handler gives it
+	maxReply int64               // bounds size
+	size     int                 // approximate size of the chunks so far, in bytes
+	reasons  [1]llm.FinishReason // the storage of what finishReasons returns
 
 	out        *exchange.Buffer // what Add appends to
 	body       exchange.Buffer  // of a whole reply: what the encoder has appended so far
@@ -61,9 +64,6 @@ type chunkGate struct {
 }
 
 var (
-	errNilStream     = errors.New("llmhttp: the Backend returned a nil ChatStream")
-	errNoChunk       = errors.New("llmhttp: the stream ended without a chunk or an error")
-	errFailNil       = errors.New("llmhttp: Fail was called with a nil error")
 	errStreamOver    = errors.New("llmhttp: the stream's function has returned")
 	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
 )
@@ -83,17 +83,17 @@ func (g *chunkGate) close() error {
 }
 
 // receive emits what a chunk adds to the reply. If the reply is a stream, it is appended to out.
-func (p *chatPipeline) receive(c *ChatChunk, out *exchange.Buffer) error {
+func (p *chatPipeline) receive(c *llm.ChatChunk, out *exchange.Buffer) error {
 	if c != nil {
-		if p.size += c.size(); int64(p.size) > p.maxReply {
+		if p.size += texts.Size(c); int64(p.size) > p.maxReply {
 			return errReplyTooLarge(p.maxReply)
 		}
 	}
 	p.setOut(out)
-	p.order.add(c)
+	p.order.Add(c)
 	p.out = nil
-	if p.order.err != nil {
-		return p.order.err
+	if p.order.Err != nil {
+		return p.order.Err
 	}
 	return p.encoderErr
 }
@@ -109,23 +109,23 @@ func (p *chatPipeline) setOut(out *exchange.Buffer) {
 // complete ends the choices of the reply after the Backend has returned.
 func (p *chatPipeline) complete(out *exchange.Buffer) error {
 	p.setOut(out)
-	p.order.complete()
+	p.order.Complete()
 	p.out = nil
 	return p.encoderErr
 }
 
 // Add encodes a chunk that the orderer emits.
-func (p *chatPipeline) Add(c *ChatChunk) {
+func (p *chatPipeline) Add(c *llm.ChatChunk) {
 	choice := &c.Choices[0]
-	for !p.whole && choice.Delta.textLen() > maxDeltaText {
-		rest := choice.Delta.split(maxDeltaText)
+	for !p.whole && texts.Len(&choice.Delta) > maxDeltaText {
+		rest := texts.Split(&choice.Delta, maxDeltaText)
 		p.appendChunk(c)
 		choice.Delta, choice.Extra, c.Extra = rest, nil, nil
 	}
 	p.appendChunk(c)
 }
 
-func (p *chatPipeline) appendChunk(c *ChatChunk) {
+func (p *chatPipeline) appendChunk(c *llm.ChatChunk) {
 	if p.encoderErr != nil {
 		return
 	}
@@ -159,7 +159,7 @@ func (p *chatPipeline) AppendFailure(b []byte, err error) []byte {
 }
 
 // appendEnd implements [pipeline].
-func (p *chatPipeline) appendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+func (p *chatPipeline) appendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	if p.encoderErr != nil {
 		return b, p.encoderErr
 	}
@@ -174,34 +174,34 @@ func (p *chatPipeline) appendEnd(b []byte, u *Usage, extra Extra) ([]byte, error
 }
 
 // drop lets the reply be garbage-collected. It is called when the end of the reply is encoded.
-func (p *chatPipeline) drop() { p.order.sink, p.encoder, p.body.B = nil, nil, nil }
+func (p *chatPipeline) drop() { p.order.Sink, p.encoder, p.body.B = nil, nil, nil }
 
 // completeStart sets what the Backend has left out of the identity of the reply, and
 // returns it.
 func (p *chatPipeline) completeStart() *ReplyStart {
-	s, start := &p.start, &p.order.start
-	s.ID = start.id
-	s.Created = cmp.Or(start.created, s.Created)
-	s.Model = cmp.Or(start.model, s.Model)
+	s, start := &p.start, &p.order.Start
+	s.ID = start.ID
+	s.Created = cmp.Or(start.Created, s.Created)
+	s.Model = cmp.Or(start.Model, s.Model)
 	return s
 }
 
 // finishReasons returns those of the choices in the order of their indices; empty for one that
 // did not end.
-func (p *chatPipeline) finishReasons() []FinishReason {
-	var reasons []FinishReason
-	if len(p.order.choices) == 1 {
+func (p *chatPipeline) finishReasons() []llm.FinishReason {
+	var reasons []llm.FinishReason
+	if len(p.order.Choices) == 1 {
 		reasons = p.reasons[:0]
 	}
-	for i := range p.order.choices {
-		reasons = append(reasons, p.order.choices[i].reason)
+	for i := range p.order.Choices {
+		reasons = append(reasons, p.order.Choices[i].Reason)
 	}
 	return reasons
 }
 
 // saveFunc returns the function that stores the complete reply, or nil if there is nothing to
 // store.
-func (p *chatPipeline) saveFunc(u *Usage, extra Extra) func(context.Context) error {
+func (p *chatPipeline) saveFunc(u *llm.Usage, extra llm.Extra) func(context.Context) error {
 	if saver, ok := p.encoder.(ReplySaver); ok {
 		return saver.SaveReply(u, extra)
 	}

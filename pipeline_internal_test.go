@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/llmhttp/llmhttp/internal/exchange"
 )
 
 // A wordEncoder is a ChatEncoder that appends a word for each call. It fails at the text "fail".
@@ -24,7 +24,7 @@ func (e *wordEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
 	return fmt.Appendf(b, "start(%s,%s,%d,%d)", s.ID, s.Model, s.Created, s.PromptTokens)
 }
 
-func (e *wordEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+func (e *wordEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	switch {
 	case choice.Delta.Content == "fail":
@@ -35,11 +35,11 @@ func (e *wordEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
 	return fmt.Appendf(b, " %s%s%s", choice.Delta.Role, choice.Delta.Content, choice.FinishReason), nil
 }
 
-func (e *wordEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+func (e *wordEncoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	return fmt.Appendf(b, " end(%d,%d)", u.TotalTokens, len(extra)), nil
 }
 
-func (e *wordEncoder) AppendFailure(b []byte, err *Error) []byte {
+func (e *wordEncoder) AppendFailure(b []byte, err *llm.Error) []byte {
 	return fmt.Appendf(b, " failure(%s)", err.Message)
 }
 
@@ -50,33 +50,33 @@ func newPipeline(f Framing) *chatPipeline {
 		cred:  &credential{r: httptest.NewRequest("POST", "/", nil), secret: "sk-secret-key-1234"},
 		start: ReplyStart{Model: "asked", Created: 7, PromptTokens: 3},
 	}
-	p.order.choiceLimit, p.order.sink = 1, p
+	p.order.ChoiceLimit, p.order.Sink = 1, p
 	return p
 }
 
 // Chunks become the bytes of a stream as they arrive, and those of a whole reply at its end.
 func TestChatPipeline(t *testing.T) {
-	chunk := func(text string) *ChatChunk {
-		c := TextChunk(text)
+	chunk := func(text string) *llm.ChatChunk {
+		c := llm.TextChunk(text)
 		c.ID, c.Model = "id", "served"
 		return c
 	}
 	const start = "start(id,served,7,3) assistant"
 	for name, test := range map[string]struct {
 		framing Framing
-		chunks  []*ChatChunk
+		chunks  []*llm.ChatChunk
 		want    []string // what each chunk and then the end appends
 		wantErr string   // of the last chunk
 	}{
-		"stream":                     {Framing{}, []*ChatChunk{chunk("a"), chunk("b")}, []string{start + " a", " b", " stop end(9,0)"}, ""},
-		"whole":                      {Framing{Whole: true}, []*ChatChunk{chunk("a"), chunk("b")}, []string{"", "", start + " a b stop end(9,0)"}, ""},
+		"stream":                     {Framing{}, []*llm.ChatChunk{chunk("a"), chunk("b")}, []string{start + " a", " b", " stop end(9,0)"}, ""},
+		"whole":                      {Framing{Whole: true}, []*llm.ChatChunk{chunk("a"), chunk("b")}, []string{"", "", start + " a b stop end(9,0)"}, ""},
 		"without chunks":             {Framing{}, nil, []string{"start(,asked,7,3) assistant stop end(9,0)"}, ""},
-		"a character in two pieces":  {Framing{}, []*ChatChunk{chunk("\xc3"), chunk("\xa4")}, []string{start, " ä", " stop end(9,0)"}, ""},
-		"a long text of a stream":    {Framing{}, []*ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{start + " 8192 bytes 101 bytes", " stop end(9,0)"}, ""},
-		"a long text of a reply":     {Framing{Whole: true}, []*ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{"", start + " 8293 bytes stop end(9,0)"}, ""},
-		"the encoder fails":          {Framing{}, []*ChatChunk{chunk("a"), chunk("fail")}, []string{start + " a", ""}, "encoder"},
-		"too large":                  {Framing{}, []*ChatChunk{chunk(strings.Repeat("x", 1<<20+1))}, []string{""}, "The reply of the model is too large"},
-		"a nil chunk, which is none": {Framing{}, []*ChatChunk{nil, chunk("a")}, []string{"", start + " a", " stop end(9,0)"}, ""},
+		"a character in two pieces":  {Framing{}, []*llm.ChatChunk{chunk("\xc3"), chunk("\xa4")}, []string{start, " ä", " stop end(9,0)"}, ""},
+		"a long text of a stream":    {Framing{}, []*llm.ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{start + " 8192 bytes 101 bytes", " stop end(9,0)"}, ""},
+		"a long text of a reply":     {Framing{Whole: true}, []*llm.ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{"", start + " 8293 bytes stop end(9,0)"}, ""},
+		"the encoder fails":          {Framing{}, []*llm.ChatChunk{chunk("a"), chunk("fail")}, []string{start + " a", ""}, "encoder"},
+		"too large":                  {Framing{}, []*llm.ChatChunk{chunk(strings.Repeat("x", 1<<20+1))}, []string{""}, "The reply of the model is too large"},
+		"a nil chunk, which is none": {Framing{}, []*llm.ChatChunk{nil, chunk("a")}, []string{"", start + " a", " stop end(9,0)"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPipeline(test.framing)
@@ -108,10 +108,10 @@ func TestChatPipeline(t *testing.T) {
 			} else {
 				require.NoError(t, p.complete(end))
 			}
-			b, err := p.appendEnd(end.B, &Usage{TotalTokens: 9}, p.order.endExtra())
+			b, err := p.appendEnd(end.B, &llm.Usage{TotalTokens: 9}, p.order.EndExtra())
 			require.NoError(t, err)
 			assert.Equal(t, test.want, append(got, string(b)))
-			assert.Equal(t, []FinishReason{FinishStop}, p.finishReasons())
+			assert.Equal(t, []llm.FinishReason{llm.FinishStop}, p.finishReasons())
 			assert.Nil(t, p.encoder, "the reply can be garbage-collected")
 			assert.Empty(t, p.AppendFailure(nil, errors.New("late")))
 		})
@@ -125,9 +125,9 @@ func TestChatPipeline_Source(t *testing.T) {
 	assert.Equal(t, "start(,asked,7,3)", string(p.AppendStart(nil)))
 	assert.True(t, p.HasStarted())
 	out := new(exchange.Buffer)
-	require.NoError(t, p.receive(TextChunk("a"), out))
+	require.NoError(t, p.receive(llm.TextChunk("a"), out))
 	assert.Equal(t, " assistant a", string(out.B))
-	assert.Equal(t, " failure(my [redacted])", string(p.AppendFailure(nil, Errorf(500, "", "my sk-secret-key-1234"))))
+	assert.Equal(t, " failure(my [redacted])", string(p.AppendFailure(nil, llm.Errorf(500, "", "my sk-secret-key-1234"))))
 }
 
 // The statistics of chunks tell the first and the last one with a token.
@@ -153,7 +153,7 @@ func TestChunkGate(t *testing.T) {
 // A savingEncoder stores replies.
 type savingEncoder struct{ wordEncoder }
 
-func (savingEncoder) SaveReply(*Usage, Extra) func(context.Context) error {
+func (savingEncoder) SaveReply(*llm.Usage, llm.Extra) func(context.Context) error {
 	return func(context.Context) error { return nil }
 }
 func (savingEncoder) SaveFailed(err error) error { return err }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
 )
@@ -186,8 +187,8 @@ func (p pathProtocol) Routes() []llmhttp.Route {
 		}),
 	}, {
 		Pattern: "POST /own/chat",
-		Bind: llmhttp.BindChat(func(_ context.Context, r *http.Request, _ []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-			return nil, nil, llmhttp.Errorf(400, "", "%s", r.URL.Path)
+		Bind: llmhttp.BindChat(func(_ context.Context, r *http.Request, _ []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
+			return nil, nil, llm.Errorf(400, "", "%s", r.URL.Path)
 		}),
 	}}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -56,7 +57,7 @@ func TestPrice_OfARecord(t *testing.T) {
 // Price is not called for requests that are not recorded.
 func TestPrice_NotCalled(t *testing.T) {
 	p := &pricer{price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, nil }}
-	s := startServer(t, config{opts: llmhttp.Options{Price: p.Price}, backend: failingBackend(llmhttp.ModelNotFound("m"))})
+	s := startServer(t, config{opts: llmhttp.Options{Price: p.Price}, backend: failingBackend(llm.ModelNotFound("m"))})
 	s.chat(chatBody).checkError(t, 404)
 	s.chat("{").checkError(t, 400)
 	s.get(modelsPath)
@@ -68,7 +69,7 @@ func TestPrice_NotCalled(t *testing.T) {
 func TestPrice_Fails(t *testing.T) {
 	for name, price := range map[string]func(*llmhttp.UsageRecord) (llmhttp.Cost, error){
 		"error":     func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, errCause },
-		"an *Error": func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, llmhttp.ModelNotFound("m") },
+		"an *Error": func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return aPrice, llm.ModelNotFound("m") },
 		"panic":     func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { panic(secretCause) },
 		"changes":   func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) { r.Units.PromptTokens = 99; return aPrice, errCause },
 	} {
@@ -105,7 +106,7 @@ func TestPrice_Estimate(t *testing.T) {
 	assert.False(t, p.got[1].Estimated)
 
 	s, p = serve(func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{}, llmhttp.Errorf(http.StatusBadRequest, "no_price", "This model has no price.")
+		return llmhttp.Cost{}, llm.Errorf(http.StatusBadRequest, "no_price", "This model has no price.")
 	})
 	assert.Equal(t, "no_price", s.chat(chatBody).checkError(t, 400).Code)
 	s.shutdown()
@@ -156,9 +157,9 @@ func TestPrice_ServiceTier(t *testing.T) {
 			}}
 			s := startServer(t, config{
 				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-					c := llmhttp.TextChunk("Hello!")
+					c := llm.TextChunk("Hello!")
 					if tt.reply != "" {
-						c.Extra = llmhttp.Extra{"service_tier": json.RawMessage(tt.reply)}
+						c.Extra = llm.Extra{"service_tier": json.RawMessage(tt.reply)}
 					}
 					yield(c, nil)
 				}),

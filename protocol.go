@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Protocol is a wire format for chat. A [Handler] always serves chat
@@ -39,7 +41,7 @@ type Protocol interface {
 	// the reply, which may differ from e.Status. All fields of e but Param, Code and Err are set.
 	// It is also called for a 404 or a 405 of a path that no route serves, if it is below the path
 	// of a route of the Protocol.
-	AppendError(b []byte, e *Error, requestID string) (body []byte, status int)
+	AppendError(b []byte, e *llm.Error, requestID string) (body []byte, status int)
 }
 
 // A Route is a method and a path that a [Protocol] serves. See "Protocols" in the package
@@ -72,7 +74,7 @@ type Route struct {
 // A reply is AppendStart, any number of AppendChunk, and AppendEnd. What they append to b is,
 // one after the other, the reply: a stream is sent as they append it, and a whole reply when
 // it is complete. A format whose whole reply is not the sum of its chunks appends nothing
-// before AppendEnd; a [Joiner] joins chunks. A stream that fails ends by AppendFailure
+// before AppendEnd; a [join.Joiner] joins chunks. A stream that fails ends by AppendFailure
 // instead of AppendEnd, and a whole reply that fails is replaced by Protocol.AppendError.
 // AppendFailure may come without AppendStart, after Framing.KeepAlive, unless the Framing
 // has StartsEarly.
@@ -99,14 +101,14 @@ type ChatEncoder interface {
 
 	// AppendChunk adds a chunk, which is only valid during the call. An error fails the
 	// request, and the Backend must stop.
-	AppendChunk(b []byte, c *ChatChunk) ([]byte, error)
+	AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error)
 
 	// AppendEnd ends a reply that is complete. The usage is final. extra has
 	// members that the Backend yielded beside the usage, or nil.
-	AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error)
+	AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error)
 
 	// AppendFailure ends a stream that failed. See Framing.EndsCleanly.
-	AppendFailure(b []byte, e *Error) []byte
+	AppendFailure(b []byte, e *llm.Error) []byte
 }
 
 // Framing is how the reply of a [ChatEncoder] is sent. See "Protocols" in the package
@@ -153,7 +155,7 @@ type ReplySaver interface {
 	// nothing to store. The function must not use the encoder, which may be asked for a failure
 	// in the meantime. Its context ends after a second: the model has replied, the usage is
 	// recorded, and the client waits.
-	SaveReply(u *Usage, extra Extra) func(ctx context.Context) error
+	SaveReply(u *llm.Usage, extra llm.Extra) func(ctx context.Context) error
 
 	// SaveFailed is called if that function has returned err. The reply fails
 	// with the error that SaveFailed returns. If that is nil, the reply is sent,
@@ -213,7 +215,7 @@ var ErrResponseStore = errors.New("llmhttp: the store of responses failed")
 //
 // ctx must be that of one of these functions; if it is not, nothing happens. ReserveChat
 // must be called by the function that got ctx. See "Protocols" in the package documentation.
-func ReserveChat(ctx context.Context, req *ChatRequest) error {
+func ReserveChat(ctx context.Context, req *llm.ChatRequest) error {
 	q := admittedFrom(ctx)
 	switch {
 	case q == nil:

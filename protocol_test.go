@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -45,7 +46,7 @@ func (plainProtocol) SetHeaders(h http.Header, info llmhttp.ReplyInfo) {
 	}
 }
 
-func (plainProtocol) AppendError(b []byte, e *llmhttp.Error, requestID string) ([]byte, int) {
+func (plainProtocol) AppendError(b []byte, e *llm.Error, requestID string) ([]byte, int) {
 	status := e.Status
 	if status == http.StatusServiceUnavailable {
 		status = 529
@@ -53,21 +54,21 @@ func (plainProtocol) AppendError(b []byte, e *llmhttp.Error, requestID string) (
 	return fmt.Appendf(b, `{"failed":%q,"request":%q}`, e.Message, requestID), status
 }
 
-func (plainProtocol) decode(_ context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (plainProtocol) decode(_ context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	var req struct {
 		Model, Text string
 		Stream      bool
 	}
 	if err := json.Unmarshal(body, &req); err != nil || req.Model == "" {
-		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Not a request.")
+		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "Not a request.")
 	}
-	message := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(req.Text)}
-	return &llmhttp.ChatRequest{Model: req.Model, Messages: []llmhttp.Message{message}, Stream: req.Stream}, &plainEncoder{whole: !req.Stream}, nil
+	message := llm.Message{Role: llm.RoleUser, Content: llm.Text(req.Text)}
+	return &llm.ChatRequest{Model: req.Model, Messages: []llm.Message{message}, Stream: req.Stream}, &plainEncoder{whole: !req.Stream}, nil
 }
 
 func (plainProtocol) get(_ context.Context, r *http.Request, _ []byte) (*llmhttp.QueryReply, error) {
 	if r.PathValue("id") == "missing" {
-		return nil, llmhttp.Errorf(http.StatusNotFound, "", "Nothing there.")
+		return nil, llm.Errorf(http.StatusNotFound, "", "Nothing there.")
 	}
 	return jsonReply(map[string]string{"id": r.PathValue("id"), "rest": r.PathValue("rest")})
 }
@@ -78,7 +79,7 @@ func jsonReply(v any) (*llmhttp.QueryReply, error) {
 	return &llmhttp.QueryReply{Body: body}, err
 }
 
-func (p plainProtocol) decodeCount(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+func (p plainProtocol) decodeCount(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	req, _, err := p.decode(ctx, r, body)
 	return req, appendCount, err
 }
@@ -106,7 +107,7 @@ func (e *plainEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	return fmt.Appendf(b, "event: start\ndata: {\"model\":%q}\n\n", s.Model)
 }
 
-func (e *plainEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e *plainEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	text := c.Choices[0].Delta.Content
 	switch {
 	case e.whole:
@@ -117,14 +118,14 @@ func (e *plainEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, erro
 	return b, nil
 }
 
-func (e *plainEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+func (e *plainEncoder) AppendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error) {
 	if e.whole {
 		return fmt.Appendf(b, `{"text":%q,"tokens":%d}`, e.text, u.TotalTokens), nil
 	}
 	return fmt.Appendf(b, "event: end\ndata: %d\n\n", u.TotalTokens), nil
 }
 
-func (*plainEncoder) AppendFailure(b []byte, e *llmhttp.Error) []byte {
+func (*plainEncoder) AppendFailure(b []byte, e *llm.Error) []byte {
 	return fmt.Appendf(b, "event: failed\ndata: %q\n\n", e.Message)
 }
 
@@ -150,7 +151,7 @@ func TestProtocol_Chat(t *testing.T) {
 		assert.Equal(t, "event: start\ndata: {\"model\":\"demo-chat\"}\n\nevent: text\ndata: \"Hel\"\n\nevent: text\ndata: \"lo\"\n\nevent: end\ndata: 7\n\n", r.body)
 	})
 	t.Run("failure in mid-stream", func(t *testing.T) {
-		s := plainServer(t, config{backend: failAfter(llmhttp.Errorf(500, "", "It broke."), "Hel")})
+		s := plainServer(t, config{backend: failAfter(llm.Errorf(500, "", "It broke."), "Hel")})
 		r := s.do("POST", "/plain", `{"model":"demo-chat","text":"Hi","stream":true}`, withoutKey, withPlainKey)
 		assert.True(t, strings.HasSuffix(r.body, "event: failed\ndata: \"It broke.\"\n\n"), r.body)
 		assert.Error(t, r.err, "the connection was not cut")
@@ -158,7 +159,7 @@ func TestProtocol_Chat(t *testing.T) {
 }
 
 func TestProtocol_Errors(t *testing.T) {
-	s := plainServer(t, config{backend: failingBackend(llmhttp.Errorf(503, "", "Too busy."))})
+	s := plainServer(t, config{backend: failingBackend(llm.Errorf(503, "", "Too busy."))})
 	for name, test := range map[string]struct {
 		method, path, body string
 		options            []requestOption
@@ -210,8 +211,8 @@ type sharedProtocol struct{ plainProtocol }
 
 func (sharedProtocol) Routes() []llmhttp.Route {
 	match := func(r *http.Request) bool { return r.Header.Get("X-Shared") != "" }
-	list := llmhttp.BindModels(func(context.Context, *http.Request, []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
-		return func(b []byte, models []llmhttp.Model) ([]byte, error) { return llmhttp.AppendJSON(b, models) }, nil
+	list := llmhttp.BindModels(func(context.Context, *http.Request, []byte) (func([]byte, []llm.Model) ([]byte, error), error) {
+		return func(b []byte, models []llm.Model) ([]byte, error) { return llmhttp.AppendJSON(b, models) }, nil
 	})
 	return []llmhttp.Route{
 		{Pattern: "GET /v1/models", Match: match, Bind: list},
@@ -221,7 +222,7 @@ func (sharedProtocol) Routes() []llmhttp.Route {
 }
 
 func TestProtocol_SharedPaths(t *testing.T) {
-	models := func(context.Context) ([]llmhttp.Model, error) { return []llmhttp.Model{{ID: "a"}, {ID: "hidden"}}, nil }
+	models := func(context.Context) ([]llm.Model, error) { return []llm.Model{{ID: "a"}, {ID: "hidden"}}, nil }
 	key := testKey()
 	key.Models = []string{"a"}
 	s := startServer(t, config{backend: &stubBackend{models: models}, keys: keysFor(key), opts: llmhttp.Options{Protocols: []llmhttp.Protocol{sharedProtocol{}}}})
@@ -351,7 +352,7 @@ func (p savingProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)}}
 }
 
-func (p savingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (p savingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, _, err := p.plainProtocol.decode(ctx, r, body)
 	if err != nil {
 		return nil, nil, err
@@ -374,19 +375,19 @@ func (e *savingEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	return e.plainEncoder.AppendStart(b, s)
 }
 
-func (e *savingEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e *savingEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	d := &c.Choices[0].Delta
 	e.reply.WriteString(d.Content)
 	for _, call := range d.ToolCalls {
 		e.reply.WriteString("<" + call.Function.Name + ">")
 	}
 	if d.Refusal != "" {
-		return b, llmhttp.Errorf(http.StatusBadGateway, "", "Refusals are not supported.")
+		return b, llm.Errorf(http.StatusBadGateway, "", "Refusals are not supported.")
 	}
 	return b, nil
 }
 
-func (e *savingEncoder) SaveReply(u *llmhttp.Usage, _ llmhttp.Extra) func(context.Context) error {
+func (e *savingEncoder) SaveReply(u *llm.Usage, _ llm.Extra) func(context.Context) error {
 	reply := fmt.Sprintf("%s %s %d", e.account, e.reply.String(), u.TotalTokens)
 	return func(ctx context.Context) error { return e.save(ctx, reply) }
 }
@@ -399,7 +400,7 @@ func (e *savingEncoder) SaveFailed(err error) error {
 	return nil
 }
 
-func (e *savingEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+func (e *savingEncoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	if e.whole {
 		return fmt.Appendf(b, `{"text":%q}`, e.reply.String()), nil
 	}
@@ -407,14 +408,14 @@ func (e *savingEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extr
 }
 
 func TestProtocol_ReplySaver(t *testing.T) {
-	call := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{
-		ToolCalls: []llmhttp.ToolCallDelta{{ID: "call_1", Function: llmhttp.FunctionCall{Name: "f"}}}}}}}
-	usage := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4}}
-	refusal := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Refusal: "No."}}}}
+	call := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{
+		ToolCalls: []llm.ToolCallDelta{{ID: "call_1", Function: llm.FunctionCall{Name: "f"}}}}}}}
+	usage := &llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 3, CompletionTokens: 4}}
+	refusal := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Refusal: "No."}}}}
 	whole, stream := `{"model":"m","text":"Hi"}`, `{"model":"m","text":"Hi","stream":true}`
-	ask := func(t *testing.T, body string, save func(context.Context, string) error, chunks ...*llmhttp.ChatChunk) reply {
+	ask := func(t *testing.T, body string, save func(context.Context, string) error, chunks ...*llm.ChatChunk) reply {
 		s := startServer(t, config{
-			backend: chunkBackend(func() []*llmhttp.ChatChunk { return chunks }),
+			backend: chunkBackend(func() []*llm.ChatChunk { return chunks }),
 			opts:    llmhttp.Options{Protocols: []llmhttp.Protocol{savingProtocol{save: save}}},
 		})
 		return s.do("POST", "/plain", body, withoutKey, withPlainKey)
@@ -422,24 +423,24 @@ func TestProtocol_ReplySaver(t *testing.T) {
 	var saved string
 	keep := func(_ context.Context, reply string) error { saved = reply; return nil }
 	t.Run("whole", func(t *testing.T) {
-		r := ask(t, whole, keep, llmhttp.TextChunk("a"), call, llmhttp.TextChunk("b"), usage)
+		r := ask(t, whole, keep, llm.TextChunk("a"), call, llm.TextChunk("b"), usage)
 		assert.JSONEq(t, `{"text":"m:a<f>b"}`, r.body)
 		assert.Equal(t, "acme m:a<f>b 7", saved)
 	})
 	t.Run("stream", func(t *testing.T) {
 		saved = ""
-		r := ask(t, stream, keep, llmhttp.TextChunk("a"), call, usage)
+		r := ask(t, stream, keep, llm.TextChunk("a"), call, usage)
 		assert.Contains(t, r.body, "event: end")
 		assert.Equal(t, "acme a<f> 7", saved)
 	})
-	fail := func(context.Context, string) error { return llmhttp.Errorf(503, "", "Not stored.") }
+	fail := func(context.Context, string) error { return llm.Errorf(503, "", "Not stored.") }
 	t.Run("a reply that cannot be saved", func(t *testing.T) {
-		r := ask(t, whole, fail, llmhttp.TextChunk("a"))
+		r := ask(t, whole, fail, llm.TextChunk("a"))
 		assert.Equal(t, 529, r.StatusCode, "as AppendError returns it")
 		assert.Contains(t, r.body, "Not stored.")
 	})
 	t.Run("a stream that cannot be saved", func(t *testing.T) {
-		r := ask(t, stream, fail, llmhttp.TextChunk("a"))
+		r := ask(t, stream, fail, llm.TextChunk("a"))
 		assert.NotContains(t, r.body, "event: end")
 		assert.Contains(t, r.body, "event: failed\ndata: \"Not stored.\"")
 		assert.Error(t, r.err, "the connection was not cut")
@@ -456,8 +457,8 @@ func TestProtocol_ReplySaver(t *testing.T) {
 type reservingProtocol struct{ plainProtocol }
 
 func (p reservingProtocol) Routes() []llmhttp.Route {
-	count := func(ctx context.Context, _ *http.Request, _ []byte) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
-		req := &llmhttp.ChatRequest{Model: "m"}
+	count := func(ctx context.Context, _ *http.Request, _ []byte) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
+		req := &llm.ChatRequest{Model: "m"}
 		return req, appendCount, llmhttp.ReserveChat(ctx, req)
 	}
 	return []llmhttp.Route{
@@ -466,17 +467,17 @@ func (p reservingProtocol) Routes() []llmhttp.Route {
 	}
 }
 
-func (p reservingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (p reservingProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, encoder, err := p.plainProtocol.decode(ctx, r, body)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := llmhttp.ReserveChat(ctx, &llmhttp.ChatRequest{Model: "m", MaxTokens: new(50)}); err != nil {
+	if err := llmhttp.ReserveChat(ctx, &llm.ChatRequest{Model: "m", MaxTokens: new(50)}); err != nil {
 		return nil, nil, err
 	}
 	req.MaxTokens = new(50)
 	if req.Messages[0].Content.Text() == "refused" {
-		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Refused.")
+		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "Refused.")
 	}
 	return req, encoder, nil
 }
@@ -517,7 +518,7 @@ func TestReserveChat(t *testing.T) {
 			assert.Equal(t, test.statuses, statuses)
 		})
 	}
-	assert.NoError(t, llmhttp.ReserveChat(t.Context(), &llmhttp.ChatRequest{}), "without a request")
+	assert.NoError(t, llmhttp.ReserveChat(t.Context(), &llm.ChatRequest{}), "without a request")
 }
 
 // The model has replied and the client waits, so a reply waits a second for its store. It
@@ -525,7 +526,7 @@ func TestReserveChat(t *testing.T) {
 func TestProtocol_ReplyIsNotSaved(t *testing.T) {
 	hang := func(ctx context.Context, _ string) error {
 		<-ctx.Done()
-		return &llmhttp.Error{Status: 503, Message: "Not stored.", Err: fmt.Errorf("%w: %s: %w", llmhttp.ErrResponseStore, testSecret, ctx.Err())}
+		return &llm.Error{Status: 503, Message: "Not stored.", Err: fmt.Errorf("%w: %s: %w", llmhttp.ErrResponseStore, testSecret, ctx.Err())}
 	}
 	for _, test := range []struct {
 		body    string

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/saturating"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Quota limits what a key or another subject uses in a period: tokens, money or
@@ -89,7 +92,7 @@ type amount struct {
 }
 
 func (a amount) plus(b amount) amount {
-	return amount{addSaturating(a.tokens, b.tokens), a.cost.Add(b.cost)}
+	return amount{saturating.Add(a.tokens, b.tokens), a.cost.Add(b.cost)}
 }
 
 func (a amount) minus(b amount) amount { return amount{a.tokens - b.tokens, a.cost.Sub(b.cost)} }
@@ -204,7 +207,7 @@ func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []quotaReser
 // quotaError returns the error of a request for which the quota of s was not reserved because
 // of err, and notes who has refused it.
 func (l *ledger) quotaError(s *limitedSubject, err error) error {
-	switch refusal, told := errors.AsType[*Error](err); {
+	switch refusal, told := errors.AsType[*llm.Error](err); {
 	case told && refusal != nil && refusal.Status == http.StatusTooManyRequests:
 		l.refused = Refusal{s.id, LimitQuota}
 		return err
@@ -238,7 +241,7 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost,
 	estimated := l.copyToPrice(r)
 	estimated.Units, estimated.Estimated, estimated.ServiceTier = units, true, l.expected.serviceTier
 	cost, err := callPrice(l.price, estimated)
-	if _, told := errors.AsType[*Error](err); err != nil && !told {
+	if _, told := errors.AsType[*llm.Error](err); err != nil && !told {
 		err = fmt.Errorf("llmhttp: Options.Price: %w", err)
 	}
 	used.cost = cost.Total()

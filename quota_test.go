@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -209,7 +210,7 @@ func TestQuota_Reservations(t *testing.T) {
 		backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			started <- struct{}{}
 			<-release
-			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 4}}, nil)
+			yield(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 4}}, nil)
 		}),
 	})
 	var replies []<-chan reply
@@ -236,10 +237,10 @@ func TestQuota_ReservesImages(t *testing.T) {
 		opts: llmhttp.Options{Usage: memory.NewUsageStore(), Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 			return llmhttp.Cost{Output: llmhttp.MoneyUnit.Scale(r.Units.Images, 1)}, nil
 		}},
-		backend: &stubBackend{images: func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		backend: &stubBackend{images: func(_ context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 			started <- struct{}{}
 			<-release
-			return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 1)}, nil
+			return &llm.ImageResponse{Data: make([]llm.Image, 1)}, nil
 		}},
 	})
 	request := func(n int) string { return fmt.Sprintf(`{"model":"m","prompt":"x","n":%d}`, n) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const (
@@ -119,7 +121,7 @@ func (c *quotaCache) reserve(
 }
 
 // reserve is quotaCache.reserve with the entry of a subject. The caller holds quotaCache.mu.
-func (e *quotaEntry) reserve(s SubjectID, q Quota, old quotaReservation, want, minimum amount) (_ quotaReservation, refused *Error) {
+func (e *quotaEntry) reserve(s SubjectID, q Quota, old quotaReservation, want, minimum amount) (_ quotaReservation, refused *llm.Error) {
 	used, reserved := e.used(), e.reserved.minus(old.amount)
 	most := used.plus(e.doubtful).plus(reserved)
 	if most.plus(want).exceeds(q) {

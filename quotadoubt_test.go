@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -70,13 +71,13 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 				var log eventLog
 				var served atomic.Int64
 				s := startPipeServer(t, config{
-					backend: chunkBackend(func() []*llmhttp.ChatChunk {
-						c := llmhttp.TextChunk("Hello!")
-						c.Usage = &llmhttp.Usage{PromptTokens: 1, CompletionTokens: 9}
+					backend: chunkBackend(func() []*llm.ChatChunk {
+						c := llm.TextChunk("Hello!")
+						c.Usage = &llm.Usage{PromptTokens: 1, CompletionTokens: 9}
 						if served.Add(1) == 1 {
 							c.Usage.CompletionTokens = 600
 						}
-						return []*llmhttp.ChatChunk{c}
+						return []*llm.ChatChunk{c}
 					}),
 					keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}),
 					opts: llmhttp.Options{Usage: store, TextTokens: countWords, Limiter: test.limiter, QuotaReached: log.reached},

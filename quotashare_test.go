@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -90,7 +91,7 @@ func TestQuota_IsReserved(t *testing.T) {
 			"reserve 10/1000 quota_tokens/acme of key key_1 20/5000 quota_cost/acme of key key_1 20/7000 quota_cost/acme of account acme", "settle 10s [9 18 18]",
 			"reserve 10/982 quota_tokens/acme of key key_1 20/4964 quota_cost/acme of key key_1 20/6964 quota_cost/acme of account acme", "settle 10s [9 18 18]",
 		}},
-		{"nothing used", llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}}, false, failingBackend(llmhttp.ModelNotFound("m")), []string{
+		{"nothing used", llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}}, false, failingBackend(llm.ModelNotFound("m")), []string{
 			"reserve 10/1000 quota_tokens/key_1 of key key_1", "settle 0s []",
 			"reserve 10/1000 quota_tokens/key_1 of key key_1", "settle 0s []",
 			"reserve 10/1000 quota_tokens/key_1 of key key_1", "settle 0s []",

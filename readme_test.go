@@ -48,7 +48,7 @@ func goCommand(t *testing.T, command string, args ...string) {
 // docImports are the packages that code in documentation may use without an import.
 var docImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "testing", "time",
-	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/llmhttptest",
+	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/llm", "github.com/llmhttp/llmhttp/llm/join", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/llmhttptest",
 	"github.com/llmhttp/llmhttp/manage",
 	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/pricing", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
 	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/stretchr/testify/require",
@@ -106,7 +106,7 @@ func TestDoc_CodeCompiles(t *testing.T) {
 	require.Len(t, blocks, 2)
 	vetDoc(t, `type Bot struct {
 	model interface {
-		Generate(ctx context.Context, conversation []llmhttp.Message) iter.Seq2[string, error]
+		Generate(ctx context.Context, conversation []llm.Message) iter.Seq2[string, error]
 	}
 }
 `, blocks)
@@ -122,7 +122,7 @@ func TestReadme_BackendsPassTheKit(t *testing.T) {
 	code := strings.Join(blocks, "\n") + `
 type words struct{}
 
-func (words) Generate(ctx context.Context, conversation []llmhttp.Message) iter.Seq2[string, error] {
+func (words) Generate(ctx context.Context, conversation []llm.Message) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for word := range strings.FieldsSeq("You said: " + conversation[len(conversation)-1].Content.Text()) {
 			if ctx.Err() != nil || !yield(word+" ", nil) {

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/llmhttp/llmhttp/internal/saturating"
 )
 
 // A UsageStore stores what accounts used. It must be safe for concurrent use.
@@ -64,7 +66,7 @@ type UsageRecord struct {
 	ImageSize    string    // of the request for images, such as "1024x1024"
 	ImageQuality string    // of the request for images; empty for the Backend's choice
 
-	Units     Units // with those of all calls of [StartCall]
+	Units     Units // with those of all calls of [llm.StartCall]
 	Estimated bool  // some of the Units are an estimate of the Handler, because the Backend reported none
 
 	Cost     Cost // the sum of the calls of StartCall, and of what else was used
@@ -195,8 +197,8 @@ type UsageSum struct {
 // Add adds the numbers of other to s. It does not change Start and Model. Sums that do not fit
 // are the largest int64.
 func (s *UsageSum) Add(other UsageSum) {
-	s.Requests = addSaturating(s.Requests, other.Requests)
-	s.Unpriced = addSaturating(s.Unpriced, other.Unpriced)
+	s.Requests = saturating.Add(s.Requests, other.Requests)
+	s.Unpriced = saturating.Add(s.Unpriced, other.Unpriced)
 	s.Units.Add(other.Units)
 	s.Cost.Add(other.Cost)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // fieldName returns the name of a field in JSON and in databases: CacheWriteTokens is
@@ -59,7 +60,7 @@ func TestUnitsAndCost_EveryField(t *testing.T) {
 		assert.Equal(t, 2*got[i]+999, *n)
 		i++
 	}
-	units.CacheWrites = llmhttp.CacheWrites{time.Hour: 3}
+	units.CacheWrites = llm.CacheWrites{time.Hour: 3}
 	for range units.All() {
 		break
 	}
@@ -110,7 +111,7 @@ func TestUnits_AddSaturates(t *testing.T) {
 
 // Each number of tokens of a Usage but the total is a unit.
 func TestUsage_Units(t *testing.T) {
-	var u llmhttp.Usage
+	var u llm.Usage
 	next := 0
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
@@ -128,7 +129,7 @@ func TestUsage_Units(t *testing.T) {
 	}
 	fill(reflect.ValueOf(&u).Elem())
 	seen := map[int64]bool{}
-	units := u.Units()
+	units := llmhttp.UnitsOf(u)
 	for _, n := range units.All() {
 		if *n != 0 {
 			assert.False(t, seen[*n])
@@ -136,7 +137,7 @@ func TestUsage_Units(t *testing.T) {
 		}
 	}
 	assert.Len(t, seen, next)
-	assert.Equal(t, llmhttp.Units{PromptTokens: 1}, llmhttp.Usage{PromptTokens: 1, CompletionTokens: -5}.Units())
+	assert.Equal(t, llmhttp.Units{PromptTokens: 1}, llmhttp.UnitsOf(llm.Usage{PromptTokens: 1, CompletionTokens: -5}))
 }
 
 func TestUsageRecord_Sum(t *testing.T) {
@@ -200,21 +201,21 @@ func TestUsageRecord_Fields(t *testing.T) {
 	newConfig := func(backend llmhttp.Backend, key llmhttp.Key) config {
 		return config{backend: backend, keys: keysFor(key), opts: llmhttp.Options{Now: func() time.Time { return now }, RequestID: func(*http.Request) string { return "req_1" }}}
 	}
-	tier := func(value string) llmhttp.Extra { return llmhttp.Extra{"service_tier": json.RawMessage(value)} }
+	tier := func(value string) llm.Extra { return llm.Extra{"service_tier": json.RawMessage(value)} }
 	key := llmhttp.Key{ID: "key_1", Account: "acme", Labels: []llmhttp.Label{{Name: "project", Value: "x"}, {Name: "team", Value: "y"}}}
 	t.Run("chat", func(t *testing.T) {
 		for mode, body := range chatModes {
 			t.Run(mode, func(t *testing.T) {
 				var label error
-				s := startServer(t, newConfig(llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+				s := startServer(t, newConfig(llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 					for _, target := range []string{"first", "second"} {
 						_, end := llmhttp.StartTry(ctx, target)
 						end(nil)
 					}
 					label = llmhttp.AddLabel(ctx, "team", "z")
-					first := llmhttp.TextChunk("Hello!")
+					first := llm.TextChunk("Hello!")
 					first.Model, first.Extra = "served-model", tier(`"priority"`)
-					return streamOf(first, &llmhttp.ChatChunk{Extra: tier(`"default"`)}, chunkWithUsage("", usageOf(7, 3)))
+					return streamOf(first, &llm.ChatChunk{Extra: tier(`"default"`)}, chunkWithUsage("", usageOf(7, 3)))
 				}), key))
 				require.Equal(t, 200, s.chat(body).StatusCode)
 				require.NoError(t, label)
@@ -229,7 +230,7 @@ func TestUsageRecord_Fields(t *testing.T) {
 		}
 	})
 	t.Run("names that cannot be recorded", func(t *testing.T) {
-		c := llmhttp.TextChunk("Hello!")
+		c := llm.TextChunk("Hello!")
 		c.Model, c.Extra = strings.Repeat("m", 513), tier(`5`)
 		s := startServer(t, newConfig(streamBackend(func(_ context.Context, yield yieldFunc) { yield(c, nil) }), key))
 		s.chat(chatBody)
@@ -237,8 +238,8 @@ func TestUsageRecord_Fields(t *testing.T) {
 		assert.Empty(t, s.record().ServiceTier)
 	})
 	t.Run("images", func(t *testing.T) {
-		s := startServer(t, newConfig(&stubBackend{images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-			return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 2)}, nil
+		s := startServer(t, newConfig(&stubBackend{images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+			return &llm.ImageResponse{Data: make([]llm.Image, 2)}, nil
 		}}, key))
 		s.do("POST", imagesPath, `{"model":"m","prompt":"x","n":2,"quality":"hd"}`)
 		assert.Equal(t, llmhttp.UsageRecord{
@@ -247,8 +248,8 @@ func TestUsageRecord_Fields(t *testing.T) {
 		}, s.record())
 	})
 	t.Run("embeddings", func(t *testing.T) {
-		s := startServer(t, newConfig(&stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-			return &llmhttp.EmbeddingResponse{Model: "served", Vectors: [][]float32{{1}}, Usage: &llmhttp.Usage{PromptTokens: 5}}, nil
+		s := startServer(t, newConfig(&stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+			return &llm.EmbeddingResponse{Model: "served", Vectors: [][]float32{{1}}, Usage: &llm.Usage{PromptTokens: 5}}, nil
 		}}, key))
 		s.do("POST", embeddingsPath, embeddingBody)
 		assert.Equal(t, llmhttp.OperationEmbeddings, s.record().Operation)
@@ -264,11 +265,11 @@ func TestUsageRecord_LabelsOutOfBounds(t *testing.T) {
 		labels = append(labels, llmhttp.Label{Name: fmt.Sprint("name", i)})
 	}
 	serve := func(labels []llmhttp.Label, add ...string) *testServer {
-		s := startServer(t, config{keys: keysFor(llmhttp.Key{ID: "key_1", Labels: labels}), backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+		s := startServer(t, config{keys: keysFor(llmhttp.Key{ID: "key_1", Labels: labels}), backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 			for _, name := range add {
 				assert.NoError(t, llmhttp.AddLabel(ctx, name, "added"))
 			}
-			return llmhttp.Reply("Hello!")
+			return llm.Reply("Hello!")
 		})})
 		require.Equal(t, 200, s.chat(chatBody).StatusCode)
 		return s
@@ -288,9 +289,9 @@ func TestUsageRecord_LabelsOutOfBounds(t *testing.T) {
 	assert.NotContains(t, s.log.String(), message)
 
 	assert.Error(t, llmhttp.AddLabel(t.Context(), "a", "b"), "there is no request")
-	s = startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+	s = startServer(t, config{backend: llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 		assert.Error(t, llmhttp.AddLabel(ctx, "", "b"))
-		return llmhttp.Reply("Hello!")
+		return llm.Reply("Hello!")
 	})})
 	s.chat(chatBody)
 	assert.Empty(t, s.record().Labels)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The headers keep proxies from buffering or changing a stream. Those that net/http sets
@@ -83,7 +84,7 @@ func TestReply_ChunksThatComeAtOnceShareWrites(t *testing.T) {
 		var writesAfterFirst int
 		b := streamBackend(func(_ context.Context, yield yieldFunc) {
 			for i := range chunks {
-				require.True(t, yield(llmhttp.TextChunk("word "), nil))
+				require.True(t, yield(llm.TextChunk("word "), nil))
 				if i == 0 {
 					writesAfterFirst = w.writes
 				}
@@ -105,7 +106,7 @@ func TestReply_ChunksThatComeOneByOneHaveAWriteEach(t *testing.T) {
 		b := streamBackend(func(_ context.Context, yield yieldFunc) {
 			for i := range 50 {
 				time.Sleep(time.Millisecond)
-				yield(llmhttp.TextChunk("x"), nil)
+				yield(llm.TextChunk("x"), nil)
 				assert.Equal(t, i+1, w.writes)
 				assert.Zero(t, w.unflushed)
 			}
@@ -124,7 +125,7 @@ func TestReply_EachChunkReachesTheClient(t *testing.T) {
 		received := make(chan int, chunks)
 		s := start(t, config{http2: http2, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			for i := range chunks {
-				if !yield(llmhttp.TextChunk(fmt.Sprintf("<%d>", i)), nil) {
+				if !yield(llm.TextChunk(fmt.Sprintf("<%d>", i)), nil) {
 					return
 				}
 				select {
@@ -166,7 +167,7 @@ func TestReply_ChunksAreNotDelayed(t *testing.T) {
 		s := startPipeServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			for i := range pairs {
 				time.Sleep(pause(i))
-				if !yield(llmhttp.TextChunk("first"), nil) || !yield(llmhttp.TextChunk(fmt.Sprintf("<%d>", i)), nil) {
+				if !yield(llm.TextChunk("first"), nil) || !yield(llm.TextChunk(fmt.Sprintf("<%d>", i)), nil) {
 					return
 				}
 			}
@@ -226,13 +227,13 @@ func TestReply_WrappedWriters(t *testing.T) {
 				checkNoLeaks(t)
 				seen := make(chan struct{})
 				s := startServer(t, config{http2: http2, wrap: wrap, backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-					if !yield(llmhttp.TextChunk("one "), nil) {
+					if !yield(llm.TextChunk("one "), nil) {
 						return
 					}
 					if tt.canFlush {
 						receive(t, "the client to see the first chunk", seen)
 					}
-					yield(llmhttp.TextChunk("two"), nil)
+					yield(llm.TextChunk("two"), nil)
 				})})
 				resp, err := s.open(t.Context(), "POST", chatPath, streamBody)
 				require.NoError(t, err)
@@ -271,7 +272,7 @@ func TestReply_FailedFlushMeansThatTheClientHasLeft(t *testing.T) {
 		s := newHandler(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			for ok := true; ok; yielded++ {
 				time.Sleep(time.Millisecond)
-				ok = yield(llmhttp.TextChunk("."), nil)
+				ok = yield(llm.TextChunk("."), nil)
 			}
 		})})
 		assert.True(t, serve(s.handler, &brokenFlusher{httptest.NewRecorder()}, streamBody), "the connection is cut")
@@ -287,10 +288,10 @@ func TestReply_ManyStreamsLeakNothing(t *testing.T) {
 	checkNoLeaks(t)
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Concurrent: 1000}),
-		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
 				for range 5 {
-					if !yield(llmhttp.TextChunk("x"), nil) {
+					if !yield(llm.TextChunk("x"), nil) {
 						return
 					}
 				}

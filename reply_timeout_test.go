@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A WriteTimeout of the server does not cut replies that take longer:
@@ -34,7 +35,7 @@ func TestReply_OutlastsTheServersWriteTimeout(t *testing.T) {
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 						for range 6 {
 							time.Sleep(10 * time.Second)
-							if !yield(llmhttp.TextChunk("."), nil) {
+							if !yield(llm.TextChunk("."), nil) {
 								return
 							}
 						}
@@ -70,7 +71,7 @@ func TestReply_OutlastsTheServersReadTimeout(t *testing.T) {
 			server: func(srv *http.Server) { srv.ReadTimeout = 5 * time.Second },
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 				time.Sleep(time.Minute)
-				yield(llmhttp.TextChunk("late"), nil)
+				yield(llm.TextChunk("late"), nil)
 			}),
 		})
 		s.chat(streamBody).checkText(t, "late")
@@ -87,9 +88,9 @@ func TestReply_TimeoutsMayBeTheLargestDuration(t *testing.T) {
 					opts:   llmhttp.Options{Timeout: math.MaxInt64, KeepAlive: math.MaxInt64, WriteTimeout: math.MaxInt64},
 					server: func(srv *http.Server) { srv.WriteTimeout = time.Minute },
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-						if yield(llmhttp.TextChunk("one "), nil) {
+						if yield(llm.TextChunk("one "), nil) {
 							time.Sleep(24 * time.Hour)
-							yield(llmhttp.TextChunk("two"), nil)
+							yield(llm.TextChunk("two"), nil)
 						}
 					}),
 				})
@@ -112,9 +113,9 @@ func TestReply_HTTP2StreamOutlastsItsWriteDeadline(t *testing.T) {
 			http2: true,
 			opts:  llmhttp.Options{WriteTimeout: time.Second, KeepAlive: -1},
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-				if yield(llmhttp.TextChunk("one "), nil) {
+				if yield(llm.TextChunk("one "), nil) {
 					time.Sleep(time.Minute)
-					yield(llmhttp.TextChunk("two"), nil)
+					yield(llm.TextChunk("two"), nil)
 				}
 			}),
 		})
@@ -269,7 +270,7 @@ func TestReply_ClientThatDoesNotRead(t *testing.T) {
 				opts: llmhttp.Options{WriteTimeout: 200 * time.Millisecond, KeepAlive: 50 * time.Millisecond},
 				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 					n := 0
-					for ; n < test.chunks && yield(llmhttp.TextChunk(piece), nil); n++ {
+					for ; n < test.chunks && yield(llm.TextChunk(piece), nil); n++ {
 						time.Sleep(test.pause)
 					}
 					stopped <- n
@@ -344,14 +345,14 @@ func (w *stallingWriter) Write(p []byte) (int, error) {
 func TestReply_TimeoutExcludesSlowWrites(t *testing.T) {
 	s := newHandler(t, config{
 		opts: llmhttp.Options{Timeout: time.Second},
-		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 			if req.Model == "silent" {
 				<-ctx.Done()
 			}
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			return func(yield func(*llm.ChatChunk, error) bool) {
 				for range 20 {
 					time.Sleep(2 * time.Millisecond) // so that chunks do not share a write
-					if !yield(llmhttp.TextChunk("."), nil) {
+					if !yield(llm.TextChunk("."), nil) {
 						return
 					}
 				}
@@ -394,7 +395,7 @@ func TestReply_TimeoutOfWhatIsNoModel(t *testing.T) {
 		},
 		"the model list of a Protocol": {
 			config{
-				backend: &stubBackend{models: func(ctx context.Context) ([]llmhttp.Model, error) { return nil, hang(ctx) }},
+				backend: &stubBackend{models: func(ctx context.Context) ([]llm.Model, error) { return nil, hang(ctx) }},
 				opts:    llmhttp.Options{Protocols: []llmhttp.Protocol{storeProtocol{llmhttp.ChatCompletions(), nil}}},
 			}, "GET", "/list", "", 504, timeoutMessage, llmhttp.ClassTimeout,
 		},
@@ -429,8 +430,8 @@ func (p storeProtocol) Routes() []llmhttp.Route {
 	stored := func(ctx context.Context, _ *http.Request, _ []byte) (*llmhttp.QueryReply, error) {
 		return nil, p.ask(ctx)
 	}
-	list := func(context.Context, *http.Request, []byte) (func([]byte, []llmhttp.Model) ([]byte, error), error) {
-		return func(b []byte, _ []llmhttp.Model) ([]byte, error) { return b, nil }, nil
+	list := func(context.Context, *http.Request, []byte) (func([]byte, []llm.Model) ([]byte, error), error) {
+		return func(b []byte, _ []llm.Model) ([]byte, error) { return b, nil }, nil
 	}
 	return []llmhttp.Route{
 		{Pattern: "GET /stored", Bind: llmhttp.BindQuery(llmhttp.ScopeChat, stored)},

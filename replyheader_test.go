@@ -12,14 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func ExampleSetReplyHeader() {
-	h := llmhttp.NewHandler(llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	h := llmhttp.NewHandler(llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		if err := llmhttp.SetReplyHeader(ctx, "X-Cache", "miss"); err != nil {
-			return llmhttp.Fail(err)
+			return llm.Fail(err)
 		}
-		return llmhttp.Reply("Hello!")
+		return llm.Reply("Hello!")
 	}), llmhttp.AllowAll("demo"), nil)
 	fmt.Println(post(h, hello).Header.Get("X-Cache"))
 	// Output: miss
@@ -35,7 +36,7 @@ func TestSetReplyHeader(t *testing.T) {
 		"stream":     {chatPath, streamBody, 200, nil},
 		"error":      {chatPath, chatBody, 500, errCause},
 		"embeddings": {embeddingsPath, embeddingBody, 200, nil},
-		"images":     {imagesPath, imageBody, 418, llmhttp.Errorf(418, "", "teapot")},
+		"images":     {imagesPath, imageBody, 418, llm.Errorf(418, "", "teapot")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := func(ctx context.Context) {
@@ -48,18 +49,18 @@ func TestSetReplyHeader(t *testing.T) {
 				<-done
 			}
 			var b stubBackend
-			b.chat = func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+			b.chat = func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 				set(ctx)
 				if test.err != nil {
-					return llmhttp.Fail(test.err)
+					return llm.Fail(test.err)
 				}
-				return llmhttp.Reply("a")
+				return llm.Reply("a")
 			}
-			b.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+			b.embed = func(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 				set(ctx)
 				return (&stubBackend{}).Embed(ctx, r)
 			}
-			b.images = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+			b.images = func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 				set(ctx)
 				return nil, test.err
 			}
@@ -85,7 +86,7 @@ func TestSetReplyHeader_OfRefusal(t *testing.T) {
 func TestSetReplyHeader_AfterTheReplyHasBegun(t *testing.T) {
 	var late context.Context
 	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-		yield(llmhttp.TextChunk("a"), nil)
+		yield(llm.TextChunk("a"), nil)
 		assert.ErrorContains(t, llmhttp.SetReplyHeader(ctx, "X-Cache", "hit"), "the reply has begun")
 		late = ctx
 	})})
@@ -103,7 +104,7 @@ func TestSetReplyHeader_Concurrent(t *testing.T) {
 		for i := range 8 {
 			running.Go(func() { llmhttp.SetReplyHeader(ctx, fmt.Sprint("X-", i), "a") })
 		}
-		yield(llmhttp.TextChunk("a"), nil)
+		yield(llm.TextChunk("a"), nil)
 	})})
 	assert.Equal(t, 200, s.chat(streamBody).StatusCode)
 	running.Wait()
@@ -121,7 +122,7 @@ func TestSetReplyHeader_Refused(t *testing.T) {
 			assert.Error(t, llmhttp.SetReplyHeader(ctx, "X-Value", value), "%q", value)
 		}
 		assert.NoError(t, llmhttp.SetReplyHeader(ctx, "X-Value", "ü\t1"))
-		yield(llmhttp.TextChunk("a"), nil)
+		yield(llm.TextChunk("a"), nil)
 	})})
 	r := s.chat(chatBody)
 	assert.Equal(t, "ü\t1", r.Header.Get("X-Value"))

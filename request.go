@@ -3,10 +3,7 @@ package llmhttp
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
-	"math/rand/v2"
 	"mime"
 	"net/http"
 	"strings"
@@ -15,6 +12,10 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A request serves one HTTP request. Variables of this type are named q, because r is an
@@ -111,7 +112,7 @@ func (q *request) serve() error {
 // begin does what comes before the function of the route. It is not a part of serve, whose
 // frame is on the stack as long as the Backend runs.
 func (q *request) begin() error {
-	q.identify(newID("req_"))
+	q.identify(randomid.New("req_"))
 	q.setContext(q.observer.start(q.client.Context(), q.h.opts.Observe, observedRequest{q.arrived, &q.cred, &q.log}))
 	err := q.findRoute()
 	q.record.Protocol = q.protocol().Name()
@@ -125,7 +126,7 @@ func (q *request) begin() error {
 		return err
 	}
 	if scope := q.route.binding.scope; !q.key.AllowsScope(scope) {
-		return Errorf(http.StatusForbidden, "missing_scope",
+		return llm.Errorf(http.StatusForbidden, "missing_scope",
 			"You have insufficient permissions for this operation. Missing scope: %s.", scope)
 	}
 	return q.askLedger(func() error { return q.ledger.admit(q.client.Context()) })
@@ -209,23 +210,23 @@ func bodyError(err error, limit int64) error {
 	case failed.Err == bounded.ErrTooLarge:
 		return errTooLarge(limit)
 	case failed.TimedOut:
-		e := Errorf(http.StatusRequestTimeout, "request_timeout", "The body of your request did not arrive in time.")
+		e := llm.Errorf(http.StatusRequestTimeout, "request_timeout", "The body of your request did not arrive in time.")
 		e.Err = failed.Err
 		return e
 	}
-	e := Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
+	e := llm.Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
 	e.Err = failed.Err
 	return e
 }
 
 func errTooLarge(limit int64) error {
-	return Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
+	return llm.Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
 		"The request body is too large. The limit is %d bytes.", limit)
 }
 
 func checkEncoding(r *http.Request) error {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
+		return llm.Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
 	}
 	return nil
 }
@@ -239,8 +240,8 @@ func checkMediaType(r *http.Request) error {
 		return nil
 	}
 	if media, _, err := mime.ParseMediaType(t); err != nil || media != "application/json" {
-		return Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
-			"Unsupported content type: '%s'. This API only accepts 'application/json'.", echo(t))
+		return llm.Errorf(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"Unsupported content type: '%s'. This API only accepts 'application/json'.", param.Echo(t))
 	}
 	return nil
 }
@@ -254,7 +255,7 @@ const maxModelID = 512
 func (q *request) authorizeModel(id string) error {
 	q.requested = id
 	if !q.allowsModel(id) {
-		return ModelNotFound(id)
+		return llm.ModelNotFound(id)
 	}
 	q.record.Model = id
 	return nil
@@ -286,7 +287,7 @@ func (q *request) admitUser(named string) (err error) {
 		return nil
 	}
 	if q.record.User == "" && limits.Quota.isSet() {
-		return errBadRequest(
+		return invalid.Param(
 			"missing_required_parameter",
 			"user",
 			"Missing required parameter: 'user'. Your API key has a quota for each end user.",
@@ -313,8 +314,8 @@ func (q *request) inCall(class ErrorClass, call func() error) error {
 // Limiter, that failed with err: the *Error in err, or else a 503 with message. Its class is
 // that of failures of the store.
 func storeError(class ErrorClass, err error, message string) error {
-	if e, ok := errors.AsType[*Error](err); !ok || e == nil {
-		err = &Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: message, Err: err}
+	if e, ok := errors.AsType[*llm.Error](err); !ok || e == nil {
+		err = &llm.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Second, Message: message, Err: err}
 	}
 	return classify(class, err)
 }
@@ -443,11 +444,11 @@ func (q *request) setOutcome(o *outcome) {
 	}
 	*o = outcome{
 		loaded: int(q.loaded), errStatus: q.cred.errorStatus(result.Err),
-		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.start.model), serviceTier: order.serviceTier,
+		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.Start.Model), serviceTier: order.ServiceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
 		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, estimated: q.backend.estimated,
 		reported: q.usage.get(), calls: calls,
-		chunks: q.chunks.stats, output: &order.output,
+		chunks: q.chunks.stats, output: &order.Output,
 	}
 }
 
@@ -464,7 +465,7 @@ func (q *request) notifyEnded() {
 		requested: q.requested, refused: q.ledger.refused, status: result.Status,
 		admitted: q.backend.began, firstWrite: result.FirstWrite, streamed: q.streamed,
 		priceErr: q.ledger.priceErr, recordErr: q.ledger.recordErr, saveErr: q.saveErr,
-		reply: ReplySummary{ID: q.chat.order.start.id, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
+		reply: ReplySummary{ID: q.chat.order.Start.ID, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
 	}
 	if q.route != nil {
 		e.route = q.route.pattern
@@ -481,13 +482,4 @@ func runAll(steps ...func()) {
 		defer runAll(steps[1:]...)
 		steps[0]()
 	}
-}
-
-// newID returns prefix and 128 random bits in hexadecimal.
-func newID(prefix string) string {
-	var raw [16]byte
-	binary.LittleEndian.PutUint64(raw[:8], rand.Uint64())
-	binary.LittleEndian.PutUint64(raw[8:], rand.Uint64())
-	var id [48]byte
-	return string(hex.AppendEncode(append(id[:0], prefix...), raw[:]))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An unwrapPanics is an error whose Unwrap method panics.
@@ -26,7 +27,7 @@ func (unwrapPanics) Unwrap() error { panic("Unwrap panics") }
 // hostFaults are the ways in which a function of the host can fail.
 var hostFaults = map[string]func() error{
 	"error":          func() error { return errCause },
-	"nil *Error":     func() error { return (*llmhttp.Error)(nil) },
+	"nil *Error":     func() error { return (*llm.Error)(nil) },
 	"Error panics":   func() error { return panickyError{} },
 	"Unwrap panics":  func() error { return unwrapPanics{} },
 	"panic":          func() error { panic(secretCause) },
@@ -153,7 +154,7 @@ func TestRequest_WriterPanics(t *testing.T) {
 						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(panickyWriter{w, &broken}, r) })
 					},
 					backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-						yield(llmhttp.TextChunk("Hello"), nil)
+						yield(llm.TextChunk("Hello"), nil)
 						<-ctx.Done()
 					}),
 					opts: llmhttp.Options{KeepAlive: keepAlive},
@@ -250,7 +251,7 @@ func (e panickyEncoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	return e.plainEncoder.AppendStart(b, s)
 }
 
-func (e panickyEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e panickyEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	e.panicIn("AppendChunk")
 	if c.Choices[0].FinishReason != "" {
 		e.panicIn("AppendChunk at the end")
@@ -258,12 +259,12 @@ func (e panickyEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, err
 	return e.plainEncoder.AppendChunk(b, c)
 }
 
-func (e panickyEncoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+func (e panickyEncoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	e.panicIn("AppendEnd")
 	return e.plainEncoder.AppendEnd(b, u, extra)
 }
 
-func (e panickyEncoder) SaveReply(*llmhttp.Usage, llmhttp.Extra) func(context.Context) error {
+func (e panickyEncoder) SaveReply(*llm.Usage, llm.Extra) func(context.Context) error {
 	e.panicIn("SaveReply")
 	if e.in == "SaveFailed" {
 		return func(context.Context) error { return errCause }
@@ -285,7 +286,7 @@ func (p panickyProtocol) Routes() []llmhttp.Route {
 	return []llmhttp.Route{{Pattern: "POST /plain", Bind: llmhttp.BindChat(p.decode)}}
 }
 
-func (p panickyProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (p panickyProtocol) decode(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, encoder, err := p.plainProtocol.decode(ctx, r, body)
 	if err != nil {
 		return nil, nil, err

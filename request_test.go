@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // 100 Continue is sent only after the path, the key, its scope, its request limits and
@@ -218,9 +219,9 @@ func TestRequest_ClientLeaves(t *testing.T) {
 						return ctx.Err()
 					}
 					s := startServer(t, config{http2: http2, backend: &stubBackend{
-						chat: func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-							return func(yield func(*llmhttp.ChatChunk, error) bool) {
-								_ = yield(llmhttp.TextChunk(text), nil) && yield(nil, wait(ctx))
+						chat: func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+							return func(yield func(*llm.ChatChunk, error) bool) {
+								_ = yield(llm.TextChunk(text), nil) && yield(nil, wait(ctx))
 							}
 						},
 						call: wait,
@@ -277,7 +278,7 @@ func TestRequest_ClientLeavesABackendThatIgnoresItsContext(t *testing.T) {
 	checkNoLeaks(t)
 	stopped := make(chan struct{})
 	s := startServer(t, config{backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-		for yield(llmhttp.TextChunk("more "), nil) {
+		for yield(llm.TextChunk("more "), nil) {
 			time.Sleep(time.Millisecond)
 		}
 		close(stopped)
@@ -377,9 +378,9 @@ func TestRequest_EveryAcceptHeaderIsAccepted(t *testing.T) {
 // The memory in use does not grow with the number of requests, whatever their results:
 // BerriAI/litellm#12685, #27954, #38193, router-for-me/CLIProxyAPI#3048.
 func TestRequest_LeaksNoMemory(t *testing.T) {
-	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			if !yield(llmhttp.TextChunk(strings.Repeat("x", 4<<10)), nil) {
+	backend := llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			if !yield(llm.TextChunk(strings.Repeat("x", 4<<10)), nil) {
 				return
 			}
 			switch req.Model {
@@ -447,7 +448,7 @@ func TestRequest_HugeOptions(t *testing.T) {
 		assert.Equal(t, 200, s.chat(chatBody, options...).StatusCode)
 		s.chat(streamBody, options...).checkText(t, "Hello!")
 	}
-	s = startServer(t, config{backend: failingBackend(&llmhttp.Error{Status: 503, RetryAfter: most})})
+	s = startServer(t, config{backend: failingBackend(&llm.Error{Status: 503, RetryAfter: most})})
 	r := s.chat(chatBody)
 	r.checkError(t, 503)
 	assert.Equal(t, "31622400", r.Header.Get("Retry-After"))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const describedBody = `{"model":"demo-chat","stream":true,"temperature":0.5,"top_p":1,"top_k":40,"presence_penalty":-1,"frequency_penalty":2,` +
@@ -51,7 +52,7 @@ func TestRequestInfoFrom(t *testing.T) {
 	for name, observer := range map[string]llmhttp.Observer{"Observer": observe, "no Observer": nil} {
 		t.Run(name, func(t *testing.T) {
 			var infos [8]*llmhttp.RequestInfo
-			b := &stubBackend{chat: func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+			b := &stubBackend{chat: func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 				*req.Temperature, req.Stop[0], req.Model = 0.1, "x", "other"
 				clear(req.Extra)
 				var callers sync.WaitGroup
@@ -59,7 +60,7 @@ func TestRequestInfoFrom(t *testing.T) {
 					callers.Go(func() { infos[i] = llmhttp.RequestInfoFrom(ctx) })
 				}
 				callers.Wait()
-				return llmhttp.Reply("Hello!")
+				return llm.Reply("Hello!")
 			}}
 			keys := llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 				llmhttp.SetConversation(ctx, "conv_1")
@@ -106,7 +107,7 @@ func TestRequestInfoFrom_Stores(t *testing.T) {
 			see := func(ctx context.Context) { inBackend = llmhttp.RequestInfoFrom(ctx) }
 			b := &stubBackend{
 				call: func(ctx context.Context) error { see(ctx); return nil },
-				models: func(ctx context.Context) ([]llmhttp.Model, error) {
+				models: func(ctx context.Context) ([]llm.Model, error) {
 					see(ctx)
 					return nil, nil
 				},

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+
+	"github.com/llmhttp/llmhttp/internal/order"
 )
 
 // A requestLog logs errors of a request whose details are not sent to its client. Its methods
@@ -111,7 +113,7 @@ func stackOf(err error) string {
 
 // Mistakes of the host that no reply reports, besides those that the orderer finds.
 const (
-	misuseYieldAfterReturn = firstOtherMisuse << iota
+	misuseYieldAfterReturn = order.FirstOtherMisuse << iota
 	misuseNoFlush
 	misuseLateUsage
 	misuseFewerImages
@@ -119,31 +121,31 @@ const (
 
 // misuseWarnings has the log message of each misuse, and what to do about it.
 var misuseWarnings = []struct {
-	misuse  misuseSet
+	misuse  order.Misuses
 	message string
 	advice  error
 }{
-	{misuseUnknownChoice, "the Backend yielded choices that were not asked for",
+	{order.UnknownChoice, "the Backend yielded choices that were not asked for",
 		errors.New("llmhttp: they are dropped: choice indices must be less than ChatRequest.Choices")},
-	{misuseNilChunk, "the Backend yielded a nil chunk",
+	{order.NilChunk, "the Backend yielded a nil chunk",
 		errors.New("llmhttp: it is ignored: yield a chunk or an error")},
-	{misuseContentAfterFinish, "the Backend yielded content of a choice after its FinishReason",
+	{order.ContentAfterFinish, "the Backend yielded content of a choice after its FinishReason",
 		errors.New("llmhttp: it is dropped: set FinishReason in the last chunk of the choice only")},
-	{misuseConflictingUsage, "the Backend reported usages that contradict each other",
+	{order.ConflictingUsage, "the Backend reported usages that contradict each other",
 		errors.New(
 			"llmhttp: the last one counts: Usage is the total of the request so far and not that of a chunk or of one call of a model",
 		)},
 	{misuseYieldAfterReturn, "the Backend called yield after its stream had returned",
 		errors.New("llmhttp: the chunk is dropped: wait for goroutines that yield before the function of the stream returns")},
-	{misuseInvalidExtra, "the Backend set members of Extra beside the usage that are not JSON",
+	{order.InvalidExtra, "the Backend set members of Extra beside the usage that are not JSON",
 		errors.New("llmhttp: they are dropped: set valid JSON, such as null instead of NaN")},
-	{misuseTooLong, "the Backend exceeded the token limit of the request",
+	{order.TooLong, "the Backend exceeded the token limit of the request",
 		errors.New("llmhttp: the text is cut: pass ChatRequest.TokenLimit on to the model")},
 	{misuseNoFlush, "a stream is buffered",
 		errors.New("llmhttp: the ResponseWriter of a middleware cannot be flushed: it needs a method Flush or Unwrap")},
 	{misuseLateUsage, "the Backend reported usage after it, or the call of a model, had ended",
 		errors.New("llmhttp: it is ignored: usage is recorded when the Backend returns, and that of StartCall when the call ends")},
-	{misuseFewerChoices, "the Backend yielded fewer choices than were asked for",
+	{order.FewerChoices, "the Backend yielded fewer choices than were asked for",
 		errors.New(
 			"llmhttp: the client gets no more: make as many as Choices of the request tells, or wrap a Backend that makes one with llmhttp.Choices",
 		)},
@@ -152,11 +154,11 @@ var misuseWarnings = []struct {
 }
 
 // warn logs the misuses in set that were not logged yet: each is logged once for a request.
-func (l *requestLog) warn(set misuseSet) {
+func (l *requestLog) warn(set order.Misuses) {
 	if set == 0 {
 		return
 	}
-	set &^= misuseSet(l.warned.Or(uint32(set)))
+	set &^= order.Misuses(l.warned.Or(uint32(set)))
 	for _, m := range misuseWarnings {
 		if set&m.misuse != 0 {
 			l.print(slog.LevelWarn, m.message, m.advice)

@@ -9,7 +9,14 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationRerank is the [Operation] of ordering documents by their relevance to a query.
@@ -37,7 +44,7 @@ type RerankRequest struct {
 	Documents       []RerankDocument `json:"documents"`
 	TopN            int              `json:"top_n,omitzero"`            // how many results the client wants; zero means all
 	ReturnDocuments bool             `json:"return_documents,omitzero"` // the Handler adds the documents to the reply
-	Extra           Extra            `json:"-"`
+	Extra           llm.Extra        `json:"-"`
 }
 
 var rerankRequestJSON = jsonwire.NewObject(
@@ -47,15 +54,17 @@ var rerankRequestJSON = jsonwire.NewObject(
 		Always(),
 	jsonwire.Int("top_n", func(r *RerankRequest) *int { return &r.TopN }).Between(0, math.MaxInt32),
 	jsonwire.Bool("return_documents", func(r *RerankRequest) *bool { return &r.ReturnDocuments }),
-	jsonwire.Extra(func(r *RerankRequest) *Extra { return &r.Extra }),
+	jsonwire.Extra(func(r *RerankRequest) *llm.Extra { return &r.Extra }),
 )
 
 // MarshalJSON encodes r.
-func (r RerankRequest) MarshalJSON() ([]byte, error) { return marshal(rerankRequestJSON, &r) }
+func (r RerankRequest) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(rerankRequestJSON, &r)
+}
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *RerankRequest) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, rerankRequestJSON, r)
+	return param.UnmarshalRequest(data, rerankRequestJSON, r)
 }
 
 // Validate returns an *Error for the first parameter that the format does not allow.
@@ -63,24 +72,24 @@ func (r *RerankRequest) UnmarshalJSON(data []byte) error {
 func (r *RerankRequest) Validate() error {
 	switch {
 	case r.Model == "":
-		return errMissing("model")
+		return invalid.Missing("model")
 	case r.Query == "":
-		return errMissing("query")
+		return invalid.Missing("query")
 	case r.Documents == nil:
-		return errMissing("documents")
+		return invalid.Missing("documents")
 	case len(r.Documents) == 0:
-		return errEmptyArray("documents")
+		return invalid.EmptyArray("documents")
 	case len(r.Documents) > maxRerankDocuments:
-		return errLongArray("documents", maxRerankDocuments, len(r.Documents))
+		return invalid.LongArray("documents", maxRerankDocuments, len(r.Documents))
 	}
 	if err := rerankRequestJSON.Check(r); err != nil {
-		return paramError(err)
+		return invalid.JSON(err)
 	}
 	return nil
 }
 
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *RerankRequest) EndUser() string { return namedUser(r.Extra) }
+// EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
+func (r *RerankRequest) EndUser() string { return param.EndUser(r.Extra) }
 
 // results returns how many results the client wants.
 func (r *RerankRequest) results() int {
@@ -99,11 +108,13 @@ type RerankDocument struct {
 }
 
 // MarshalJSON encodes d as a request has it.
-func (d RerankDocument) MarshalJSON() ([]byte, error) { return marshal(rerankDocumentJSON, &d) }
+func (d RerankDocument) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(rerankDocumentJSON, &d)
+}
 
 // UnmarshalJSON decodes a document.
 func (d *RerankDocument) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, rerankDocumentJSON, d)
+	return param.UnmarshalRequest(data, rerankDocumentJSON, d)
 }
 
 // documentTextJSON reads the text of an object.
@@ -121,9 +132,9 @@ func (t rerankDocumentType) Append(b []byte, d *RerankDocument) ([]byte, error) 
 	case d.Raw != nil:
 		return jsonwire.AppendRaw(b, d.Raw)
 	case t.ofReply:
-		return append(appendString(append(b, `{"text":`...), d.Text), '}'), nil
+		return append(jsonwire.AppendString(append(b, `{"text":`...), d.Text), '}'), nil
 	}
-	return appendString(b, d.Text), nil
+	return jsonwire.AppendString(b, d.Text), nil
 }
 
 func (rerankDocumentType) Decode(d *jsonwire.Decoder, doc *RerankDocument) {
@@ -139,13 +150,13 @@ func (rerankDocumentType) Decode(d *jsonwire.Decoder, doc *RerankDocument) {
 }
 
 // A RerankResponse has the results of a [RerankRequest]. The Handler puts them into the order of
-// their scores, cuts them to TopN, and adds the documents. It is decoded leniently: see [ChatChunk].
+// their scores, cuts them to TopN, and adds the documents. It is decoded leniently: see [llm.ChatChunk].
 type RerankResponse struct {
 	ID      string         `json:"id"`             // if empty, the Handler makes one
 	Model   string         `json:"model"`          // if empty, the request's
 	Results []RerankResult `json:"results"`        // each has another Index
-	Usage   *Usage         `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
-	Extra   Extra          `json:"-"`
+	Usage   *llm.Usage     `json:"usage,omitzero"` // without completion_tokens; nil if it is not known
+	Extra   llm.Extra      `json:"-"`
 
 	// SearchUnits is the number of units that Cohere charges for, which JSON has in "meta". Zero
 	// or negative means one for each 100 documents.
@@ -157,42 +168,46 @@ type RerankResult struct {
 	Index    int             `json:"index"`             // of the document in the request
 	Score    float64         `json:"relevance_score"`   // from 0 to 1 if the model allows; more is better
 	Document *RerankDocument `json:"document,omitzero"` // the Handler sets it if ReturnDocuments is set, and removes others
-	Extra    Extra           `json:"-"`
+	Extra    llm.Extra       `json:"-"`
 }
 
 var rerankResultJSON = jsonwire.NewObject(
 	jsonwire.Int("index", func(r *RerankResult) *int { return &r.Index }).Always(),
 	jsonwire.Float("relevance_score", func(r *RerankResult) *float64 { return &r.Score }).Always(),
 	jsonwire.Pointer("document", func(r *RerankResult) **RerankDocument { return &r.Document }, repliedDocumentJSON),
-	jsonwire.Extra(func(r *RerankResult) *Extra { return &r.Extra }),
+	jsonwire.Extra(func(r *RerankResult) *llm.Extra { return &r.Extra }),
 ).InitElement(func(r *RerankResult, _ int) { r.Index, r.Score = -1, math.NaN() }) // which CheckReply refuses
 
 // MarshalJSON encodes r.
-func (r RerankResult) MarshalJSON() ([]byte, error) { return marshal(rerankResultJSON, &r) }
+func (r RerankResult) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(rerankResultJSON, &r)
+}
 
 // UnmarshalJSON decodes a result leniently.
 func (r *RerankResult) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, rerankResultJSON, r)
+	return param.UnmarshalReply(data, rerankResultJSON, r)
 }
 
 // The members "usage" and "meta" tell the same to clients of Jina and of Cohere.
 var rerankResponseJSON = jsonwire.NewObject(
 	jsonwire.PlainString("id", func(r *RerankResponse) *string { return &r.ID }).Always(),
-	constantField[RerankResponse]("object", objectList),
+	jsonwire.Constant[RerankResponse]("object", membername.ObjectList),
 	jsonwire.String("model", func(r *RerankResponse) *string { return &r.Model }).Always(),
 	jsonwire.List("results", func(r *RerankResponse) *[]RerankResult { return &r.Results }, rerankResultJSON, 0).Always(),
-	jsonwire.Pointer("usage", func(r *RerankResponse) **Usage { return &r.Usage }, usageJSON).
+	jsonwire.Pointer("usage", func(r *RerankResponse) **llm.Usage { return &r.Usage }, usageJSON).
 		AppendWith(func(r *RerankResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
 	jsonwire.Func("meta", (*RerankResponse).decodeMeta, (*RerankResponse).appendMeta),
-	jsonwire.Extra(func(r *RerankResponse) *Extra { return &r.Extra }),
-).Reserve(objectError).AfterDecode(func(r *RerankResponse) { r.Usage = nilIfZero(r.Usage) })
+	jsonwire.Extra(func(r *RerankResponse) *llm.Extra { return &r.Extra }),
+).Reserve(membername.ObjectError).AfterDecode(func(r *RerankResponse) { r.Usage = nilIfZero(r.Usage) })
 
 // MarshalJSON encodes r.
-func (r RerankResponse) MarshalJSON() ([]byte, error) { return marshal(rerankResponseJSON, &r) }
+func (r RerankResponse) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(rerankResponseJSON, &r)
+}
 
 // UnmarshalJSON decodes a response leniently.
 func (r *RerankResponse) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, rerankResponseJSON, r)
+	return param.UnmarshalReply(data, rerankResponseJSON, r)
 }
 
 // decodeMeta reads what Cohere tells of the usage. It ignores what it does not understand.
@@ -206,13 +221,13 @@ func (r *RerankResponse) decodeMeta(d *jsonwire.Decoder) {
 	}
 	r.SearchUnits = int64(min(meta.Billed["search_units"], jsonwire.MaxInteger))
 	if n := int(min(meta.Tokens["input_tokens"], jsonwire.MaxInteger)); nilIfZero(r.Usage) == nil {
-		r.Usage = &Usage{PromptTokens: n}
+		r.Usage = &llm.Usage{PromptTokens: n}
 	}
 }
 
 func (r *RerankResponse) appendMeta(b []byte) ([]byte, error) {
 	return fmt.Appendf(b, `{"api_version":{"version":"2"},"billed_units":{"search_units":%d},"tokens":{"input_tokens":%d}}`,
-		max(r.SearchUnits, 0), cmp.Or(r.Usage, new(Usage)).total()), nil
+		max(r.SearchUnits, 0), cmp.Or(r.Usage, new(llm.Usage)).Total()), nil
 }
 
 // CheckReply returns an error that tells why resp, which may be nil, is no reply to r.
@@ -242,7 +257,7 @@ var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
 		model:     func(r *RerankRequest) string { return r.Model },
 		describer: func(r *RerankRequest) describer { return r },
 		user:      (*RerankRequest).EndUser,
-		prompt:    func(c tokenEstimator, r *RerankRequest) int { return c.rerank(r) },
+		prompt:    func(c tokens.Estimator, r *RerankRequest) int { return countRerank(c, r) },
 		units:     func(r *RerankRequest) *Units { return &Units{SearchUnits: r.searchUnits()} },
 	},
 	call: callRerank,
@@ -252,8 +267,8 @@ var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
 	check:        (*RerankRequest).CheckReply,
 	size:         (*RerankResponse).size,
 	convertReply: func(_ *request, asked *RerankRequest, r *RerankResponse) error { r.rank(asked); return nil },
-	completeReply: func(r *RerankResponse, record *UsageRecord, usage *Usage) {
-		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, newID("rerank-"))
+	completeReply: func(r *RerankResponse, record *UsageRecord, usage *llm.Usage) {
+		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, randomid.New("rerank-"))
 	},
 }
 
@@ -282,23 +297,23 @@ func (r *RerankResponse) rank(asked *RerankRequest) {
 }
 
 func (r *RerankResponse) size() int {
-	n := r.Extra.size()
+	n := jsonwire.ExtraSize(r.Extra)
 	for i := range r.Results {
-		n += elementSize + r.Results[i].Extra.size()
+		n += texts.ElementSize + jsonwire.ExtraSize(r.Results[i].Extra)
 	}
 	return n
 }
 
 func (r *RerankRequest) describe(d *description) { d.params.Messages = len(r.Documents) }
 
-// rerank counts the tokens of a rerank request. A model reads the query once with each document.
-func (c tokenEstimator) rerank(r *RerankRequest) int {
-	n := c.label(r.Model) + c.extra(r.Extra) + max(len(r.Documents), 1)*c.text(r.Query)
+// countRerank counts the tokens of a rerank request. A model reads the query once with each document.
+func countRerank(c tokens.Estimator, r *RerankRequest) int {
+	n := c.Label(r.Model) + c.Extra(r.Extra) + max(len(r.Documents), 1)*c.Text(r.Query)
 	for i := range r.Documents {
 		if d := &r.Documents[i]; d.Raw != nil {
-			n += c.members(textMedia, Extra{"": d.Raw})
+			n += c.Members(texts.KindMedia, llm.Extra{"": d.Raw})
 		} else {
-			n += c.text(d.Text)
+			n += c.Text(d.Text)
 		}
 	}
 	return n

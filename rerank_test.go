@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -18,7 +19,7 @@ var (
 	_ = makesConsistent(func(d *llmhttp.RerankDocument) { d.Raw = nil })
 	_ = makesConsistent(func(r *llmhttp.RerankResult) { r.Document = nil }) // is decoded with Raw, too
 	_ = makesConsistent(func(r *llmhttp.RerankResponse) {
-		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llmhttp.CompletionTokensDetails{}
+		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
 	})
 )
 
@@ -218,10 +219,10 @@ func TestRerank_RepliesWithoutNumbers(t *testing.T) {
 // Servers tell what was used in "usage", as Jina and vLLM do, in "meta", as Cohere does, or not at all.
 func TestRerank_UsageOfServers(t *testing.T) {
 	for doc, want := range map[string]llmhttp.RerankResponse{
-		`{"usage":{"total_tokens":8}}`: {Usage: &llmhttp.Usage{TotalTokens: 8}},
-		`{"usage":{"prompt_tokens":8,"total_tokens":9},"meta":{"tokens":{"input_tokens":7}}}`:                      {Usage: &llmhttp.Usage{PromptTokens: 8, TotalTokens: 9}},
-		`{"meta":{"tokens":{"input_tokens":7}},"usage":{"prompt_tokens":8,"total_tokens":9}}`:                      {Usage: &llmhttp.Usage{PromptTokens: 8, TotalTokens: 9}},
-		`{"meta":{"api_version":{"version":"2"},"billed_units":{"search_units":2.0},"tokens":{"input_tokens":7}}}`: {Usage: &llmhttp.Usage{PromptTokens: 7}, SearchUnits: 2},
+		`{"usage":{"total_tokens":8}}`: {Usage: &llm.Usage{TotalTokens: 8}},
+		`{"usage":{"prompt_tokens":8,"total_tokens":9},"meta":{"tokens":{"input_tokens":7}}}`:                      {Usage: &llm.Usage{PromptTokens: 8, TotalTokens: 9}},
+		`{"meta":{"tokens":{"input_tokens":7}},"usage":{"prompt_tokens":8,"total_tokens":9}}`:                      {Usage: &llm.Usage{PromptTokens: 8, TotalTokens: 9}},
+		`{"meta":{"api_version":{"version":"2"},"billed_units":{"search_units":2.0},"tokens":{"input_tokens":7}}}`: {Usage: &llm.Usage{PromptTokens: 7}, SearchUnits: 2},
 		`{"meta":{"billed_units":{"search_units":1e99},"warnings":["x"]}}`:                                         {SearchUnits: 1<<53 - 1},
 		`{"meta":{"billed_units":{"search_units":"2"}}}`:                                                           {},
 		`{"meta":null}`:           {},
@@ -250,9 +251,9 @@ func TestRerank_Usage(t *testing.T) {
 		"100 documents": {documents(100), nil, estimate(100), true},
 		"101 documents": {documents(101), nil, estimate(101), true},
 		"object":        {`{"model":"m","query":"two words","documents":[{"text":"three more words"}]}`, nil, estimate(1), true},
-		"tokens":        {documents(2), &stubBackend{usage: &llmhttp.Usage{TotalTokens: 70}}, llmhttp.Units{PromptTokens: 70, SearchUnits: 1}, false},
+		"tokens":        {documents(2), &stubBackend{usage: &llm.Usage{TotalTokens: 70}}, llmhttp.Units{PromptTokens: 70, SearchUnits: 1}, false},
 		"units and tokens": {documents(1), &stubBackend{rerank: func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
-			return &llmhttp.RerankResponse{SearchUnits: 9, Usage: &llmhttp.Usage{PromptTokens: 70}, Results: make([]llmhttp.RerankResult, 1)}, nil
+			return &llmhttp.RerankResponse{SearchUnits: 9, Usage: &llm.Usage{PromptTokens: 70}, Results: make([]llmhttp.RerankResult, 1)}, nil
 		}}, llmhttp.Units{PromptTokens: 70, SearchUnits: 9}, false},
 		"the Backend fails": {documents(1), failingBackend(errCause), llmhttp.Units{}, false},
 	} {

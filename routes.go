@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // addProtocol adds the routes of a Protocol. It panics if the Protocol has no name.
@@ -32,8 +35,8 @@ func (h *Handler) findRoute(r *http.Request) (rt *boundRoute, routed *http.Reque
 	case rt != nil:
 		return rt, routed, nil
 	case allowed != nil:
-		e := Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
-			echo(r.Method), echo(r.URL.Path))
+		e := llm.Errorf(http.StatusMethodNotAllowed, "", "Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)",
+			param.Echo(r.Method), param.Echo(r.URL.Path))
 		e.Err = allowedMethods(allowed)
 		return nil, routed, e
 	}
@@ -69,14 +72,14 @@ func (h *Handler) hintURL(r *http.Request) string {
 	if meant == nil {
 		return ""
 	}
-	hint := fmt.Sprintf("Did you mean %s %s%s?", echo(r.Method), prefix, strings.Join(meant.segments, "/"))
+	hint := fmt.Sprintf("Did you mean %s %s%s?", param.Echo(r.Method), prefix, strings.Join(meant.segments, "/"))
 	switch {
 	case hasVersion && lead == prefix+"/v1":
 		return hint + " The base URL of this client must not end in /v1: it adds that itself."
 	case !hasVersion && lead == prefix:
 		return hint + fmt.Sprintf(" The base URL of this client must end in %s/v1.", prefix)
 	case prefix == "":
-		return hint + fmt.Sprintf(" If the server is mounted below %[1]s, its Options.Prefix must be '%[1]s', and base URLs end in %[1]s/v1.", echo(lead))
+		return hint + fmt.Sprintf(" If the server is mounted below %[1]s, its Options.Prefix must be '%[1]s', and base URLs end in %[1]s/v1.", param.Echo(lead))
 	}
 	return hint
 }
@@ -86,8 +89,8 @@ func (h *Handler) serves(rt *boundRoute) bool {
 	return rt.match == nil && rt.binding.op.isSupported(h.backend.Backend)
 }
 
-func errUnknownURL(r *http.Request) *Error {
-	return Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", echo(r.Method), echo(r.URL.Path))
+func errUnknownURL(r *http.Request) *llm.Error {
+	return llm.Errorf(http.StatusNotFound, "", "Invalid URL (%s %s)", param.Echo(r.Method), param.Echo(r.URL.Path))
 }
 
 // foreignPaths are the paths below /v1/ of APIs that clients may expect of any server of

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A drainBackend has models whose streams end in different ways.
@@ -26,9 +27,9 @@ type drainBackend struct {
 	release chan struct{} // closed to end the streams of the model deaf
 }
 
-func (b *drainBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if !yield(llmhttp.TextChunk("one "), nil) {
+func (b *drainBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		if !yield(llm.TextChunk("one "), nil) {
 			return
 		}
 		switch req.Model {
@@ -38,11 +39,11 @@ func (b *drainBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmht
 		case "deaf": // ignores the interruption
 			<-b.release
 		case "endless": // more than a client can have unread
-			for yield(llmhttp.TextChunk(strings.Repeat("x", 64<<10)), nil) {
+			for yield(llm.TextChunk(strings.Repeat("x", 64<<10)), nil) {
 			}
 		case "brief":
 			time.Sleep(3 * time.Second)
-			yield(llmhttp.TextChunk("two"), nil)
+			yield(llm.TextChunk("two"), nil)
 		}
 	}
 }

@@ -10,6 +10,11 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // settle finds out what was used, corrects the reservation to it, completes the record of the
@@ -188,7 +193,7 @@ func (l *ledger) priceOf(r *UsageRecord, calls *callSum) (Cost, error) {
 	var unpriced error
 	if calls != nil {
 		sum, unpriced = calls.cost, calls.err
-		priced.Units = r.Units.minus(calls.usage.Units())
+		priced.Units = r.Units.minus(UnitsOf(calls.usage))
 	}
 	if calls == nil || !priced.Units.IsZero() {
 		cost, err := l.price(priced)
@@ -236,8 +241,8 @@ func failedAsNotFound(o *outcome) bool {
 func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	failed := o.err != nil && !o.clientLeft && (o.chunks.count == 0 || o.units == nil && l.op.hasMedia())
 	u := &l.usage
-	if o.reported != nil && o.reported.dropInvalid() {
-		l.log.warn(misuseInvalidExtra)
+	if o.reported != nil && dropInvalidUsage(o.reported) {
+		l.log.warn(order.InvalidExtra)
 	}
 	var units *Units
 	if billable {
@@ -247,11 +252,11 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 	case !billable: // nothing was used
 	case !o.called:
 		r.Estimated = true
-		u.PromptTokens = max(l.expected.prompt, estimateTokens(o.loaded))
-		u.bound()
+		u.PromptTokens = max(l.expected.prompt, tokens.Estimate(o.loaded))
+		u.Bound()
 	case o.reported != nil:
 		*u = *o.reported
-		u.bound()
+		u.Bound()
 		if u.TotalTokens > u.PromptTokens+u.CompletionTokens {
 			l.divideTotal(r, o)
 		}
@@ -289,28 +294,28 @@ func (l *ledger) setUnits(r *UsageRecord, o *outcome, units *Units) {
 	if l.op.output == outputAudio {
 		u.CompletionTokensDetails.AudioTokens = u.CompletionTokens
 	}
-	u.reconcile()
+	u.Reconcile()
 	if o.calls != nil {
-		rest := u.beyond(&o.calls.usage)
+		rest := u.Beyond(&o.calls.usage)
 		rest.Add(&o.calls.usage)
 		rest.Extra, rest.PromptTokensDetails.Extra, rest.CompletionTokensDetails.Extra =
 			u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra
 		*u = rest
 	}
-	r.Units = u.Units()
+	r.Units = UnitsOf(*u)
 	if units != nil {
 		r.Units.Add(*units)
 	}
 	r.Units.AudioMillis = max(r.Units.AudioMillis, audioMillis)
 }
 
-// estimateTokens sets the usage to an estimate, and the audio of r to what the client has sent. units
+// tokens.Estimate sets the usage to an estimate, and the audio of r to what the client has sent. units
 // are those of the request, or nil.
 func (l *ledger) estimateTokens(r *UsageRecord, o *outcome, units *Units) {
 	u := &l.usage
 	r.Estimated = true
 	u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o, units)
-	u.bound()
+	u.Bound()
 	if asked := l.expected.units; asked != nil && l.op.output != outputAudio && (o.units == nil || o.units.AudioMillis == 0) {
 		r.Units.AudioMillis = asked.AudioMillis
 	}
@@ -326,7 +331,7 @@ func (l *ledger) estimateOutput(r *UsageRecord, o *outcome, units *Units) int {
 		return 0
 	}
 	output := *o.output
-	return tokenEstimator{r.Model, l.countTokens}.output(&output)
+	return tokens.Estimator{Model: r.Model, Count: l.countTokens}.Output(&output)
 }
 
 // mediaTokens estimates the completion tokens of the images or the audio in units, and returns zero
@@ -372,3 +377,7 @@ func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
 // settleGrace bounds how long the Limiter and the usage store may take to settle a
 // request that is over.
 const settleGrace = 10 * time.Second
+
+func dropInvalidUsage(u *llm.Usage) bool {
+	return jsonwire.DropInvalid(u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra)
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // These tests check that tokens are settled and usage is recorded, including after
@@ -80,7 +81,7 @@ func TestSettle_ClientLeavesAStream(t *testing.T) {
 		keys: keysWithThousandTokens,
 		opts: llmhttp.Options{TextTokens: countWords, Limiter: l},
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			yield(llmhttp.TextChunk("three words here"), nil)
+			yield(llm.TextChunk("three words here"), nil)
 			close(yielded)
 			<-ctx.Done()
 		}),
@@ -104,31 +105,31 @@ func TestSettle_ClientLeavesAStream(t *testing.T) {
 // report is counted. BerriAI/litellm#15740, helixml/helix#3005,
 // envoyproxy/ai-gateway#942.
 func TestSettle_UsageOfAChat(t *testing.T) {
-	usage := func(prompt, completion, total int) *llmhttp.Usage {
-		return &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: total}
+	usage := func(prompt, completion, total int) *llm.Usage {
+		return &llm.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: total}
 	}
-	text := func(s string, u *llmhttp.Usage) *llmhttp.ChatChunk {
-		c := llmhttp.TextChunk(s)
+	text := func(s string, u *llm.Usage) *llm.ChatChunk {
+		c := llm.TextChunk(s)
 		c.Usage = u
 		return c
 	}
 	tests := []struct {
 		name      string
 		backend   llmhttp.Backend
-		want      *llmhttp.Usage
+		want      *llm.Usage
 		estimated bool
 	}{
-		{"reported after the text", chunkBackend(func() []*llmhttp.ChatChunk {
-			return []*llmhttp.ChatChunk{text("hi", nil), {Usage: usage(7, 3, 10)}}
+		{"reported after the text", chunkBackend(func() []*llm.ChatChunk {
+			return []*llm.ChatChunk{text("hi", nil), {Usage: usage(7, 3, 10)}}
 		}), usage(7, 3, 10), false},
 		{"reported with the text", usageBackend(7, 3), usage(7, 3, 10), false},
-		{"snapshots are not summed", chunkBackend(func() (list []*llmhttp.ChatChunk) {
+		{"snapshots are not summed", chunkBackend(func() (list []*llm.ChatChunk) {
 			for i := range 5 {
 				list = append(list, text("x", usage(7, i, 0)))
 			}
 			return list
 		}), usage(7, 4, 11), false},
-		{"negative numbers", chunkBackend(func() []*llmhttp.ChatChunk { return []*llmhttp.ChatChunk{{Usage: usage(-5, -3, -8)}} }), usage(0, 0, 0), false},
+		{"negative numbers", chunkBackend(func() []*llm.ChatChunk { return []*llm.ChatChunk{{Usage: usage(-5, -3, -8)}} }), usage(0, 0, 0), false},
 		{"not reported", textBackend("one two ", "three"), usage(4, 3, 7), true},
 		{"not reported, no text", textBackend(""), usage(4, 0, 4), true},
 	}
@@ -147,7 +148,7 @@ func TestSettle_UsageOfAChat(t *testing.T) {
 				r := s.chat(chatWith(m.members))
 				require.NoError(t, r.err)
 				record := s.record()
-				assert.Equal(t, tt.want.Units(), record.Units)
+				assert.Equal(t, llmhttp.UnitsOf(*tt.want), record.Units)
 				assert.Equal(t, tt.estimated, record.Estimated)
 				if !m.shown {
 					assert.NotContains(t, r.body, `"usage"`)
@@ -246,7 +247,7 @@ func TestSettle_UsageIsRecordedAfterTheClientHasLeft(t *testing.T) {
 			return nil
 		}},
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			yield(llmhttp.TextChunk("one"), nil)
+			yield(llm.TextChunk("one"), nil)
 			<-ctx.Done()
 		}),
 	})
@@ -313,7 +314,7 @@ func TestSettle_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
-					backend: failingBackend(llmhttp.Errorf(422, "", "no")),
+					backend: failingBackend(llm.Errorf(422, "", "no")),
 					keys:    limitedKeys(llmhttp.Limits{Concurrent: 5}),
 					usage:   &usageLog{before: func(context.Context) error { time.Sleep(9 * time.Second); return nil }},
 					opts:    llmhttp.Options{Limiter: limiter, WriteTimeout: 3 * time.Second, Timeout: 30 * time.Second},
@@ -358,7 +359,7 @@ func TestSettle_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 	for _, op := range testOperations {
 		t.Run(string(op.name), func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			want := llmhttp.Usage{PromptTokens: 50, CompletionTokens: 4000, TotalTokens: 4050}
+			want := llm.Usage{PromptTokens: 50, CompletionTokens: 4000, TotalTokens: 4050}
 			s := startServer(t, config{backend: &stubBackend{usage: &want, call: func(ctx context.Context) error {
 				cancel()
 				<-ctx.Done()
@@ -367,7 +368,7 @@ func TestSettle_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 			_, err := s.open(ctx, "POST", op.path, op.body)
 			require.Error(t, err)
 			record := s.record()
-			wantUnits := want.Units()
+			wantUnits := llmhttp.UnitsOf(want)
 			wantUnits.CompletionAudioTokens = record.Units.CompletionAudioTokens
 			assert.Equal(t, wantUnits, tokensOf(record.Units))
 			assert.False(t, record.Estimated)
@@ -474,7 +475,7 @@ func TestSettle_ClientLeavesBeforeA404(t *testing.T) {
 		return func() { leave(); <-requestCtx.Done() }, 0, nil
 	}
 	s := startServer(t, config{
-		backend: failingBackend(llmhttp.ModelNotFound("demo-chat")),
+		backend: failingBackend(llm.ModelNotFound("demo-chat")),
 		keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1}),
 		opts:    llmhttp.Options{Limiter: &l},
 	})
@@ -494,7 +495,7 @@ func TestSettle_ErrorDoesNotWaitForTheUsageStore(t *testing.T) {
 		status  int
 		waits   time.Duration
 	}{
-		"error":   {failingBackend(llmhttp.Errorf(422, "", "no")), 422, 0},
+		"error":   {failingBackend(llm.Errorf(422, "", "no")), 422, 0},
 		"success": {textBackend("Hello!"), 200, 9 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -519,7 +520,7 @@ func TestSettle_NotSent(t *testing.T) {
 		prompt int
 	}{
 		"sent":     {errCause, 4},
-		"not sent": {fmt.Errorf("no connection: %w", llmhttp.ErrNotSent), 0},
+		"not sent": {fmt.Errorf("no connection: %w", llm.ErrNotSent), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			started := make(chan struct{})
@@ -544,8 +545,8 @@ func TestSettle_NotSent(t *testing.T) {
 // Estimates of the tokens of prompts and replies include the text of unknown members.
 func TestTokens_EstimateCountsExtra(t *testing.T) {
 	long, _ := json.Marshal(strings.Repeat("word", 1000))
-	s := startServer(t, config{backend: chunkBackend(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Extra: llmhttp.Extra{"thinking": long}}}}}}
+	s := startServer(t, config{backend: chunkBackend(func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Extra: llm.Extra{"thinking": long}}}}}}
 	})})
 	require.Equal(t, 200, s.chat(chatBody).StatusCode)
 	assert.InDelta(t, 1000, s.record().Units.CompletionTokens, 100)
@@ -568,11 +569,11 @@ var streamedReplies = map[llmhttp.Operation]struct {
 	want       llmhttp.Units
 }{
 	llmhttp.OperationChat: {chatPath, chatWith(`"stream":true`), streamBackend(func(ctx context.Context, yield yieldFunc) {
-		untilLeft(ctx, llmhttp.TextChunk("Hello, you"))(yield)
+		untilLeft(ctx, llm.TextChunk("Hello, you"))(yield)
 	}), llmhttp.Units{PromptTokens: 9, CompletionTokens: 3}},
 	llmhttp.OperationCompletions: {"/v1/completions", `{"model":"m","prompt":"Hello, you","stream":true}`, &stubBackend{
-		complete: func(ctx context.Context, _ *llmhttp.CompletionRequest) llmhttp.ChatStream {
-			return untilLeft(ctx, llmhttp.TextChunk("Hello, you"))
+		complete: func(ctx context.Context, _ *llmhttp.CompletionRequest) llm.ChatStream {
+			return untilLeft(ctx, llm.TextChunk("Hello, you"))
 		},
 	}, llmhttp.Units{PromptTokens: 3, CompletionTokens: 3}},
 	llmhttp.OperationSpeech: {speechPath, speechEventsBody, &stubBackend{
@@ -591,8 +592,8 @@ var streamedReplies = map[llmhttp.Operation]struct {
 		llmhttp.Units{PromptTokens: 87, CompletionTokens: 2 * 408, Images: 2}},
 }
 
-var drawsUntilLeft = &stubBackend{draw: func(ctx context.Context, _ *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return untilLeft(ctx, &llmhttp.ImageChunk{Image: &llmhttp.Image{Data: []byte("x")}, Partial: true})
+var drawsUntilLeft = &stubBackend{draw: func(ctx context.Context, _ *llm.ImageRequest) llm.ImageStream {
+	return untilLeft(ctx, &llm.ImageChunk{Image: &llm.Image{Data: []byte("x")}, Partial: true})
 }}
 
 // untilLeft returns a stream that yields c and ends when the client has left.

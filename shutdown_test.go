@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // checkShuttingDown checks that a reply refuses a request because of Shutdown.
@@ -46,9 +47,9 @@ func TestShutdown_WaitsForRequestsAndTheirRecords(t *testing.T) {
 		s := startPipeServer(t, config{
 			usage: &usageLog{before: func(context.Context) error { <-record; return nil }},
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
-				yield(llmhttp.TextChunk("one "), nil)
+				yield(llm.TextChunk("one "), nil)
 				<-finish
-				yield(llmhttp.TextChunk("two"), nil)
+				yield(llm.TextChunk("two"), nil)
 			}),
 		})
 		stream := s.begin("POST", chatPath, streamBody)
@@ -99,9 +100,9 @@ func TestShutdown_ContextIsDone(t *testing.T) {
 				t.Cleanup(free)
 				s := startPipeServer(t, config{
 					opts: llmhttp.Options{KeepAlive: -1},
-					backend: llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-						return func(yield func(*llmhttp.ChatChunk, error) bool) {
-							if req.Model == "speaks" && !yield(llmhttp.TextChunk("one"), nil) {
+					backend: llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+						return func(yield func(*llm.ChatChunk, error) bool) {
+							if req.Model == "speaks" && !yield(llm.TextChunk("one"), nil) {
 								return
 							}
 							if ignoresContext {

@@ -9,8 +9,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationSpeech is the [Operation] of speaking a text.
@@ -23,13 +26,13 @@ const ScopeSpeech Scope = "speech"
 type Speaker interface {
 	// Speak returns the audio of req.Input. As with Chat of a [Backend], the work is done while
 	// the stream is iterated over, and must stop when ctx is done. For an unknown model the
-	// stream yields [ModelNotFound]. Names of voices are the Speaker's own: many clients send
+	// stream yields [llm.ModelNotFound]. Names of voices are the Speaker's own: many clients send
 	// "alloy", whatever there is. The Speaker owns req.
 	Speak(ctx context.Context, req *SpeechRequest) SpeechStream
 }
 
 // A SpeechStream is the reply to a [SpeechRequest]: its chunks in order, and then at most one
-// error. A stream without audio is an error too. The rules of a [ChatStream] hold, except that
+// error. A stream without audio is an error too. The rules of a [llm.ChatStream] hold, except that
 // Audio is only valid until yield returns: a [Speaker] may use its memory again.
 //
 // Before the first audio an error becomes the HTTP status of the reply. Later the client gets an
@@ -39,7 +42,7 @@ type SpeechStream = iter.Seq2[*SpeechChunk, error]
 // A SpeechChunk is a part of the reply to a [SpeechRequest].
 type SpeechChunk struct {
 	Audio    []byte        // the next bytes of the recording, in the ResponseFormat of the request; may be empty, and is valid until yield returns
-	Usage    *Usage        // of the request so far, as in a [ChatChunk]; nil if it is not known. Tokens of the completion are of audio
+	Usage    *llm.Usage    // of the request so far, as in a [llm.ChatChunk]; nil if it is not known. Tokens of the completion are of audio
 	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known: then the Handler measures it, or estimates it by the size
 }
 
@@ -53,7 +56,7 @@ type SpeechRequest struct {
 	ResponseFormat string      `json:"response_format,omitzero"` // mp3, opus, aac, flac, wav or pcm, which is 24 kHz, 16 bits, little-endian, mono; the format's default is mp3
 	Speed          *float64    `json:"speed,omitzero"`           // 0.25 to 4; nil means 1
 	StreamFormat   string      `json:"stream_format,omitzero"`   // audio or sse: what the client gets; the Speaker yields audio for both
-	Extra          Extra       `json:"-"`
+	Extra          llm.Extra   `json:"-"`
 }
 
 var speechRequestJSON = jsonwire.NewObject(
@@ -64,29 +67,31 @@ var speechRequestJSON = jsonwire.NewObject(
 	jsonwire.String("response_format", func(r *SpeechRequest) *string { return &r.ResponseFormat }),
 	jsonwire.OptionalFloat("speed", func(r *SpeechRequest) **float64 { return &r.Speed }).Between(0.25, 4),
 	jsonwire.String("stream_format", func(r *SpeechRequest) *string { return &r.StreamFormat }),
-	jsonwire.Extra(func(r *SpeechRequest) *Extra { return &r.Extra }),
+	jsonwire.Extra(func(r *SpeechRequest) *llm.Extra { return &r.Extra }),
 )
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r SpeechRequest) MarshalJSON() ([]byte, error) { return marshal(speechRequestJSON, &r) }
+func (r SpeechRequest) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(speechRequestJSON, &r)
+}
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *SpeechRequest) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, speechRequestJSON, r)
+	return param.UnmarshalRequest(data, speechRequestJSON, r)
 }
 
 // A SpeechVoice names a voice. In JSON it is a string if Name is set, and otherwise an object
 // with the other fields.
 type SpeechVoice struct {
-	Name  string `json:"-"`
-	ID    string `json:"id"` // of a voice that was made for an account
-	Extra Extra  `json:"-"`
+	Name  string    `json:"-"`
+	ID    string    `json:"id"` // of a voice that was made for an account
+	Extra llm.Extra `json:"-"`
 }
 
 // speechVoiceObject has the members of a SpeechVoice that is an object.
 var speechVoiceObject = jsonwire.NewObject(
 	jsonwire.String("id", func(v *SpeechVoice) *string { return &v.ID }).Always(),
-	jsonwire.Extra(func(v *SpeechVoice) *Extra { return &v.Extra }),
+	jsonwire.Extra(func(v *SpeechVoice) *llm.Extra { return &v.Extra }),
 )
 
 var speechVoiceJSON jsonwire.Type[SpeechVoice] = speechVoiceType{}
@@ -110,7 +115,7 @@ func (speechVoiceType) Decode(d *jsonwire.Decoder, v *SpeechVoice) {
 
 func (speechVoiceType) Append(b []byte, v *SpeechVoice) ([]byte, error) {
 	if v.Name != "" {
-		return appendString(b, v.Name), nil
+		return jsonwire.AppendString(b, v.Name), nil
 	}
 	return speechVoiceObject.Append(b, v)
 }
@@ -120,11 +125,11 @@ func (speechVoiceType) IsZero(v *SpeechVoice) bool {
 }
 
 // MarshalJSON encodes v.
-func (v SpeechVoice) MarshalJSON() ([]byte, error) { return marshal(speechVoiceJSON, &v) }
+func (v SpeechVoice) MarshalJSON() ([]byte, error) { return jsonwire.MarshalValue(speechVoiceJSON, &v) }
 
 // UnmarshalJSON decodes a string or an object.
 func (v *SpeechVoice) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, speechVoiceJSON, v)
+	return param.UnmarshalRequest(data, speechVoiceJSON, v)
 }
 
 // speechFormats are the values of SpeechRequest.ResponseFormat, the default first, each followed
@@ -145,14 +150,14 @@ const (
 func (r *SpeechRequest) Validate() error {
 	switch {
 	case r.Model == "":
-		return errMissing("model")
+		return invalid.Missing("model")
 	case r.Input == "":
-		return errMissing("input")
+		return invalid.Missing("input")
 	case r.Voice.Name == "" && r.Voice.ID == "":
-		return errMissing("voice")
+		return invalid.Missing("voice")
 	}
 	if err := speechRequestJSON.Check(r); err != nil {
-		return paramError(err)
+		return invalid.JSON(err)
 	}
 	r.ResponseFormat = cmp.Or(r.ResponseFormat, speechFormats[0][0])
 	if r.contentType() == "" {
@@ -160,13 +165,13 @@ func (r *SpeechRequest) Validate() error {
 		for _, f := range speechFormats {
 			names = append(names, f[0])
 		}
-		return errInvalidValue("response_format", r.ResponseFormat, names...)
+		return invalid.Value("response_format", r.ResponseFormat, names...)
 	}
 	switch r.StreamFormat = cmp.Or(r.StreamFormat, streamFormatAudio); r.StreamFormat {
 	case streamFormatAudio, streamFormatSSE:
 		return nil
 	}
-	return errInvalidValue("stream_format", r.StreamFormat, streamFormatAudio, streamFormatSSE)
+	return invalid.Value("stream_format", r.StreamFormat, streamFormatAudio, streamFormatSSE)
 }
 
 // contentType returns the Content-Type of the audio, or "" if the format is not known.
@@ -182,26 +187,26 @@ func (r *SpeechRequest) contentType() string {
 // checkLength returns an *Error if a text has more than limit characters.
 func (r *SpeechRequest) checkLength(limit int) error {
 	if n := utf8.RuneCountInString(r.Input); n > limit {
-		return errLongString("input", limit, n)
+		return invalid.LongString("input", limit, n)
 	}
 	if n := utf8.RuneCountInString(r.Instructions); n > limit {
-		return errLongString("instructions", limit, n)
+		return invalid.LongString("instructions", limit, n)
 	}
 	return nil
 }
 
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *SpeechRequest) EndUser() string { return namedUser(r.Extra) }
+// EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
+func (r *SpeechRequest) EndUser() string { return param.EndUser(r.Extra) }
 
 func (r *SpeechRequest) describe(d *description) {
 	d.stream, d.params.Messages, d.params.ResponseFormatType = true, 1, r.ResponseFormat
 }
 
-// speech counts the tokens of the texts of a request for speech.
-func (c tokenEstimator) speech(r *SpeechRequest) int {
-	n := c.text(r.Input) + c.text(r.Instructions) + c.extra(r.Extra) + c.extra(r.Voice.Extra)
+// countSpeech counts the tokens of the texts of a request for speech.
+func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
+	n := c.Text(r.Input) + c.Text(r.Instructions) + c.Extra(r.Extra) + c.Extra(r.Voice.Extra)
 	for _, s := range []string{r.Model, r.Voice.Name, r.Voice.ID, r.ResponseFormat, r.StreamFormat} {
-		n += c.label(s)
+		n += c.Label(s)
 	}
 	return n
 }
@@ -212,7 +217,7 @@ var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
 		model:     func(r *SpeechRequest) string { return r.Model },
 		describer: func(r *SpeechRequest) describer { return r },
 		user:      (*SpeechRequest).EndUser,
-		prompt:    tokenEstimator.speech,
+		prompt:    countSpeech,
 		units: func(r *SpeechRequest) *Units {
 			return &Units{Characters: int64(utf8.RuneCountInString(r.Input)), AudioMillis: r.expectedDuration().Milliseconds()}
 		},
@@ -263,10 +268,10 @@ type SpeechEncoder interface {
 
 	// AppendEnd ends a reply that is complete and has audio. The usage is final; it is zero if
 	// the Backend reports none.
-	AppendEnd(b []byte, u *Usage) ([]byte, error)
+	AppendEnd(b []byte, u *llm.Usage) ([]byte, error)
 
 	// AppendFailure ends a stream that failed. See Framing.EndsCleanly.
-	AppendFailure(b []byte, e *Error) []byte
+	AppendFailure(b []byte, e *llm.Error) []byte
 }
 
 // BindSpeech binds a route to speech, with [ScopeSpeech]. decode checks the request by
@@ -317,9 +322,9 @@ func (speechBytes) AppendChunk(b []byte, c *SpeechChunk) ([]byte, error) {
 	return append(b, c.Audio...), nil
 }
 
-func (speechBytes) AppendEnd(b []byte, _ *Usage) ([]byte, error) { return b, nil }
+func (speechBytes) AppendEnd(b []byte, _ *llm.Usage) ([]byte, error) { return b, nil }
 
-func (speechBytes) AppendFailure(b []byte, _ *Error) []byte { return b }
+func (speechBytes) AppendFailure(b []byte, _ *llm.Error) []byte { return b }
 
 // speechEvents is the encoder of replies that are server-sent events.
 type speechEvents struct{}
@@ -341,13 +346,13 @@ func (speechEvents) AppendChunk(b []byte, c *SpeechChunk) ([]byte, error) {
 	return b, nil
 }
 
-func (speechEvents) AppendEnd(b []byte, u *Usage) ([]byte, error) {
+func (speechEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	b = append(appendEventStart(b), `{"type":"speech.audio.done","usage":`...)
 	b, err := mediaUsageJSON.Append(b, u)
 	return appendEventEnd(append(b, '}')), err
 }
 
-func (speechEvents) AppendFailure(b []byte, e *Error) []byte { return appendErrorEvent(b, e) }
+func (speechEvents) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
 
 var _ Speaker = Forwarder{}
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var _ = makesConsistent(func(v *llmhttp.SpeechVoice) { v.Name = "" })
@@ -111,8 +112,8 @@ func TestSpeech_RequestReachesTheBackend(t *testing.T) {
 	}}})
 	s.do("POST", speechPath, `{"model":"tts-1","input":"Hi","voice":{"id":"v","x":1},"instructions":"slowly","response_format":"wav","speed":1.5,"stream_format":"sse","lang_code":"a"}`)
 	assert.Equal(t, &llmhttp.SpeechRequest{
-		Model: "tts-1", Input: "Hi", Voice: llmhttp.SpeechVoice{ID: "v", Extra: llmhttp.Extra{"x": json.RawMessage("1")}}, Instructions: "slowly",
-		ResponseFormat: "wav", Speed: new(1.5), StreamFormat: "sse", Extra: llmhttp.Extra{"lang_code": json.RawMessage(`"a"`)},
+		Model: "tts-1", Input: "Hi", Voice: llmhttp.SpeechVoice{ID: "v", Extra: llm.Extra{"x": json.RawMessage("1")}}, Instructions: "slowly",
+		ResponseFormat: "wav", Speed: new(1.5), StreamFormat: "sse", Extra: llm.Extra{"lang_code": json.RawMessage(`"a"`)},
 	}, got)
 }
 
@@ -120,10 +121,10 @@ func TestSpeech_RequestReachesTheBackend(t *testing.T) {
 func TestSpeech_Events(t *testing.T) {
 	long := strings.Repeat("0123456789", 10_000)
 	for name, tt := range map[string]struct {
-		usage *llmhttp.Usage
+		usage *llm.Usage
 		want  string
 	}{
-		"tokens":    {&llmhttp.Usage{PromptTokens: 14, CompletionTokens: 101}, `{"input_tokens":14,"output_tokens":101,"total_tokens":115}`},
+		"tokens":    {&llm.Usage{PromptTokens: 14, CompletionTokens: 101}, `{"input_tokens":14,"output_tokens":101,"total_tokens":115}`},
 		"no tokens": {nil, `{"input_tokens":0,"output_tokens":0,"total_tokens":0}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,8 +254,8 @@ func TestSpeech_Record(t *testing.T) {
 		want   llmhttp.Units
 	}{
 		"characters":     {stream(nil, &llmhttp.SpeechChunk{Audio: audio}), llmhttp.Units{Characters: 19, AudioMillis: 4}},
-		"tokens":         {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llmhttp.Usage{PromptTokens: 5, CompletionTokens: 7}}), llmhttp.Units{Characters: 19, PromptTokens: 5, CompletionTokens: 7, CompletionAudioTokens: 7}},
-		"only the total": {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llmhttp.Usage{TotalTokens: 7}}), llmhttp.Units{Characters: 19, PromptTokens: 5, CompletionTokens: 2, CompletionAudioTokens: 2}},
+		"tokens":         {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llm.Usage{PromptTokens: 5, CompletionTokens: 7}}), llmhttp.Units{Characters: 19, PromptTokens: 5, CompletionTokens: 7, CompletionAudioTokens: 7}},
+		"only the total": {stream(nil, &llmhttp.SpeechChunk{Audio: audio, Usage: &llm.Usage{TotalTokens: 7}}), llmhttp.Units{Characters: 19, PromptTokens: 5, CompletionTokens: 2, CompletionAudioTokens: 2}},
 		"a duration": {stream(nil, &llmhttp.SpeechChunk{Duration: time.Second}, &llmhttp.SpeechChunk{Audio: audio, Duration: 2 * time.Second}, &llmhttp.SpeechChunk{Audio: audio}),
 			llmhttp.Units{Characters: 19, AudioMillis: 2000}},
 		"fails later": {stream(errCause, &llmhttp.SpeechChunk{Audio: audio}), llmhttp.Units{Characters: 19, AudioMillis: 4, PromptTokens: 5, CompletionTokens: 1, CompletionAudioTokens: 1}},
@@ -262,7 +263,7 @@ func TestSpeech_Record(t *testing.T) {
 			llmhttp.Units{Characters: 19, AudioMillis: 1000, PromptTokens: 5, CompletionTokens: 20, CompletionAudioTokens: 20}},
 		"fails at once":  {stream(errCause), llmhttp.Units{}},
 		"no audio":       {stream(nil, &llmhttp.SpeechChunk{Duration: time.Second}), llmhttp.Units{}},
-		"fails, but was": {stream(errCause, &llmhttp.SpeechChunk{Usage: &llmhttp.Usage{PromptTokens: 5}}), llmhttp.Units{PromptTokens: 5}},
+		"fails, but was": {stream(errCause, &llmhttp.SpeechChunk{Usage: &llm.Usage{PromptTokens: 5}}), llmhttp.Units{PromptTokens: 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{backend: &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return tt.stream }}})
@@ -335,10 +336,10 @@ func (wholeSpeech) Framing() llmhttp.Framing {
 func (wholeSpeech) AppendChunk(b []byte, c *llmhttp.SpeechChunk) ([]byte, error) {
 	return append(b, c.Audio...), nil
 }
-func (e wholeSpeech) AppendEnd(b []byte, u *llmhttp.Usage) ([]byte, error) {
+func (e wholeSpeech) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	return append(b, " end"...), e.err
 }
-func (wholeSpeech) AppendFailure(b []byte, _ *llmhttp.Error) []byte { return append(b, " failure"...) }
+func (wholeSpeech) AppendFailure(b []byte, _ *llm.Error) []byte { return append(b, " failure"...) }
 
 // A Protocol may send speech in a form of its own, also as a whole reply.
 func TestBindSpeech(t *testing.T) {
@@ -355,7 +356,7 @@ func TestBindSpeech(t *testing.T) {
 	}{
 		"whole":          {req(), wholeSpeech{}, nil, 200, "One, two. end"},
 		"failing":        {req(), wholeSpeech{errCause}, nil, 500, internalMessage},
-		"error":          {nil, nil, llmhttp.Errorf(409, "", "no"), 409, "no"},
+		"error":          {nil, nil, llm.Errorf(409, "", "no"), 409, "no"},
 		"nothing":        {nil, nil, nil, 500, internalMessage},
 		"no encoder":     {req(), nil, nil, 500, internalMessage},
 		"too long":       {&llmhttp.SpeechRequest{Model: "m", Input: strings.Repeat("x", 4097)}, wholeSpeech{}, nil, 400, "string too long"},

@@ -1,6 +1,13 @@
 package llmhttp
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
+)
 
 // Streams of chat completions are server-sent events
 // (https://html.spec.whatwg.org/multipage/server-sent-events.html): lines "data: ", each followed
@@ -38,20 +45,20 @@ type completionEncoder struct {
 func (*completionEncoder) Framing() Framing { return EventStream() }
 
 func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
-	e.head = appendReplyHead(appendEventStart(make([]byte, 0, 160)), idPrefix, objectChunk, s)
+	e.head = appendReplyHead(appendEventStart(make([]byte, 0, 160)), idPrefix, membername.ObjectChunk, s)
 	return b
 }
 
 // appendReplyHead begins the object of a reply, or of a chunk of it, with the members that all have.
 // prefix is that of completionID.
 func appendReplyHead(b []byte, prefix, object string, s *ReplyStart) []byte {
-	b = appendString(append(b, `{"id":`...), completionID(s.ID, prefix))
+	b = jsonwire.AppendString(append(b, `{"id":`...), completionID(s.ID, prefix))
 	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
 	b = strconv.AppendInt(b, s.Created, 10)
-	return appendString(append(b, `,"model":`...), s.Model)
+	return jsonwire.AppendString(append(b, `,"model":`...), s.Model)
 }
 
-func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+func (e *completionEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	b = append(b, e.head...)
 	b = append(b, `,"choices":[{"index":`...)
@@ -62,10 +69,10 @@ func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 		b = append(b, `,"delta":{"role":"assistant","content":""},"finish_reason":null`...)
 	case choice.FinishReason != "":
 		b = append(b, `,"delta":{"content":null},"finish_reason":`...)
-		b = appendString(b, string(choice.FinishReason))
+		b = jsonwire.AppendString(b, string(choice.FinishReason))
 		if choice.StopSequence != "" {
 			b = append(b, `,"stop_reason":`...)
-			b = appendString(b, choice.StopSequence)
+			b = jsonwire.AppendString(b, choice.StopSequence)
 		}
 	default:
 		d := &choice.Delta
@@ -86,18 +93,18 @@ func (e *completionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) 
 
 // appendDelta is like deltaJSON.Append, and faster for a delta that has only content
 // (budget: stream, a flush per chunk; BenchmarkAppendDelta).
-func appendDelta(b []byte, d *Delta) ([]byte, error) {
-	if !d.isContent() {
+func appendDelta(b []byte, d *llm.Delta) ([]byte, error) {
+	if !isContent(d) {
 		return deltaJSON.Append(b, d)
 	}
-	b = appendString(append(b, `{"content":`...), d.Content)
+	b = jsonwire.AppendString(append(b, `{"content":`...), d.Content)
 	return append(b, '}'), nil
 }
 
 // isContent reports whether d has content and nothing else.
-func (d *Delta) isContent() bool {
-	for i, s := range d.texts() {
-		if (*s != "") != (i == contentText) {
+func isContent(d *llm.Delta) bool {
+	for i, s := range texts.OfDelta(d) {
+		if (*s != "") != (i == texts.Content) {
 			return false
 		}
 	}
@@ -107,7 +114,7 @@ func (d *Delta) isContent() bool {
 // AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
 // clients get no chunk without choices: many look at the first choice of every
 // chunk.
-func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+func (e *completionEncoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	if e.showUsage {
 		b = append(b, e.head...)
 		b = append(b, `,"choices":[],"usage":`...)
@@ -115,7 +122,7 @@ func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, 
 		if b, err = usageJSON.Append(b, u); err != nil {
 			return b, err
 		}
-		if b, err = chatChunkJSON.AppendExtra(b, &ChatChunk{Extra: extra}); err != nil {
+		if b, err = chatChunkJSON.AppendExtra(b, &llm.ChatChunk{Extra: extra}); err != nil {
 			return b, err
 		}
 		b = appendEventEnd(append(b, '}'))
@@ -123,10 +130,10 @@ func (e *completionEncoder) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, 
 	return appendDone(b), nil
 }
 
-func (*completionEncoder) AppendFailure(b []byte, e *Error) []byte { return appendErrorEvent(b, e) }
+func (*completionEncoder) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
 
 // appendErrorEvent appends an event with an error.
-func appendErrorEvent(b []byte, e *Error) []byte {
+func appendErrorEvent(b []byte, e *llm.Error) []byte {
 	b, _ = chatCompletions{}.AppendError(appendEventStart(b), e, "")
 	return appendEventEnd(b)
 }

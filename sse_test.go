@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // These tests check streams of chat completions, event by event. framing_test.go tests the
@@ -54,17 +55,17 @@ func TestEventStream_BackendCannotInjectLines(t *testing.T) {
 	quoted, err := json.Marshal(evil)
 	require.NoError(t, err)
 	spaced := json.RawMessage("[\n\n1,\r\n\t2 ]")
-	b := chunkBackend(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{{
+	b := chunkBackend(func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{{
 			ID: evil, Model: evil,
-			Choices: []llmhttp.ChunkChoice{{
-				Delta: llmhttp.Delta{Content: evil, Reasoning: evil, Extra: llmhttp.Extra{evil: quoted, "a": spaced},
-					ToolCalls: []llmhttp.ToolCallDelta{{ID: evil, Function: llmhttp.FunctionCall{Name: evil, Arguments: evil}, Extra: llmhttp.Extra{evil: spaced}}}},
-				FinishReason: llmhttp.FinishReason(evil),
-				Extra:        llmhttp.Extra{evil: quoted},
+			Choices: []llm.ChunkChoice{{
+				Delta: llm.Delta{Content: evil, Reasoning: evil, Extra: llm.Extra{evil: quoted, "a": spaced},
+					ToolCalls: []llm.ToolCallDelta{{ID: evil, Function: llm.FunctionCall{Name: evil, Arguments: evil}, Extra: llm.Extra{evil: spaced}}}},
+				FinishReason: llm.FinishReason(evil),
+				Extra:        llm.Extra{evil: quoted},
 			}},
-			Extra: llmhttp.Extra{evil: spaced},
-			Usage: &llmhttp.Usage{PromptTokens: 1, Extra: llmhttp.Extra{evil: spaced}},
+			Extra: llm.Extra{evil: spaced},
+			Usage: &llm.Usage{PromptTokens: 1, Extra: llm.Extra{evil: spaced}},
 		}}
 	})
 	r := streamChat(t, b, chatParams{usage: true})
@@ -85,7 +86,7 @@ func TestEventStream_ChunksHaveNoErrorMember(t *testing.T) {
 func TestEventStream_FailureIsAnEventThatBeginsWithError(t *testing.T) {
 	for want, err := range map[string]error{
 		errorBody(internalMessage, "server_error", "", ""):                                    errCause,
-		errorBody("too long", "invalid_request_error", "messages", "context_length_exceeded"): &llmhttp.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "too long"},
+		errorBody("too long", "invalid_request_error", "messages", "context_length_exceeded"): &llm.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "too long"},
 	} {
 		h := llmhttp.NewHandler(failAfter(err, "a", "b"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
 		w := httptest.NewRecorder()
@@ -173,8 +174,8 @@ func TestEventStream_WithoutChoicesIsAnEmptyReply(t *testing.T) {
 
 // A nil chunk and one without choices are skipped.
 func TestEventStream_SkipsEmptyChunks(t *testing.T) {
-	b := chunkBackend(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{nil, llmhttp.TextChunk("hi"), nil, {}}
+	b := chunkBackend(func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{nil, llm.TextChunk("hi"), nil, {}}
 	})
 	want := &chatMessage{Content: "hi", Finish: "stop"}
 	assert.Equal(t, want, streamChat(t, b, chatParams{}).Choices[0])
@@ -184,14 +185,14 @@ func TestEventStream_SkipsEmptyChunks(t *testing.T) {
 // Invalid JSON in Extra fails the request, and the stream ends with a valid error event.
 func TestEventStream_InvalidExtraIsAFailure(t *testing.T) {
 	newHandler := func(before ...string) http.Handler {
-		b := chunkBackend(func() []*llmhttp.ChatChunk {
-			var chunks []*llmhttp.ChatChunk
+		b := chunkBackend(func() []*llm.ChatChunk {
+			var chunks []*llm.ChatChunk
 			for _, text := range before {
-				chunks = append(chunks, llmhttp.TextChunk(text))
+				chunks = append(chunks, llm.TextChunk(text))
 			}
-			invalid := llmhttp.TextChunk("x")
-			invalid.Extra = llmhttp.Extra{"a": json.RawMessage(`{`)}
-			return append(chunks, invalid, llmhttp.TextChunk("after"))
+			invalid := llm.TextChunk("x")
+			invalid.Extra = llm.Extra{"a": json.RawMessage(`{`)}
+			return append(chunks, invalid, llm.TextChunk("after"))
 		})
 		return llmhttp.NewHandler(b, keysFor(testKey()), &llmhttp.Options{Logger: noLog})
 	}
@@ -214,10 +215,10 @@ func TestEventStream_InvalidExtraIsAFailure(t *testing.T) {
 // streams.
 func TestEventStream_DoesNotKeepTheRequest(t *testing.T) {
 	freed := false
-	b := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	b := llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 		request := weak.Make(req)
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			yield(llmhttp.TextChunk("x"), nil)
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			yield(llm.TextChunk("x"), nil)
 			for range 10 {
 				runtime.GC()
 				freed = freed || request.Value() == nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A streaming is an operation that calls a model whose reply comes in chunks, which are encoded
@@ -53,9 +54,9 @@ func (op *streaming[Req, Chunk]) begin(
 		return nil, nil, err
 	}
 	p := &streamPipeline[Chunk]{
-		cred: &q.cred, encoder: encoder, maxReply: q.h.opts.MaxReply, asked: q.ledger.expected.units, output: &q.chat.order.output,
+		cred: &q.cred, encoder: encoder, maxReply: q.h.opts.MaxReply, asked: q.ledger.expected.units, output: &q.chat.order.Output,
 	}
-	p.output.keepText = q.h.opts.TextTokens != nil
+	p.output.KeepText = q.h.opts.TextTokens != nil
 	if op.audioRate != nil {
 		p.audio.meter.BytesPerSecond = op.audioRate(req)
 	}
@@ -136,7 +137,7 @@ func (q *request) closeChunks() error {
 	if err == nil && q.chunks.stats.count == 0 {
 		err = errNoChunk
 	}
-	q.backend.notSent = errors.Is(err, ErrNotSent)
+	q.backend.notSent = errors.Is(err, llm.ErrNotSent)
 	// A Backend may return without an error when its context is done. That is not the end of a
 	// reply.
 	return q.client.CauseOr(err)
@@ -146,7 +147,7 @@ func (q *request) closeChunks() error {
 // usage, or with err, and returns what that returns. receive adds the chunk to the reply; if it
 // returns an error, the Backend must stop. When admitChunk returns, the chunk was written, or is
 // queued for a write with the next chunks or for the whole reply.
-func (q *request) admitChunk(usage *Usage, err error, receive func() error) bool {
+func (q *request) admitChunk(usage *llm.Usage, err error, receive func() error) bool {
 	g := &q.chunks
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -177,7 +178,7 @@ func (q *request) beginFraming(f Framing, source exchange.Source) {
 }
 
 // sendEnd sends the end of the reply of p, or all of a whole reply. The request is settled.
-func (q *request) sendEnd(p pipeline, extra Extra) error {
+func (q *request) sendEnd(p pipeline, extra llm.Extra) error {
 	usage := &q.ledger.usage
 	if !q.streamed {
 		return q.replyAs(http.StatusOK, q.contentType, func(b []byte) ([]byte, error) { return p.appendEnd(b, usage, extra) })

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A pipeline makes the reply to one request from the chunks of the Backend. That of a stream is
@@ -13,26 +15,26 @@ type pipeline interface {
 
 	// appendEnd appends the end of a complete reply, and what comes before it unless that was
 	// sent. extra has members beside the usage, or nil.
-	appendEnd(b []byte, u *Usage, extra Extra) ([]byte, error)
+	appendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error)
 }
 
 // A replyEncoder encodes the reply to one request of a streaming operation.
 type replyEncoder[Chunk any] interface {
 	Framing() Framing
 	AppendChunk(b []byte, c *Chunk) ([]byte, error)
-	AppendEnd(b []byte, u *Usage) ([]byte, error)
-	AppendFailure(b []byte, e *Error) []byte
+	AppendEnd(b []byte, u *llm.Usage) ([]byte, error)
+	AppendFailure(b []byte, e *llm.Error) []byte
 }
 
 // chunkFacts are what a chunk of the reply to a streaming operation tells about itself.
 type chunkFacts struct {
-	usage       *Usage // of the request so far; nil if it is not known
-	audioMillis int64  // of the recording so far; zero if it is not known
-	images      int    // that are complete with the chunk
-	size        int    // in bytes, about
-	hasOutput   bool   // it has a part of what the client asked for
-	text        string // of the output, if it is one
-	audio       []byte // the same; valid until the chunk is received
+	usage       *llm.Usage // of the request so far; nil if it is not known
+	audioMillis int64      // of the recording so far; zero if it is not known
+	images      int        // that are complete with the chunk
+	size        int        // in bytes, about
+	hasOutput   bool       // it has a part of what the client asked for
+	text        string     // of the output, if it is one
+	audio       []byte     // the same; valid until the chunk is received
 }
 
 // A streamPipeline is the pipeline of a streaming operation. Its methods are called as those of a
@@ -40,10 +42,10 @@ type chunkFacts struct {
 type streamPipeline[Chunk any] struct {
 	cred     *credential // is removed from the errors that the client gets
 	encoder  replyEncoder[Chunk]
-	maxReply int64          // bounds size
-	size     int            // approximate size of the chunks so far, in bytes
-	asked    *Units         // what the request is expected to use besides tokens; nil if nothing
-	output   *outputCounter // counts the texts
+	maxReply int64           // bounds size
+	size     int             // approximate size of the chunks so far, in bytes
+	asked    *Units          // what the request is expected to use besides tokens; nil if nothing
+	output   *tokens.Counter // counts the texts
 
 	began     bool            // a chunk had output
 	units     *Units          // what the reply used besides tokens; nil if nothing
@@ -68,7 +70,7 @@ func (p *streamPipeline[Chunk]) receive(c *Chunk, f chunkFacts, out *exchange.Bu
 			p.units.AudioMillis = 0 // which is an estimate
 		}
 	}
-	p.output.addText(f.text)
+	p.output.AddText(f.text)
 	p.images += f.images
 	p.countAudio(f)
 	if out == nil { // nothing of a whole reply is sent yet
@@ -107,7 +109,7 @@ func (p *streamPipeline[Chunk]) complete() error {
 }
 
 // appendEnd implements [pipeline].
-func (p *streamPipeline[Chunk]) appendEnd(b []byte, u *Usage, _ Extra) ([]byte, error) {
+func (p *streamPipeline[Chunk]) appendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error) {
 	return p.encoder.AppendEnd(append(b, p.body.B...), u)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -137,7 +138,7 @@ func TestSubjects_ConcurrentIsShared(t *testing.T) {
 		backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			entered <- struct{}{}
 			<-leave
-			yield(llmhttp.TextChunk("Hello!"), nil)
+			yield(llm.TextChunk("Hello!"), nil)
 		}),
 		keys: sharingKeys(llmhttp.Limits{Concurrent: 5}, subject(search, llmhttp.Limits{Concurrent: 3}), subject(acme, llmhttp.Limits{Concurrent: 1})),
 	})
@@ -160,9 +161,9 @@ func TestSubjects_MaxCompletionTokens(t *testing.T) {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
 			var got int
 			s := startServer(t, config{
-				backend: llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+				backend: llmhttp.BackendFunc(func(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
 					got, _ = r.TokenLimit()
-					return llmhttp.Reply("Hello!")
+					return llm.Reply("Hello!")
 				}),
 				keys: sharingKeys(llmhttp.Limits{MaxCompletionTokens: tt.ofKey},
 					subject(search, llmhttp.Limits{MaxCompletionTokens: tt.ofTeam}), subject(acme, llmhttp.Limits{MaxCompletionTokens: tt.ofAccount})),

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // ChatOnly returns a Backend that has the Chat of b and no optional interface. Clients get a 404
@@ -64,17 +65,17 @@ func (s *Swap) Current() Backend { return s.current.Load().Backend }
 func (s *Swap) backend(ctx context.Context) *Forwarder { return keptBackend(ctx, s, s.current.Load()) }
 
 // Chat calls the method of the Backend.
-func (s *Swap) Chat(ctx context.Context, req *ChatRequest) ChatStream {
+func (s *Swap) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return s.backend(ctx).Chat(ctx, req)
 }
 
 // ListModels calls the method of the Backend if it is a [ModelLister].
-func (s *Swap) ListModels(ctx context.Context) ([]Model, error) {
+func (s *Swap) ListModels(ctx context.Context) ([]llm.Model, error) {
 	return s.backend(ctx).ListModels(ctx)
 }
 
 // GenerateImages calls the method of the Backend if it is an [ImageGenerator].
-func (s *Swap) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+func (s *Swap) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return s.backend(ctx).GenerateImages(ctx, req)
 }
 
@@ -84,11 +85,11 @@ func (s *Swap) ImageSizes(ctx context.Context, model string) ([]string, error) {
 }
 
 // Embed calls the method of the Backend if it is an [Embedder].
-func (s *Swap) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
+func (s *Swap) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	return s.backend(ctx).Embed(ctx, req)
 }
 
 // CountTokens calls the method of the Backend if it is a [TokenCounter].
-func (s *Swap) CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+func (s *Swap) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	return s.backend(ctx).CountTokens(ctx, req)
 }

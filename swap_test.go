@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func ExampleChatOnly() {
@@ -19,19 +20,19 @@ func ExampleChatOnly() {
 	var model llmhttp.Backend = &stubBackend{}
 	checked := llmhttp.ChatOnly(model)
 
-	_, err := llmhttp.Forwarder{Backend: checked}.Embed(context.Background(), &llmhttp.EmbeddingRequest{})
+	_, err := llmhttp.Forwarder{Backend: checked}.Embed(context.Background(), &llm.EmbeddingRequest{})
 	fmt.Println(errors.Is(err, errors.ErrUnsupported))
 	// Output: true
 }
 
 func ExampleSwap() {
-	backend := llmhttp.NewSwap(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Reply("the first configuration")
+	backend := llmhttp.NewSwap(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return llm.Reply("the first configuration")
 	}))
 	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), nil)
 	printText(post(h, hello))
-	backend.Replace(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Reply("the second configuration")
+	backend.Replace(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return llm.Reply("the second configuration")
 	}))
 	printText(post(h, hello))
 	// Output:
@@ -61,13 +62,13 @@ func nameOf(t *testing.T, b llmhttp.Backend) string {
 // named returns a Backend with all methods that replies with its name.
 func named(name string) *stubBackend {
 	return &stubBackend{
-		chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply(name) },
-		models: func(context.Context) ([]llmhttp.Model, error) {
-			return []llmhttp.Model{{ID: name}}, nil
+		chat: func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply(name) },
+		models: func(context.Context) ([]llm.Model, error) {
+			return []llm.Model{{ID: name}}, nil
 		},
 		sizes: func(context.Context, string) ([]string, error) { return nil, nil },
-		images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://" + name}}}, nil
+		images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+			return &llm.ImageResponse{Data: []llm.Image{{URL: "https://" + name}}}, nil
 		},
 	}
 }
@@ -97,8 +98,8 @@ func TestSwap_RequestKeepsItsBackend(t *testing.T) {
 	assert.Contains(t, s.do("POST", imagesPath, imageBody).body, "https://new")
 
 	// An agent that calls a Swap several times keeps the Backend too, and a stream that has begun goes on.
-	twice := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	twice := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			for range 2 {
 				for c, err := range swap.Chat(ctx, req.Clone()) {
 					c.Choices[0].FinishReason = ""

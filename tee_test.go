@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // printText prints the text of a whole reply.
 func printText(resp *http.Response) {
 	body, _ := io.ReadAll(resp.Body)
-	var r llmhttp.ChatResponse
+	var r llm.ChatResponse
 	if err := r.UnmarshalJSON(body); err != nil || len(r.Choices) == 0 {
 		fmt.Println(string(body))
 		return
@@ -25,26 +26,9 @@ func printText(resp *http.Response) {
 	fmt.Println(r.Choices[0].Message.Content.Text())
 }
 
-func ExampleTee() {
-	var kept []*llmhttp.ChatChunk
-	stream := llmhttp.Tee(llmhttp.Reply("Hello!"), func(c *llmhttp.ChatChunk, err error) {
-		switch {
-		case err != nil:
-			fmt.Println("failed:", err)
-		case c == nil:
-			fmt.Println("complete, with", len(kept), "chunk")
-		default:
-			kept = append(kept, c.Clone())
-		}
-	})
-	for range stream { // as a Handler reads it
-	}
-	// Output: complete, with 1 chunk
-}
-
 // teed reads a Tee of s, at most n chunks, and returns what its function got.
-func teed(s llmhttp.ChatStream, n int) (seen []string, got int) {
-	for chunk, err := range llmhttp.Tee(s, func(c *llmhttp.ChatChunk, err error) {
+func teed(s llm.ChatStream, n int) (seen []string, got int) {
+	for chunk, err := range llm.Tee(s, func(c *llm.ChatChunk, err error) {
 		switch {
 		case err != nil:
 			seen = append(seen, "error "+err.Error())
@@ -65,11 +49,11 @@ func teed(s llmhttp.ChatStream, n int) (seen []string, got int) {
 }
 
 func TestTee(t *testing.T) {
-	chunks := func(err error) llmhttp.ChatStream {
+	chunks := func(err error) llm.ChatStream {
 		return failAfter(err, "a", "b").Chat(context.Background(), nil)
 	}
 	for name, test := range map[string]struct {
-		stream llmhttp.ChatStream
+		stream llm.ChatStream
 		reads  int
 		want   []string
 	}{
@@ -77,9 +61,9 @@ func TestTee(t *testing.T) {
 		"failure":      {chunks(errors.New("broken")), 9, []string{"a", "b", "error broken"}},
 		"reader stops": {chunks(nil), 1, []string{"a"}},
 		"nil stream":   {nil, 9, []string{"error llmhttp: the Backend returned a nil ChatStream"}},
-		"nil chunk":    {streamOf(nil, llmhttp.TextChunk("a")), 9, []string{"a", "end"}},
-		"chunk and error": {func(yield func(*llmhttp.ChatChunk, error) bool) {
-			yield(llmhttp.TextChunk("x"), errors.New("broken"))
+		"nil chunk":    {streamOf(nil, llm.TextChunk("a")), 9, []string{"a", "end"}},
+		"chunk and error": {func(yield func(*llm.ChatChunk, error) bool) {
+			yield(llm.TextChunk("x"), errors.New("broken"))
 		}, 9, []string{"error broken"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,9 +75,9 @@ func TestTee(t *testing.T) {
 
 // The Handler may change a chunk that the function has cloned.
 func TestTee_Clones(t *testing.T) {
-	var kept *llmhttp.ChatChunk
-	s := startServer(t, config{backend: llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Tee(llmhttp.Reply("Hello!"), func(c *llmhttp.ChatChunk, _ error) {
+	var kept *llm.ChatChunk
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return llm.Tee(llm.Reply("Hello!"), func(c *llm.ChatChunk, _ error) {
 			if c != nil {
 				kept = c.Clone()
 			}
@@ -102,6 +86,6 @@ func TestTee_Clones(t *testing.T) {
 	s.chat(streamBody).checkText(t, "Hello!")
 	s.shutdown()
 	require.NotNil(t, kept)
-	assert.Equal(t, llmhttp.FinishStop, kept.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishStop, kept.Choices[0].FinishReason)
 	assert.Equal(t, "Hello!", kept.Choices[0].Delta.Content)
 }

@@ -5,23 +5,29 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/llmhttp/llmhttp/internal/jsonjoin"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A callFilter is the state of a tool call whose texts are filtered.
 type callFilter struct {
 	index     int
-	tool      string          // the name of the tool
-	first     ToolCallDelta   // the identity, until the call has begun for the reader
-	begun     bool            // for the reader
-	released  bool            // some of what the tool gets was released
-	ready     []ToolCallDelta // what the reader gets next
+	tool      string              // the name of the tool
+	first     llm.ToolCallDelta   // the identity, until the call has begun for the reader
+	begun     bool                // for the reader
+	released  bool                // some of what the tool gets was released
+	ready     []llm.ToolCallDelta // what the reader gets next
 	arguments filteredText
 	extra     extraFilter
 }
 
 // filterCalls filters the texts of calls, and adds what was held back if the choice ends. Calls
 // begin for the reader in their order.
-func (c *choiceFilter) filterCalls(deltas []ToolCallDelta, ends bool) (out []ToolCallDelta) {
+func (c *choiceFilter) filterCalls(deltas []llm.ToolCallDelta, ends bool) (out []llm.ToolCallDelta) {
 	for i := range deltas {
 		t := &deltas[i]
 		if t.Index == len(c.calls) { // the orderer makes them contiguous
@@ -32,7 +38,7 @@ func (c *choiceFilter) filterCalls(deltas []ToolCallDelta, ends bool) (out []Too
 	}
 	for _, call := range c.calls {
 		if ends {
-			call.add(c, new(ToolCallDelta), true)
+			call.add(c, new(llm.ToolCallDelta), true)
 		}
 		if !call.begun && !call.released && !ends {
 			return out // those after it wait
@@ -43,38 +49,38 @@ func (c *choiceFilter) filterCalls(deltas []ToolCallDelta, ends bool) (out []Too
 }
 
 // newCall returns the state of the call that t begins.
-func (c *choiceFilter) newCall(t *ToolCallDelta) *callFilter {
+func (c *choiceFilter) newCall(t *llm.ToolCallDelta) *callFilter {
 	call := &callFilter{index: t.Index, tool: t.Function.Name, arguments: filteredText{kind: TextArguments}}
 	if call.tool == "" {
-		var custom NamedTool
-		if json.Unmarshal(t.Extra[toolCustom], &custom) == nil {
+		var custom llm.NamedTool
+		if json.Unmarshal(t.Extra[llm.ToolCustom], &custom) == nil {
 			call.tool = custom.Name
 		}
 	}
-	call.first = ToolCallDelta{Index: t.Index, ID: t.ID, Type: t.Type}
+	call.first = llm.ToolCallDelta{Index: t.Index, ID: t.ID, Type: t.Type}
 	call.first.Function.Name = c.whole(TextName, call, t.Function.Name)
 	return call
 }
 
 // add filters what t adds to the call.
-func (call *callFilter) add(c *choiceFilter, t *ToolCallDelta, ends bool) {
-	part := ToolCallDelta{Index: call.index}
+func (call *callFilter) add(c *choiceFilter, t *llm.ToolCallDelta, ends bool) {
+	part := llm.ToolCallDelta{Index: call.index}
 	part.Function.Arguments = c.pass(&call.arguments, call, t.Function.Arguments, ends)
 	part.Function.Extra = t.Function.Extra
 	c.wholeExtra(call, part.Function.Extra)
 	part.Extra = call.extra.filter(c, call, t.Extra, ends)
 	call.released = call.released || part.Function.Arguments != "" || call.extra.releasedInput
-	if part.Function.hasText() || len(part.Extra) > 0 || len(part.Function.Extra) > 0 {
+	if texts.CallHasText(&part.Function) || len(part.Extra) > 0 || len(part.Function.Extra) > 0 {
 		call.ready = append(call.ready, part)
 	}
 }
 
 // appendReady appends what the reader gets next, with the identity of a call that begins.
-func (call *callFilter) appendReady(out []ToolCallDelta) []ToolCallDelta {
+func (call *callFilter) appendReady(out []llm.ToolCallDelta) []llm.ToolCallDelta {
 	if !call.begun {
 		call.begun = true
 		if len(call.ready) == 0 {
-			call.ready = append(call.ready, ToolCallDelta{})
+			call.ready = append(call.ready, llm.ToolCallDelta{})
 		}
 		t := &call.ready[0]
 		t.Index, t.ID, t.Type, t.Function.Name = call.index, call.first.ID, call.first.Type, call.first.Function.Name
@@ -85,7 +91,7 @@ func (call *callFilter) appendReady(out []ToolCallDelta) []ToolCallDelta {
 }
 
 // An extraFilter is the state of the strings in an Extra of a Delta or a tool call. Those of several
-// chunks at the same place, which no array contains, are one text: see [Collect].
+// chunks at the same place, which no array contains, are one text: see [join.Collect].
 type extraFilter struct {
 	texts         []*extraText // in the order in which they began
 	byPath        map[string]*extraText
@@ -101,7 +107,7 @@ type extraText struct {
 const memberInput = "input"
 
 // filter filters the strings of e, and adds what was held back if the choice ends.
-func (x *extraFilter) filter(c *choiceFilter, call *callFilter, e Extra, ends bool) Extra {
+func (x *extraFilter) filter(c *choiceFilter, call *callFilter, e llm.Extra, ends bool) llm.Extra {
 	out := x.members(c, call, e, nil)
 	if !ends {
 		return out
@@ -119,20 +125,20 @@ func (x *extraFilter) filter(c *choiceFilter, call *callFilter, e Extra, ends bo
 	for name, tree := range rest.members {
 		raw := tree.append(nil)
 		if before := out[name]; before != nil {
-			raw = joinValues([]json.RawMessage{before, raw}, true, 0)
+			raw = jsonjoin.Values([]json.RawMessage{before, raw}, true, 0)
 		}
-		out = mergeExtra(out, Extra{name: raw})
+		out = jsonwire.MergeExtra(out, llm.Extra{name: raw})
 	}
 	return out
 }
 
 // members filters the members of an object at a path. Those of whose text nothing is released are
 // left out.
-func (x *extraFilter) members(c *choiceFilter, call *callFilter, e Extra, path []string) Extra {
+func (x *extraFilter) members(c *choiceFilter, call *callFilter, e llm.Extra, path []string) llm.Extra {
 	if len(e) == 0 {
 		return nil
 	}
-	out := make(Extra, len(e))
+	out := make(llm.Extra, len(e))
 	for _, name := range slices.Sorted(maps.Keys(e)) {
 		if raw := x.value(c, call, e[name], append(path[:len(path):len(path)], name)); len(raw) > 0 {
 			out[c.whole(TextOther, call, name)] = raw
@@ -144,12 +150,12 @@ func (x *extraFilter) members(c *choiceFilter, call *callFilter, e Extra, path [
 // value filters a value at a path. It returns nothing if all of it is held back.
 func (x *extraFilter) value(c *choiceFilter, call *callFilter, raw json.RawMessage, path []string) json.RawMessage {
 	switch {
-	case len(raw) == 0, path[0] == memberAudio && path[len(path)-1] == "data":
+	case len(raw) == 0, path[0] == tokens.MemberAudio && path[len(path)-1] == "data":
 		return raw
 	case raw[0] == '"':
 		return x.text(c, call, raw, path)
-	case raw[0] == '{' && len(path) <= maxMergeDepth:
-		var object Extra
+	case raw[0] == '{' && len(path) <= jsonjoin.MaxDepth:
+		var object llm.Extra
 		if json.Unmarshal(raw, (*map[string]json.RawMessage)(&object)) != nil || len(object) == 0 {
 			return raw
 		}
@@ -165,7 +171,7 @@ func (x *extraFilter) value(c *choiceFilter, call *callFilter, raw json.RawMessa
 
 // text filters a piece of the text at a path.
 func (x *extraFilter) text(c *choiceFilter, call *callFilter, raw json.RawMessage, path []string) json.RawMessage {
-	added := textOf(raw)
+	added := jsonwire.Text(raw)
 	if added == "" {
 		return raw
 	}
@@ -184,17 +190,17 @@ func (x *extraFilter) text(c *choiceFilter, call *callFilter, raw json.RawMessag
 		return nil
 	}
 	x.releasedInput = x.releasedInput || path[len(path)-1] == memberInput
-	return appendString(nil, released)
+	return jsonwire.AppendString(nil, released)
 }
 
 // appendObject appends e as a JSON object.
-func appendObject(b []byte, e Extra) []byte {
+func appendObject(b []byte, e llm.Extra) []byte {
 	b = append(b, '{')
 	for i, name := range slices.Sorted(maps.Keys(e)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendString(b, name), ':')
+		b = append(jsonwire.AppendString(b, name), ':')
 		b = append(b, e[name]...)
 	}
 	return append(b, '}')
@@ -223,21 +229,21 @@ func (t *textTree) add(path []string, text string) {
 // append appends t as JSON.
 func (t *textTree) append(b []byte) json.RawMessage {
 	if t.members == nil {
-		return appendString(b, t.text)
+		return jsonwire.AppendString(b, t.text)
 	}
 	b = append(b, '{')
 	for i, name := range slices.Sorted(maps.Keys(t.members)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = t.members[name].append(append(appendString(b, name), ':'))
+		b = t.members[name].append(append(jsonwire.AppendString(b, name), ':'))
 	}
 	return append(b, '}')
 }
 
 // wholeExtra filters the strings of an Extra that comes whole, in place.
-func (c *choiceFilter) wholeExtra(call *callFilter, e Extra) {
-	c.rewriter(call).extra(textWhole, e)
+func (c *choiceFilter) wholeExtra(call *callFilter, e llm.Extra) {
+	c.rewriter(call).extra(texts.KindWhole, e)
 }
 
 // rewriter returns a textRewriter that passes texts to the filter.

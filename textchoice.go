@@ -3,6 +3,11 @@ package llmhttp
 import (
 	"maps"
 	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A choiceFilter is the state of a choice whose texts are filtered.
@@ -11,7 +16,7 @@ type choiceFilter struct {
 	filter         *streamFilter
 	ended          bool
 	err            error // of the filter; nothing more is filtered
-	texts          [replyTexts]filteredText
+	texts          [texts.PerReply]filteredText
 	reasoningAlias bool
 	details        []*detailFilter // in the order in which they began
 	detailsByID    map[detailID]*detailFilter
@@ -23,31 +28,31 @@ type choiceFilter struct {
 func newChoiceFilter(index int, s *streamFilter) *choiceFilter {
 	c := &choiceFilter{index: index, filter: s}
 	for i := range c.texts {
-		c.texts[i].kind = rewrittenKinds[replyTextKinds[i]]
+		c.texts[i].kind = rewrittenKinds[texts.Kinds[i]]
 	}
 	return c
 }
 
 // repeatedTexts are the members of replies that repeat texts as they were before the filter: log
 // probabilities and token numbers. The names are OpenAI's and vLLM's.
-var repeatedTexts = []string{memberLogprobs, "prompt_logprobs", "token_ids", "prompt_token_ids"}
+var repeatedTexts = []string{membername.Logprobs, "prompt_logprobs", "token_ids", "prompt_token_ids"}
 
 // dropRepeated removes repeatedTexts.
-func dropRepeated(e Extra) {
+func dropRepeated(e llm.Extra) {
 	for _, name := range repeatedTexts {
 		delete(e, name)
 	}
 }
 
 // add filters what choice adds to the choice. If that ends, it adds what was held back.
-func (c *choiceFilter) add(choice *ChunkChoice, ends bool) {
+func (c *choiceFilter) add(choice *llm.ChunkChoice, ends bool) {
 	d := &choice.Delta
-	out := Delta{Role: d.Role}
+	out := llm.Delta{Role: d.Role}
 	if d.Reasoning != "" {
 		c.reasoningAlias = d.ReasoningAlias
 	}
-	to := out.texts()
-	for i, s := range d.texts() {
+	to := texts.OfDelta(&out)
+	for i, s := range texts.OfDelta(d) {
 		*to[i] = c.pass(&c.texts[i], nil, *s, ends)
 	}
 	out.ReasoningAlias = c.reasoningAlias && out.Reasoning != ""
@@ -62,12 +67,12 @@ func (c *choiceFilter) add(choice *ChunkChoice, ends bool) {
 
 // pauseOthers tells the filter that those texts pause of which d has nothing although it has
 // something of others. It returns what the filter releases, which comes before d.
-func (c *choiceFilter) pauseOthers(d *Delta) (before Delta) {
-	if !d.hasToken() {
+func (c *choiceFilter) pauseOthers(d *llm.Delta) (before llm.Delta) {
+	if !texts.HasToken(d) {
 		return before
 	}
-	to := before.texts()
-	for i, s := range d.texts() {
+	to := texts.OfDelta(&before)
+	for i, s := range texts.OfDelta(d) {
 		if *s == "" {
 			*to[i] = c.pause(&c.texts[i])
 		}
@@ -102,13 +107,13 @@ type detailID struct {
 }
 
 // detailIDs returns the IDs of the Text and the Summary of d.
-func detailIDs(d *ReasoningDetail) [2]detailID {
+func detailIDs(d *llm.ReasoningDetail) [2]detailID {
 	index := string(d.Extra[memberIndex])
 	return [2]detailID{{index, false}, {index, true}}
 }
 
-// textOf returns the text of d that has the ID.
-func (id detailID) textOf(d *ReasoningDetail) *string {
+// jsonwire.Text returns the text of d that has the ID.
+func (id detailID) textOf(d *llm.ReasoningDetail) *string {
 	if id.summary {
 		return &d.Summary
 	}
@@ -120,13 +125,13 @@ func (id detailID) textOf(d *ReasoningDetail) *string {
 type detailFilter struct {
 	detailID
 	text       filteredText
-	isUnpaused bool            // it is in choiceFilter.unpaused
-	last       ReasoningDetail // without texts
-	unsent     Extra           // of details of whose texts nothing was released
+	isUnpaused bool                // it is in choiceFilter.unpaused
+	last       llm.ReasoningDetail // without texts
+	unsent     llm.Extra           // of details of whose texts nothing was released
 }
 
 // appendText appends a detail with the text s, unless that is empty.
-func (f *detailFilter) appendText(to []ReasoningDetail, s string) []ReasoningDetail {
+func (f *detailFilter) appendText(to []llm.ReasoningDetail, s string) []llm.ReasoningDetail {
 	if s == "" {
 		return to
 	}
@@ -138,8 +143,8 @@ func (f *detailFilter) appendText(to []ReasoningDetail, s string) []ReasoningDet
 }
 
 // sendExtra adds what is unsent to d.
-func (f *detailFilter) sendExtra(d *ReasoningDetail) {
-	d.Extra = mergeExtra(f.unsent, d.Extra)
+func (f *detailFilter) sendExtra(d *llm.ReasoningDetail) {
+	d.Extra = jsonwire.MergeExtra(f.unsent, d.Extra)
 	f.unsent = nil
 }
 
@@ -147,7 +152,7 @@ func (f *detailFilter) sendExtra(d *ReasoningDetail) {
 const memberIndex = "index"
 
 // filterDetails filters the texts of details. A signature ends a text.
-func (c *choiceFilter) filterDetails(details []ReasoningDetail, ends bool) (out []ReasoningDetail) {
+func (c *choiceFilter) filterDetails(details []llm.ReasoningDetail, ends bool) (out []llm.ReasoningDetail) {
 	for i := range details {
 		d := details[i]
 		c.wholeExtra(nil, d.Extra)
@@ -169,7 +174,7 @@ func (c *choiceFilter) filterDetails(details []ReasoningDetail, ends bool) (out 
 }
 
 // passDetail passes one of the texts of d to the filter, and returns what it releases.
-func (c *choiceFilter) passDetail(d *ReasoningDetail, id detailID, ends bool) string {
+func (c *choiceFilter) passDetail(d *llm.ReasoningDetail, id detailID, ends bool) string {
 	f := c.detailsByID[id]
 	if f == nil {
 		if *id.textOf(d) == "" {
@@ -187,7 +192,7 @@ func (c *choiceFilter) passDetail(d *ReasoningDetail, id detailID, ends bool) st
 		c.unpaused = append(c.unpaused, f)
 	}
 	added := *f.textOf(d)
-	f.last = ReasoningDetail{Type: d.Type, Extra: maps.Clone(d.Extra)} // the reader gets d
+	f.last = llm.ReasoningDetail{Type: d.Type, Extra: maps.Clone(d.Extra)} // the reader gets d
 	released := c.pass(&f.text, nil, added, ends)
 	switch {
 	case ends:
@@ -196,7 +201,7 @@ func (c *choiceFilter) passDetail(d *ReasoningDetail, id detailID, ends bool) st
 	case released != "":
 		f.sendExtra(d)
 	case added != "":
-		f.unsent = mergeExtra(f.unsent, d.Extra)
+		f.unsent = jsonwire.MergeExtra(f.unsent, d.Extra)
 	}
 	return released
 }

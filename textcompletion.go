@@ -5,7 +5,12 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/llmhttp/llmhttp/internal/bounds"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationCompletions is the [Operation] of completing prompts without a chat.
@@ -27,8 +32,8 @@ type Completer interface {
 	// chats. Choice j of prompt i has the index i*N + j. If Echo is set, the text of a choice begins
 	// with its prompt; the Completer should then report the Usage, because the Handler takes the
 	// text for the completion. What it does not support, such as Suffix, it refuses with an
-	// [*Error] of status 400. The Completer owns req.
-	Complete(ctx context.Context, req *CompletionRequest) ChatStream
+	// [*llm.Error] of status 400. The Completer owns req.
+	Complete(ctx context.Context, req *CompletionRequest) llm.ChatStream
 }
 
 // A CompletionRequest is the body of POST /v1/completions. A Handler checks requests before it
@@ -36,22 +41,22 @@ type Completer interface {
 //
 // A nil pointer means that the client left the choice to the Backend.
 type CompletionRequest struct {
-	Model            string           `json:"model"`
-	Prompt           CompletionPrompt `json:"prompt,omitzero"`
-	Suffix           string           `json:"suffix,omitzero"` // the text after the completion, which is then between the two
-	Stream           bool             `json:"stream,omitzero"` // a Completer may ignore it: the Handler splits and joins
-	StreamOptions    *StreamOptions   `json:"stream_options,omitzero"`
-	Temperature      *float64         `json:"temperature,omitzero"`       // 0 to 2; the format's default is 1
-	TopP             *float64         `json:"top_p,omitzero"`             // 0 to 1; the format's default is 1
-	PresencePenalty  *float64         `json:"presence_penalty,omitzero"`  // -2 to 2; the format's default is 0
-	FrequencyPenalty *float64         `json:"frequency_penalty,omitzero"` // -2 to 2; the format's default is 0
-	MaxTokens        *int             `json:"max_tokens,omitzero"`        // of each choice, without the prompt; at least 0; the format's default is 16
-	N                *int             `json:"n,omitzero"`                 // choices for each prompt, 1 to 128; the format's default is 1
-	BestOf           *int             `json:"best_of,omitzero"`           // of which the best N are returned, up to 20; nil or 0 means N
-	Logprobs         *int             `json:"logprobs,omitzero"`          // log probabilities of so many tokens at each place, 0 to 5; nil means none
-	Echo             bool             `json:"echo,omitzero"`              // the text begins with the prompt
-	Stop             StringList       `json:"stop,omitzero"`              // sequences that end a choice, at most 4
-	Extra            Extra            `json:"-"`                          // seed, logit_bias and user among others
+	Model            string             `json:"model"`
+	Prompt           CompletionPrompt   `json:"prompt,omitzero"`
+	Suffix           string             `json:"suffix,omitzero"` // the text after the completion, which is then between the two
+	Stream           bool               `json:"stream,omitzero"` // a Completer may ignore it: the Handler splits and joins
+	StreamOptions    *llm.StreamOptions `json:"stream_options,omitzero"`
+	Temperature      *float64           `json:"temperature,omitzero"`       // 0 to 2; the format's default is 1
+	TopP             *float64           `json:"top_p,omitzero"`             // 0 to 1; the format's default is 1
+	PresencePenalty  *float64           `json:"presence_penalty,omitzero"`  // -2 to 2; the format's default is 0
+	FrequencyPenalty *float64           `json:"frequency_penalty,omitzero"` // -2 to 2; the format's default is 0
+	MaxTokens        *int               `json:"max_tokens,omitzero"`        // of each choice, without the prompt; at least 0; the format's default is 16
+	N                *int               `json:"n,omitzero"`                 // choices for each prompt, 1 to 128; the format's default is 1
+	BestOf           *int               `json:"best_of,omitzero"`           // of which the best N are returned, up to 20; nil or 0 means N
+	Logprobs         *int               `json:"logprobs,omitzero"`          // log probabilities of so many tokens at each place, 0 to 5; nil means none
+	Echo             bool               `json:"echo,omitzero"`              // the text begins with the prompt
+	Stop             llm.StringList     `json:"stop,omitzero"`              // sequences that end a choice, at most 4
+	Extra            llm.Extra          `json:"-"`                          // seed, logit_bias and user among others
 }
 
 var completionRequestJSON = jsonwire.NewObject(
@@ -59,44 +64,48 @@ var completionRequestJSON = jsonwire.NewObject(
 	jsonwire.Member("prompt", func(r *CompletionRequest) *CompletionPrompt { return &r.Prompt }, completionPromptJSON),
 	jsonwire.String("suffix", func(r *CompletionRequest) *string { return &r.Suffix }),
 	jsonwire.Bool("stream", func(r *CompletionRequest) *bool { return &r.Stream }),
-	jsonwire.Pointer("stream_options", func(r *CompletionRequest) **StreamOptions { return &r.StreamOptions }, streamOptionsJSON),
+	jsonwire.Pointer("stream_options", func(r *CompletionRequest) **llm.StreamOptions { return &r.StreamOptions }, streamOptionsJSON),
 	jsonwire.OptionalFloat("temperature", func(r *CompletionRequest) **float64 { return &r.Temperature }).Between(0, 2),
 	jsonwire.OptionalFloat("top_p", func(r *CompletionRequest) **float64 { return &r.TopP }).Between(0, 1),
 	jsonwire.OptionalFloat("presence_penalty", func(r *CompletionRequest) **float64 { return &r.PresencePenalty }).Between(-2, 2),
 	jsonwire.OptionalFloat("frequency_penalty", func(r *CompletionRequest) **float64 { return &r.FrequencyPenalty }).Between(-2, 2),
 	jsonwire.OptionalInt("max_tokens", func(r *CompletionRequest) **int { return &r.MaxTokens }).Between(0, jsonwire.MaxInteger),
-	jsonwire.OptionalInt("n", func(r *CompletionRequest) **int { return &r.N }).Between(1, maxChoices),
+	jsonwire.OptionalInt("n", func(r *CompletionRequest) **int { return &r.N }).Between(1, bounds.Choices),
 	jsonwire.OptionalInt("best_of", func(r *CompletionRequest) **int { return &r.BestOf }).Between(0, 20),
 	jsonwire.OptionalInt("logprobs", func(r *CompletionRequest) **int { return &r.Logprobs }).Between(0, 5),
 	jsonwire.Bool("echo", func(r *CompletionRequest) *bool { return &r.Echo }),
-	jsonwire.Member("stop", func(r *CompletionRequest) *StringList { return &r.Stop }, stringListJSON),
-	jsonwire.Extra(func(r *CompletionRequest) *Extra { return &r.Extra }),
+	jsonwire.Member("stop", func(r *CompletionRequest) *llm.StringList { return &r.Stop }, stringListJSON),
+	jsonwire.Extra(func(r *CompletionRequest) *llm.Extra { return &r.Extra }),
 )
 
 // MarshalJSON encodes r. What is nil or empty is left out.
-func (r CompletionRequest) MarshalJSON() ([]byte, error) { return marshal(completionRequestJSON, &r) }
+func (r CompletionRequest) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(completionRequestJSON, &r)
+}
 
 // UnmarshalJSON decodes a request without checking it.
 func (r *CompletionRequest) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, completionRequestJSON, r)
+	return param.UnmarshalRequest(data, completionRequestJSON, r)
 }
 
 // A CompletionPrompt holds the prompts of a [CompletionRequest]. Exactly one of its fields is not
-// nil. Its JSON is that of an [EmbeddingInput].
+// nil. Its JSON is that of an [llm.EmbeddingInput].
 type CompletionPrompt struct {
 	Texts  []string // may be empty
 	Tokens [][]int  // each prompt as its token numbers
 }
 
 // Len returns the number of prompts.
-func (p CompletionPrompt) Len() int { return EmbeddingInput(p).Len() }
+func (p CompletionPrompt) Len() int { return llm.EmbeddingInput(p).Len() }
 
 // MarshalJSON encodes p. A single prompt is encoded without an array around it.
-func (p CompletionPrompt) MarshalJSON() ([]byte, error) { return marshal(completionPromptJSON, &p) }
+func (p CompletionPrompt) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(completionPromptJSON, &p)
+}
 
 // UnmarshalJSON decodes prompts without checking them.
 func (p *CompletionPrompt) UnmarshalJSON(data []byte) error {
-	return unmarshalRequest(data, completionPromptJSON, p)
+	return param.UnmarshalRequest(data, completionPromptJSON, p)
 }
 
 var completionPromptJSON jsonwire.Type[CompletionPrompt] = completionPromptType{}
@@ -104,15 +113,15 @@ var completionPromptJSON jsonwire.Type[CompletionPrompt] = completionPromptType{
 type completionPromptType struct{}
 
 func (completionPromptType) IsZero(p *CompletionPrompt) bool {
-	return embeddingInputJSON.IsZero((*EmbeddingInput)(p))
+	return embeddingInputJSON.IsZero((*llm.EmbeddingInput)(p))
 }
 
 func (completionPromptType) Append(b []byte, p *CompletionPrompt) ([]byte, error) {
-	return embeddingInputJSON.Append(b, (*EmbeddingInput)(p))
+	return embeddingInputJSON.Append(b, (*llm.EmbeddingInput)(p))
 }
 
 func (completionPromptType) Decode(d *jsonwire.Decoder, p *CompletionPrompt) {
-	embeddingInputJSON.Decode(d, (*EmbeddingInput)(p))
+	embeddingInputJSON.Decode(d, (*llm.EmbeddingInput)(p))
 }
 
 // Validate returns an *Error for the first parameter that the format does not allow. Functions that
@@ -120,29 +129,29 @@ func (completionPromptType) Decode(d *jsonwire.Decoder, p *CompletionPrompt) {
 func (r *CompletionRequest) Validate() error {
 	switch p := &r.Prompt; {
 	case r.Model == "":
-		return errMissing("model")
+		return invalid.Missing("model")
 	case p.Texts == nil && p.Tokens == nil:
-		return errMissing("prompt")
+		return invalid.Missing("prompt")
 	case p.Len() == 0:
-		return errEmptyArray("prompt")
-	case p.Len() > maxEmbeddingInputs:
-		return errLongArray("prompt", maxEmbeddingInputs, p.Len())
+		return invalid.EmptyArray("prompt")
+	case p.Len() > bounds.EmbeddingInputs:
+		return invalid.LongArray("prompt", bounds.EmbeddingInputs, p.Len())
 	}
 	for i, tokens := range r.Prompt.Tokens {
 		if len(tokens) == 0 {
-			return errEmptyArray(elementPath("prompt", i, ""))
+			return invalid.EmptyArray(param.Path("prompt", i, ""))
 		}
 	}
 	if err := completionRequestJSON.Check(r); err != nil {
-		return paramError(err)
+		return invalid.JSON(err)
 	}
 	switch n := r.Choices() / r.Prompt.Len(); {
 	case r.Choices() > maxCompletions:
-		return errBadRequest("invalid_value", "n", "Invalid 'n': %d choices for each of %d prompts are more than %d.", n, r.Prompt.Len(), maxCompletions)
+		return invalid.Param("invalid_value", "n", "Invalid 'n': %d choices for each of %d prompts are more than %d.", n, r.Prompt.Len(), maxCompletions)
 	case r.BestOf != nil && *r.BestOf > 0 && *r.BestOf < n:
-		return errBadRequest("invalid_value", "best_of", "Invalid 'best_of': it must not be less than 'n', which is %d.", n)
-	case len(r.Stop) > maxStops:
-		return errLongArray("stop", maxStops, len(r.Stop))
+		return invalid.Param("invalid_value", "best_of", "Invalid 'best_of': it must not be less than 'n', which is %d.", n)
+	case len(r.Stop) > bounds.Stops:
+		return invalid.LongArray("stop", bounds.Stops, len(r.Stop))
 	}
 	return nil
 }
@@ -164,8 +173,8 @@ func (r *CompletionRequest) TokenLimit() (n int, ok bool) {
 	return *r.MaxTokens, true
 }
 
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
-func (r *CompletionRequest) EndUser() string { return namedUser(r.Extra) }
+// EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
+func (r *CompletionRequest) EndUser() string { return param.EndUser(r.Extra) }
 
 func (r *CompletionRequest) describe(d *description) {
 	limit, _ := r.TokenLimit()
@@ -179,7 +188,7 @@ func (r *CompletionRequest) describe(d *description) {
 
 func (r *CompletionRequest) modelName() string { return r.Model }
 
-func (r *CompletionRequest) extra() Extra { return r.Extra }
+func (r *CompletionRequest) extra() llm.Extra { return r.Extra }
 
 func (r *CompletionRequest) attempts() int {
 	if r.BestOf == nil {
@@ -209,38 +218,38 @@ func (r *CompletionRequest) echoBytes() int {
 	return longest
 }
 
-func (r *CompletionRequest) countPrompt(c tokenEstimator) int { return c.completion(r) }
+func (r *CompletionRequest) countPrompt(c tokens.Estimator) int { return countCompletion(c, r) }
 
-// completion counts the tokens of a request to complete prompts. A model reads the suffix once with
+// countCompletion counts the tokens of a request to complete prompts. A model reads the suffix once with
 // each prompt.
-func (c tokenEstimator) completion(r *CompletionRequest) int {
-	n := c.label(r.Model) + c.extra(r.Extra) + max(r.Prompt.Len(), 1)*c.text(r.Suffix)
+func countCompletion(c tokens.Estimator, r *CompletionRequest) int {
+	n := c.Label(r.Model) + c.Extra(r.Extra) + max(r.Prompt.Len(), 1)*c.Text(r.Suffix)
 	for _, text := range r.Prompt.Texts {
-		n += c.text(text)
+		n += c.Text(text)
 	}
 	for _, tokens := range r.Prompt.Tokens {
 		n += len(tokens)
 	}
 	for _, s := range r.Stop {
-		n += c.label(s)
+		n += c.Label(s)
 	}
 	if o := r.StreamOptions; o != nil {
-		n += c.extra(o.Extra)
+		n += c.Extra(o.Extra)
 	}
 	return n
 }
 
-func (r *CompletionRequest) asChat() *ChatRequest {
-	chat := new(ChatRequest)
+func (r *CompletionRequest) asChat() *llm.ChatRequest {
+	chat := new(llm.ChatRequest)
 	for _, text := range slices.Concat(r.Prompt.Texts, []string{r.Suffix}) {
 		if text != "" {
-			chat.Messages = append(chat.Messages, Message{Role: RoleUser, Content: Text(text)})
+			chat.Messages = append(chat.Messages, llm.Message{Role: llm.RoleUser, Content: llm.Text(text)})
 		}
 	}
 	return chat
 }
 
-func (r *CompletionRequest) send(ctx context.Context, b Forwarder) ChatStream {
+func (r *CompletionRequest) send(ctx context.Context, b Forwarder) llm.ChatStream {
 	return b.Complete(ctx, r)
 }
 
@@ -275,14 +284,14 @@ var (
 )
 
 // Complete calls the method of the wrapped [Completer].
-func (f Forwarder) Complete(ctx context.Context, req *CompletionRequest) ChatStream {
+func (f Forwarder) Complete(ctx context.Context, req *CompletionRequest) llm.ChatStream {
 	if b, ok := f.Backend.(Completer); ok {
 		return b.Complete(ctx, req)
 	}
-	return Fail(unsupported("complete prompts"))
+	return llm.Fail(unsupported("complete prompts"))
 }
 
 // Complete calls the method of the Backend if it is a [Completer].
-func (s *Swap) Complete(ctx context.Context, req *CompletionRequest) ChatStream {
+func (s *Swap) Complete(ctx context.Context, req *CompletionRequest) llm.ChatStream {
 	return s.backend(ctx).Complete(ctx, req)
 }

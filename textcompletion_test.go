@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var _ = makesConsistent(func(p *llmhttp.CompletionPrompt) { p.Tokens = nil })
@@ -67,17 +68,17 @@ func TestCompletions_Params(t *testing.T) {
 }
 
 // chunkOf returns a chunk with a piece of choice i.
-func chunkOf(i int, text string, reason llmhttp.FinishReason, logprobs string) *llmhttp.ChatChunk {
-	choice := llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{Content: text}, FinishReason: reason}
+func chunkOf(i int, text string, reason llm.FinishReason, logprobs string) *llm.ChatChunk {
+	choice := llm.ChunkChoice{Index: i, Delta: llm.Delta{Content: text}, FinishReason: reason}
 	if logprobs != "" {
-		choice.Extra = llmhttp.Extra{"logprobs": json.RawMessage(logprobs)}
+		choice.Extra = llm.Extra{"logprobs": json.RawMessage(logprobs)}
 	}
-	return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{choice}}
+	return &llm.ChatChunk{Choices: []llm.ChunkChoice{choice}}
 }
 
 // completer returns a Backend that completes prompts with chunks, which new returns.
-func completer(chunks func() []*llmhttp.ChatChunk) *stubBackend {
-	return &stubBackend{complete: func(context.Context, *llmhttp.CompletionRequest) llmhttp.ChatStream { return streamOf(chunks()...) }}
+func completer(chunks func() []*llm.ChatChunk) *stubBackend {
+	return &stubBackend{complete: func(context.Context, *llmhttp.CompletionRequest) llm.ChatStream { return streamOf(chunks()...) }}
 }
 
 // A completionReply is a reply, or a chunk of one, as clients read it.
@@ -99,12 +100,12 @@ type completionReply struct {
 }
 
 func TestCompletions_WholeAndStreamAreTheSame(t *testing.T) {
-	s := startServer(t, config{backend: completer(func() []*llmhttp.ChatChunk {
-		end := chunkOf(1, "", llmhttp.FinishLength, "")
-		end.Usage = &llmhttp.Usage{PromptTokens: 5, CompletionTokens: 4}
-		return []*llmhttp.ChatChunk{
+	s := startServer(t, config{backend: completer(func() []*llm.ChatChunk {
+		end := chunkOf(1, "", llm.FinishLength, "")
+		end.Usage = &llm.Usage{PromptTokens: 5, CompletionTokens: 4}
+		return []*llm.ChatChunk{
 			chunkOf(1, "c", "", ""), chunkOf(0, "a\xc3", "", `{"tokens":["a"],"text_offset":[0]}`),
-			chunkOf(0, "\xa9", llmhttp.FinishStop, `{"tokens":["é"],"text_offset":[1]}`), chunkOf(1, strings.Repeat("d", 20_000), "", ""), end,
+			chunkOf(0, "\xa9", llm.FinishStop, `{"tokens":["é"],"text_offset":[1]}`), chunkOf(1, strings.Repeat("d", 20_000), "", ""), end,
 		}
 	})})
 	r := s.do("POST", completionsPath, `{"model":"m","prompt":["x","y"],"logprobs":1}`)
@@ -162,16 +163,16 @@ func TestCompletions_WholeAndStreamAreTheSame(t *testing.T) {
 
 func TestCompletions_RequestReachesTheBackend(t *testing.T) {
 	var got *llmhttp.CompletionRequest
-	s := startServer(t, config{backend: &stubBackend{complete: func(_ context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	s := startServer(t, config{backend: &stubBackend{complete: func(_ context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
 		got = r
-		return llmhttp.Reply("x")
+		return llm.Reply("x")
 	}}})
 	for prompt, want := range map[string]llmhttp.CompletionPrompt{
 		`"def f("`: {Texts: []string{"def f("}}, `["a",""]`: {Texts: []string{"a", ""}}, `[1,2]`: {Tokens: [][]int{{1, 2}}}, `[[1],[2]]`: {Tokens: [][]int{{1}, {2}}},
 	} {
 		r := s.do("POST", completionsPath, `{"model":"m","prompt":`+prompt+`,"suffix":"\n","echo":true,"seed":7}`)
 		require.Equal(t, 200, r.StatusCode, r.body)
-		assert.Equal(t, &llmhttp.CompletionRequest{Model: "m", Prompt: want, Suffix: "\n", Echo: true, Extra: llmhttp.Extra{"seed": json.RawMessage("7")}}, got)
+		assert.Equal(t, &llmhttp.CompletionRequest{Model: "m", Prompt: want, Suffix: "\n", Echo: true, Extra: llm.Extra{"seed": json.RawMessage("7")}}, got)
 	}
 }
 
@@ -183,12 +184,12 @@ func TestCompletions_NeedACompleter(t *testing.T) {
 
 // A failure before the first chunk is the status of the reply; later, a stream is cut.
 func TestCompletions_Errors(t *testing.T) {
-	refused := llmhttp.Errorf(400, "invalid_value", "No suffix.").WithParam("suffix")
-	s := startServer(t, config{backend: &stubBackend{complete: func(context.Context, *llmhttp.CompletionRequest) llmhttp.ChatStream { return llmhttp.Fail(refused) }}})
+	refused := llm.Errorf(400, "invalid_value", "No suffix.").WithParam("suffix")
+	s := startServer(t, config{backend: &stubBackend{complete: func(context.Context, *llmhttp.CompletionRequest) llm.ChatStream { return llm.Fail(refused) }}})
 	for _, stream := range []string{"true", "false"} {
 		assert.Equal(t, "suffix", s.do("POST", completionsPath, `{"model":"m","prompt":"a","stream":`+stream+`}`).checkError(t, 400).Param)
 	}
-	s = startServer(t, config{backend: &stubBackend{complete: func(ctx context.Context, _ *llmhttp.CompletionRequest) llmhttp.ChatStream {
+	s = startServer(t, config{backend: &stubBackend{complete: func(ctx context.Context, _ *llmhttp.CompletionRequest) llm.ChatStream {
 		return failAfter(errCause, "one")(ctx, nil)
 	}}})
 	s.do("POST", completionsPath, `{"model":"m","prompt":"a"}`).checkError(t, 500)
@@ -203,14 +204,14 @@ func TestCompletions_MaxCompletionTokens(t *testing.T) {
 	prompt, long := strings.Repeat("p", 1000), strings.Repeat("x", 1000)
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 5}),
-		backend: &stubBackend{complete: func(_ context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+		backend: &stubBackend{complete: func(_ context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
 			n, _ := r.TokenLimit()
 			limits = append(limits, n)
 			text := long
 			if r.Echo {
 				text = r.Prompt.Texts[0] + text
 			}
-			return llmhttp.Reply(text)
+			return llm.Reply(text)
 		}},
 	})
 	for members, length := range map[string]int{``: 104, `,"max_tokens":9`: 104, `,"max_tokens":3`: 104, `,"echo":true`: 1104} {
@@ -229,7 +230,7 @@ func TestCompletions_Transcript(t *testing.T) {
 			Transcript: func(tr *llmhttp.Transcript) { got = tr },
 		}
 	}
-	s := startServer(t, config{backend: completer(func() []*llmhttp.ChatChunk { return []*llmhttp.ChatChunk{chunkOf(0, "c", "", "")} }), opts: llmhttp.Options{Observe: observe}})
+	s := startServer(t, config{backend: completer(func() []*llm.ChatChunk { return []*llm.ChatChunk{chunkOf(0, "c", "", "")} }), opts: llmhttp.Options{Observe: observe}})
 	s.do("POST", completionsPath, `{"model":"m","prompt":["a","b"],"suffix":"d"}`)
 	s.summary()
 	var texts []string
@@ -244,9 +245,9 @@ func TestCompletions_Transcript(t *testing.T) {
 // them, are dropped. Token numbers are texts that a filter cannot read.
 func TestCompletions_FilterTexts(t *testing.T) {
 	half := len(filterSecret) / 2
-	b := completer(func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{
-			chunkOf(0, "my "+filterSecret[:half], "", `{"tokens":["`+filterSecret[:half]+`"]}`), chunkOf(0, filterSecret[half:]+"!", llmhttp.FinishStop, ""),
+	b := completer(func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{
+			chunkOf(0, "my "+filterSecret[:half], "", `{"tokens":["`+filterSecret[:half]+`"]}`), chunkOf(0, filterSecret[half:]+"!", llm.FinishStop, ""),
 		}
 	})
 	h := formatHandler(llmhttp.FilterTexts(b, redacting))

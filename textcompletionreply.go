@@ -1,6 +1,12 @@
 package llmhttp
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/llm"
+)
 
 const (
 	objectTextCompletion = "text_completion"
@@ -15,7 +21,7 @@ func (e *textCompletionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
 	return b
 }
 
-func (e *textCompletionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, error) {
+func (e *textCompletionEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	if choice.Delta.Role != "" { // the format has no such event
 		return b, nil
@@ -28,15 +34,15 @@ func (e *textCompletionEncoder) AppendChunk(b []byte, c *ChatChunk) ([]byte, err
 }
 
 // appendTextChoice appends a choice, of whose Delta only the Content is sent.
-func appendTextChoice(b []byte, c *ChunkChoice) ([]byte, error) {
-	b = appendString(append(b, `{"text":`...), c.Delta.Content)
+func appendTextChoice(b []byte, c *llm.ChunkChoice) ([]byte, error) {
+	b = jsonwire.AppendString(append(b, `{"text":`...), c.Delta.Content)
 	b = strconv.AppendInt(append(b, `,"index":`...), int64(c.Index), 10)
-	if c.Extra[memberLogprobs] == nil {
+	if c.Extra[membername.Logprobs] == nil {
 		b = append(b, `,"logprobs":null`...)
 	}
 	b = appendNullable(append(b, `,"finish_reason":`...), string(c.FinishReason))
 	if c.StopSequence != "" {
-		b = appendString(append(b, `,"stop_reason":`...), c.StopSequence)
+		b = jsonwire.AppendString(append(b, `,"stop_reason":`...), c.StopSequence)
 	}
 	b, err := chunkChoiceJSON.AppendExtra(b, c)
 	return append(b, '}'), err
@@ -45,7 +51,7 @@ func appendTextChoice(b []byte, c *ChunkChoice) ([]byte, error) {
 // A wholeTextCompletion encodes one whole reply of completions of prompts.
 type wholeTextCompletion struct{ wholeCompletion }
 
-func (e *wholeTextCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte, error) {
+func (e *wholeTextCompletion) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	r := e.joined.Response()
 	b = append(appendReplyHead(b, textCompletionPrefix, objectTextCompletion, &e.start), `,"choices":[`...)
 	for i := range r.Choices {
@@ -53,7 +59,7 @@ func (e *wholeTextCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte
 			b = append(b, ',')
 		}
 		c := &r.Choices[i]
-		choice := ChunkChoice{Index: c.Index, FinishReason: c.FinishReason, StopSequence: c.StopSequence, Extra: c.Extra}
+		choice := llm.ChunkChoice{Index: c.Index, FinishReason: c.FinishReason, StopSequence: c.StopSequence, Extra: c.Extra}
 		choice.Delta.Content = c.Message.Content.Text()
 		var err error
 		if b, err = appendTextChoice(b, &choice); err != nil {
@@ -64,6 +70,6 @@ func (e *wholeTextCompletion) AppendEnd(b []byte, u *Usage, extra Extra) ([]byte
 	if err != nil {
 		return b, err
 	}
-	b, err = chatResponseJSON.AppendExtra(b, &ChatResponse{Extra: mergeExtra(r.Extra, extra)})
+	b, err = chatResponseJSON.AppendExtra(b, &llm.ChatResponse{Extra: jsonwire.MergeExtra(r.Extra, extra)})
 	return append(b, '}'), err
 }

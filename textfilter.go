@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A TextFilter rewrites or refuses the texts of one request and of its reply: see [FilterTexts]. A
@@ -66,17 +68,17 @@ func (f *TextFilter) rewrite(req any) error {
 		return nil
 	}
 	if err := RewriteTexts(req, f.Request); err != nil {
-		return errors.Join(errFiltered(err), ErrNotSent)
+		return errors.Join(errFiltered(err), llm.ErrNotSent)
 	}
 	return nil
 }
 
 // errFiltered returns the error of a request of which a text was refused with err.
 func errFiltered(err error) error {
-	if _, ok := errors.AsType[*Error](err); ok || !errors.Is(err, ErrContentFiltered) {
+	if _, ok := errors.AsType[*llm.Error](err); ok || !errors.Is(err, ErrContentFiltered) {
 		return err
 	}
-	e := Errorf(http.StatusBadRequest, "content_filter", "The request was refused by a content filter.")
+	e := llm.Errorf(http.StatusBadRequest, "content_filter", "The request was refused by a content filter.")
 	e.Err, e.NoRetry = err, true
 	return e
 }
@@ -94,18 +96,18 @@ func (f *TextFilter) rewriter() *textRewriter {
 }
 
 // Chat implements [Backend].
-func (b *textFilterBackend) Chat(ctx context.Context, req *ChatRequest) ChatStream {
+func (b *textFilterBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return b.filterGeneration(ctx, chatGeneration{req}, req)
 }
 
 // Complete implements [Completer].
-func (b *textFilterBackend) Complete(ctx context.Context, req *CompletionRequest) ChatStream {
+func (b *textFilterBackend) Complete(ctx context.Context, req *CompletionRequest) llm.ChatStream {
 	return b.filterGeneration(ctx, req, req)
 }
 
 // filterGeneration filters the texts of req, which is of the request texts, and of its reply.
-func (b *textFilterBackend) filterGeneration(ctx context.Context, req generation, texts any) ChatStream {
-	return func(yield func(*ChatChunk, error) bool) {
+func (b *textFilterBackend) filterGeneration(ctx context.Context, req generation, texts any) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		filter, choices := b.newFilter(ctx), req.Choices()
 		if err := filter.rewrite(texts); err != nil {
 			yield(nil, err)
@@ -118,12 +120,12 @@ func (b *textFilterBackend) filterGeneration(ctx context.Context, req generation
 		}
 		s := newStreamFilter(choices, filter.Reply, yield)
 		s.run(stream)
-		warnMisuses(ctx, s.order.misuses)
+		warnMisuses(ctx, s.order.Misuses)
 	}
 }
 
 // CountTokens implements [TokenCounter].
-func (b *textFilterBackend) CountTokens(ctx context.Context, req *ChatRequest) (int, error) {
+func (b *textFilterBackend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	filter := b.newFilter(ctx)
 	if filter.Request != nil {
 		req = req.Clone() // CountTokens does not change it
@@ -135,25 +137,25 @@ func (b *textFilterBackend) CountTokens(ctx context.Context, req *ChatRequest) (
 }
 
 // Embed implements [Embedder].
-func (b *textFilterBackend) Embed(ctx context.Context, req *EmbeddingRequest) (*EmbeddingResponse, error) {
-	return filterReply(ctx, b, req, b.next.Embed, func(w *textRewriter, r *EmbeddingResponse) {
-		w.extra(textWhole, cloneExtra(&r.Extra))
+func (b *textFilterBackend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+	return filterReply(ctx, b, req, b.next.Embed, func(w *textRewriter, r *llm.EmbeddingResponse) {
+		w.extra(texts.KindWhole, cloneExtra(&r.Extra))
 	})
 }
 
 // GenerateImages implements [ImageGenerator].
-func (b *textFilterBackend) GenerateImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+func (b *textFilterBackend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return filterReply(ctx, b, req, b.next.GenerateImages, (*textRewriter).images)
 }
 
 // EditImages implements [ImageEditor].
-func (b *textFilterBackend) EditImages(ctx context.Context, req *ImageRequest) (*ImageResponse, error) {
+func (b *textFilterBackend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return filterReply(ctx, b, req, b.next.EditImages, (*textRewriter).images)
 }
 
 // StreamImages implements [ImageStreamer].
-func (b *textFilterBackend) StreamImages(ctx context.Context, req *ImageRequest) ImageStream {
-	return func(yield func(*ImageChunk, error) bool) {
+func (b *textFilterBackend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
 		filter := b.newFilter(ctx)
 		if err := filter.rewrite(req); err != nil {
 			yield(nil, err)
@@ -168,7 +170,7 @@ func (b *textFilterBackend) StreamImages(ctx context.Context, req *ImageRequest)
 			stream(yield)
 			return
 		}
-		stream(func(c *ImageChunk, err error) bool {
+		stream(func(c *llm.ImageChunk, err error) bool {
 			if err != nil || c == nil || c.Image == nil {
 				return yield(c, err)
 			}
@@ -185,17 +187,17 @@ func (b *textFilterBackend) StreamImages(ctx context.Context, req *ImageRequest)
 }
 
 // images rewrites the texts of a reply with images.
-func (w *textRewriter) images(r *ImageResponse) {
+func (w *textRewriter) images(r *llm.ImageResponse) {
 	r.Data = slices.Clone(r.Data)
 	for i := range r.Data {
 		w.image(&r.Data[i])
 	}
-	w.extra(textWhole, cloneExtra(&r.Extra))
+	w.extra(texts.KindWhole, cloneExtra(&r.Extra))
 }
 
-func (w *textRewriter) image(m *Image) {
+func (w *textRewriter) image(m *llm.Image) {
 	w.rewrite(TextContent, &m.RevisedPrompt)
-	w.extra(textWhole, cloneExtra(&m.Extra))
+	w.extra(texts.KindWhole, cloneExtra(&m.Extra))
 }
 
 // Rerank implements [Reranker].
@@ -203,9 +205,9 @@ func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*Re
 	return filterReply(ctx, b, req, b.next.Rerank, func(w *textRewriter, r *RerankResponse) {
 		r.Results = slices.Clone(r.Results)
 		for i := range r.Results {
-			w.extra(textWhole, cloneExtra(&r.Results[i].Extra))
+			w.extra(texts.KindWhole, cloneExtra(&r.Results[i].Extra))
 		}
-		w.extra(textWhole, cloneExtra(&r.Extra))
+		w.extra(texts.KindWhole, cloneExtra(&r.Extra))
 	})
 }
 
@@ -214,9 +216,9 @@ func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest
 	return filterReply(ctx, b, req, b.next.Moderate, func(w *textRewriter, r *ModerationResponse) {
 		r.Results = slices.Clone(r.Results)
 		for i := range r.Results {
-			w.extra(textWhole, cloneExtra(&r.Results[i].Extra))
+			w.extra(texts.KindWhole, cloneExtra(&r.Results[i].Extra))
 		}
-		w.extra(textWhole, cloneExtra(&r.Extra))
+		w.extra(texts.KindWhole, cloneExtra(&r.Extra))
 	})
 }
 
@@ -244,7 +246,7 @@ func filterReply[Q, R any](
 }
 
 // cloneExtra replaces e by a copy, and returns that.
-func cloneExtra(e *Extra) Extra {
+func cloneExtra(e *llm.Extra) llm.Extra {
 	*e = maps.Clone(*e)
 	return *e
 }
@@ -308,11 +310,11 @@ func (w *textRewriter) transcription(c *TranscriptionChunk) {
 		s := &c.Segments[i]
 		segments.WriteString(s.Text)
 		w.rewrite(TextOther, &s.Speaker)
-		w.extra(textWhole, s.Extra)
+		w.extra(texts.KindWhole, s.Extra)
 	}
 	for i := range c.Words {
 		words.WriteString(c.Words[i].Word + " ")
-		w.extra(textWhole, c.Words[i].Extra)
+		w.extra(texts.KindWhole, c.Words[i].Extra)
 	}
 	text := c.Text
 	w.rewrite(TextContent, &c.Text)
@@ -329,7 +331,7 @@ func (w *textRewriter) transcription(c *TranscriptionChunk) {
 		c.Segments, c.Words = nil, nil
 		delete(c.Extra, "logprobs")
 	}
-	w.extra(textWhole, c.Extra)
+	w.extra(texts.KindWhole, c.Extra)
 }
 
 // sameWords reports whether a and b differ only in white space between words and around them.
@@ -341,6 +343,9 @@ func (b *textFilterBackend) ImageSizes(ctx context.Context, model string) ([]str
 }
 
 // ListModels implements [ModelLister]. Its texts are those of the host.
-func (b *textFilterBackend) ListModels(ctx context.Context) ([]Model, error) {
+func (b *textFilterBackend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	return b.next.ListModels(ctx)
 }
+
+// validText returns s with U+FFFD in place of what is not UTF-8.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -159,7 +160,7 @@ func TestFilterTexts_SecretsInReplies(t *testing.T) {
 				if at > 0 && comesWhole(path) || strings.Contains(path, "Extra") && !utf8.ValidString(secret[:at]) {
 					continue
 				}
-				backend := llmhttp.FilterTexts(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+				backend := llmhttp.FilterTexts(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 					if at == 0 {
 						return streamDeltas(newDelta(i, secret))
 					}
@@ -243,22 +244,22 @@ type recordingBackend struct {
 	requests []any
 }
 
-func (b *recordingBackend) Chat(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *recordingBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 	b.requests = append(b.requests, r)
 	return b.stubBackend.Chat(ctx, r)
 }
 
-func (b *recordingBackend) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *recordingBackend) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	b.requests = append(b.requests, r)
 	resp, err := b.stubBackend.Embed(ctx, r)
-	resp.Extra = llmhttp.Extra{"echo": json.RawMessage(jsonText(filterSecret))}
+	resp.Extra = llm.Extra{"echo": json.RawMessage(jsonText(filterSecret))}
 	return resp, err
 }
 
-func (b *recordingBackend) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *recordingBackend) GenerateImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	b.requests = append(b.requests, r)
-	image := llmhttp.Image{URL: "https://x", RevisedPrompt: "better " + filterSecret, Extra: llmhttp.Extra{"alt": json.RawMessage(jsonText(filterSecret))}}
-	return &llmhttp.ImageResponse{Data: []llmhttp.Image{image}, Extra: llmhttp.Extra{"echo": json.RawMessage(jsonText(filterSecret))}}, nil
+	image := llm.Image{URL: "https://x", RevisedPrompt: "better " + filterSecret, Extra: llm.Extra{"alt": json.RawMessage(jsonText(filterSecret))}}
+	return &llm.ImageResponse{Data: []llm.Image{image}, Extra: llm.Extra{"echo": json.RawMessage(jsonText(filterSecret))}}, nil
 }
 
 func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
@@ -266,7 +267,7 @@ func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (
 	return &llmhttp.RerankResponse{Results: []llmhttp.RerankResult{{Index: 1, Score: 1}, {Index: 0}}}, nil
 }
 
-func (b *recordingBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+func (b *recordingBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
 	b.requests = append(b.requests, r)
 	return b.stubBackend.Complete(ctx, r)
 }
@@ -274,11 +275,11 @@ func (b *recordingBackend) Complete(ctx context.Context, r *llmhttp.CompletionRe
 func (b *recordingBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 	b.requests = append(b.requests, r)
 	resp, err := b.stubBackend.Moderate(ctx, r)
-	resp.Results[0].Extra = llmhttp.Extra{"reason": json.RawMessage(jsonText(filterSecret))}
+	resp.Results[0].Extra = llm.Extra{"reason": json.RawMessage(jsonText(filterSecret))}
 	return resp, err
 }
 
-func (b *recordingBackend) CountTokens(_ context.Context, r *llmhttp.ChatRequest) (int, error) {
+func (b *recordingBackend) CountTokens(_ context.Context, r *llm.ChatRequest) (int, error) {
 	b.requests = append(b.requests, r)
 	return 7, nil
 }
@@ -309,8 +310,8 @@ func TestFilterTexts_PiecesOfTranscriptions(t *testing.T) {
 	)
 	half := len(filterSecret) / 2
 	first, second := filterSecret[:half], filterSecret[half:]
-	logprobs := llmhttp.Extra{"logprobs": json.RawMessage(`[{"token":"` + first + `"},{"token":"` + second + `"}]`)}
-	note := func() llmhttp.Extra { return llmhttp.Extra{"note": json.RawMessage(jsonText(filterSecret))} }
+	logprobs := llm.Extra{"logprobs": json.RawMessage(`[{"token":"` + first + `"},{"token":"` + second + `"}]`)}
+	note := func() llm.Extra { return llm.Extra{"note": json.RawMessage(jsonText(filterSecret))} }
 	divided := []segment{{Text: "my " + first}, {Text: second + " is", End: 1}}
 	plain := []segment{{Text: " Hello", End: 1}}
 	for name, tt := range map[string]struct {
@@ -386,7 +387,7 @@ func TestFilterTexts_LargeTranscriptions(t *testing.T) {
 	})
 	filtered := llmhttp.FilterTexts(b, redacting).(llmhttp.Transcriber)
 	_, err := llmhttp.CollectTranscription(filtered.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
-	var e *llmhttp.Error
+	var e *llm.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 502, e.Status)
 	assert.Contains(t, e.Message, "67108864 bytes")
@@ -418,7 +419,7 @@ func TestFilterTexts_RefusedRequest(t *testing.T) {
 	// An error of the filter's own is the client's.
 	own := func(context.Context) llmhttp.TextFilter {
 		return llmhttp.TextFilter{Request: func(llmhttp.TextKind, string) (string, error) {
-			return "", errors.Join(llmhttp.ErrContentFiltered, llmhttp.Errorf(451, "blocked", "Not here."))
+			return "", errors.Join(llmhttp.ErrContentFiltered, llm.Errorf(451, "blocked", "Not here."))
 		}}
 	}
 	w := serveFormat(formatHandler(llmhttp.FilterTexts(new(stubBackend), own)), chatPath, chatBody)

@@ -6,15 +6,17 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // manyTexts returns a stream of n deltas, each of which has a text of its own.
-func manyTexts(n int, delta func(i int) Delta) ChatStream {
-	return func(yield func(*ChatChunk, error) bool) {
+func manyTexts(n int, delta func(i int) llm.Delta) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for i := range n {
-			if !yield(&ChatChunk{Choices: []ChunkChoice{{Delta: delta(i)}}}, nil) {
+			if !yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: delta(i)}}}, nil) {
 				return
 			}
 		}
@@ -22,16 +24,18 @@ func manyTexts(n int, delta func(i int) Delta) ChatStream {
 }
 
 // manyDeltas have many texts, each with a name or an index.
-var manyDeltas = map[string]func(i int) Delta{
-	"reasoning": func(i int) Delta {
-		return Delta{ReasoningDetails: []ReasoningDetail{{Type: ReasoningText, Text: "a", Extra: Extra{"index": json.RawMessage(strconv.Itoa(i))}}}}
+var manyDeltas = map[string]func(i int) llm.Delta{
+	"reasoning": func(i int) llm.Delta {
+		return llm.Delta{ReasoningDetails: []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: "a", Extra: llm.Extra{"index": json.RawMessage(strconv.Itoa(i))}}}}
 	},
-	"summaries": func(i int) Delta {
-		return Delta{ReasoningDetails: []ReasoningDetail{{Type: "s", Summary: "a", Extra: Extra{"index": json.RawMessage(strconv.Itoa(i))}}}}
+	"summaries": func(i int) llm.Delta {
+		return llm.Delta{ReasoningDetails: []llm.ReasoningDetail{{Type: "s", Summary: "a", Extra: llm.Extra{"index": json.RawMessage(strconv.Itoa(i))}}}}
 	},
-	"members": func(i int) Delta { return Delta{Extra: Extra{"m" + strconv.Itoa(i): json.RawMessage(`"a"`)}} },
-	"inner members": func(i int) Delta {
-		return Delta{Extra: Extra{"o": json.RawMessage(`{"m` + strconv.Itoa(i) + `":"a"}`)}}
+	"members": func(i int) llm.Delta {
+		return llm.Delta{Extra: llm.Extra{"m" + strconv.Itoa(i): json.RawMessage(`"a"`)}}
+	},
+	"inner members": func(i int) llm.Delta {
+		return llm.Delta{Extra: llm.Extra{"o": json.RawMessage(`{"m` + strconv.Itoa(i) + `":"a"}`)}}
 	},
 }
 
@@ -48,7 +52,7 @@ func TestFilterStream_ManyTexts(t *testing.T) {
 			t.Run(name+" "+behaviour, func(t *testing.T) {
 				looked, sent := 0, 0
 				var s *streamFilter
-				s = newStreamFilter(1, f, func(c *ChatChunk, err error) bool {
+				s = newStreamFilter(1, f, func(c *llm.ChatChunk, err error) bool {
 					require.NoError(t, err)
 					for _, choice := range c.Choices {
 						for _, d := range choice.Delta.ReasoningDetails {
@@ -73,7 +77,7 @@ func TestFilterStream_ManyTexts(t *testing.T) {
 
 // The memory that a filter takes in all grows with the number of texts and not with its square.
 func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
-	allocated := func(n int, delta func(i int) Delta) float64 {
+	allocated := func(n int, delta func(i int) llm.Delta) float64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for _, err := range FilterStream(manyTexts(n, delta), 1, func(t *ReplyText) (string, string, error) { return "", t.Text, nil }) {
@@ -87,9 +91,9 @@ func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
 		assert.Less(t, many/few, 6.0, name)
 	}
 	parts := func(n int) float64 {
-		req := &ChatRequest{Messages: []Message{{Role: RoleUser, Content: make(Content, n)}}}
+		req := &llm.ChatRequest{Messages: []llm.Message{{Role: llm.RoleUser, Content: make(llm.Content, n)}}}
 		for i := range req.Messages[0].Content {
-			req.Messages[0].Content[i] = Part{Type: PartText, Text: "some text"}
+			req.Messages[0].Content[i] = llm.Part{Type: llm.PartText, Text: "some text"}
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -102,15 +106,15 @@ func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
 
 // A member whose name the filter changes has the changed name also if its text was held back.
 func TestFilterStream_NamesOfHeldMembers(t *testing.T) {
-	s := FilterStream(manyTexts(1, func(int) Delta {
-		return Delta{Extra: Extra{"secret": json.RawMessage(`"a"`), "o": json.RawMessage(`{"secret":"a"}`)}}
+	s := FilterStream(manyTexts(1, func(int) llm.Delta {
+		return llm.Delta{Extra: llm.Extra{"secret": json.RawMessage(`"a"`), "o": json.RawMessage(`{"secret":"a"}`)}}
 	}), 1, func(t *ReplyText) (string, string, error) {
 		if t.Text == "secret" {
 			return "name", "", nil
 		}
 		return "", t.Text, nil
 	})
-	reply, err := Collect(s)
+	reply, err := join.Collect(s)
 	require.NoError(t, err)
-	assert.Equal(t, Extra{"name": json.RawMessage(`"a"`), "o": json.RawMessage(`{"name":"a"}`)}, reply.Choices[0].Message.Extra)
+	assert.Equal(t, llm.Extra{"name": json.RawMessage(`"a"`), "o": json.RawMessage(`{"name":"a"}`)}, reply.Choices[0].Message.Extra)
 }

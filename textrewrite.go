@@ -6,6 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A TextKind says what a text of a request or a reply is.
@@ -29,21 +35,21 @@ const (
 
 // rewrittenKinds has the TextKinds of the texts that a walk visits. Those without one are not
 // rewritten: roles, types, IDs, signatures and encrypted reasoning, which have to stay as they are.
-var rewrittenKinds = [textKinds]TextKind{
-	textContent: TextContent, textRefusal: TextRefusal, textArguments: TextArguments, textReasoning: TextReasoning,
-	textDetail: TextReasoning, textName: TextName, textDescription: TextDescription, textMedia: TextOther,
+var rewrittenKinds = [texts.NumKinds]TextKind{
+	texts.KindContent: TextContent, texts.KindRefusal: TextRefusal, texts.KindArguments: TextArguments, texts.KindReasoning: TextReasoning,
+	texts.KindDetail: TextReasoning, texts.KindName: TextName, texts.KindDescription: TextDescription, texts.KindMedia: TextOther,
 }
 
 // RewriteTexts replaces each text of a request by what f returns for it, and stops at the first error
 // of f, which it returns: the request is then of no use. req is a pointer to one of the requests that
-// Backends get, such as a [*ChatRequest]; another value is an error.
+// Backends get, such as a [*llm.ChatRequest]; another value is an error.
 //
 // The texts of a chat are those of messages, of tools, of the response format, of stop sequences and
 // of everything in an Extra or a JSON schema. Not among them are the model, roles, types, IDs,
 // signatures, encrypted reasoning, and media in base64. Other requests are treated alike: the names
 // of files are texts, and what they contain and the voices of speech are not. The list of the
 // documents to rank is replaced, because that before may be needed for the reply. Token numbers are
-// texts that f cannot see: a request that has any is refused with an [*Error].
+// texts that f cannot see: a request that has any is refused with an [*llm.Error].
 //
 // Texts that a model reads as one are one text for f, so that f finds what is divided between them:
 // consecutive parts of a message, and consecutive pieces of reasoning. They are joined if f changes
@@ -53,13 +59,13 @@ var rewrittenKinds = [textKinds]TextKind{
 func RewriteTexts(req any, f func(kind TextKind, text string) (string, error)) error {
 	w := &textRewriter{f: f}
 	switch r := req.(type) {
-	case *ChatRequest:
+	case *llm.ChatRequest:
 		w.chatRequest(r)
 	case *CompletionRequest:
 		w.completionRequest(r)
-	case *EmbeddingRequest:
+	case *llm.EmbeddingRequest:
 		w.embeddingRequest(r)
-	case *ImageRequest:
+	case *llm.ImageRequest:
 		w.imageRequest(r)
 	case *SpeechRequest:
 		w.speechRequest(r)
@@ -75,13 +81,13 @@ func RewriteTexts(req any, f func(kind TextKind, text string) (string, error)) e
 	return w.err
 }
 
-func (w *textRewriter) chatRequest(r *ChatRequest) {
+func (w *textRewriter) chatRequest(r *llm.ChatRequest) {
 	for i := range r.Messages {
 		w.message(&r.Messages[i])
 	}
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		t.walk(w.text, w.extra)
+		texts.WalkTool(t, w.text, w.extra)
 		if t.Function != nil {
 			w.json(&t.Function.Parameters)
 		}
@@ -91,18 +97,18 @@ func (w *textRewriter) chatRequest(r *ChatRequest) {
 	}
 	w.toolChoice(r.ToolChoice)
 	if format := r.ResponseFormat; format != nil {
-		w.extra(textWhole, format.Extra)
+		w.extra(texts.KindWhole, format.Extra)
 		if s := format.JSONSchema; s != nil {
 			w.rewrite(TextName, &s.Name)
 			w.rewrite(TextDescription, &s.Description)
 			w.json(&s.Schema)
-			w.extra(textWhole, s.Extra)
+			w.extra(texts.KindWhole, s.Extra)
 		}
 	}
 	if r.StreamOptions != nil {
-		w.extra(textWhole, r.StreamOptions.Extra)
+		w.extra(texts.KindWhole, r.StreamOptions.Extra)
 	}
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 func (w *textRewriter) completionRequest(r *CompletionRequest) {
@@ -118,14 +124,14 @@ func (w *textRewriter) completionRequest(r *CompletionRequest) {
 		w.rewrite(TextOther, &r.Stop[i])
 	}
 	if r.StreamOptions != nil {
-		w.extra(textWhole, r.StreamOptions.Extra)
+		w.extra(texts.KindWhole, r.StreamOptions.Extra)
 	}
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 // errTokenNumbers returns the error for a parameter whose texts a filter cannot see.
-func errTokenNumbers(param string) *Error {
-	return errBadRequest(
+func errTokenNumbers(param string) *llm.Error {
+	return invalid.Param(
 		"invalid_type",
 		param,
 		"Invalid type for '%s': expected texts. This server does not accept token numbers.",
@@ -133,7 +139,7 @@ func errTokenNumbers(param string) *Error {
 	)
 }
 
-func (w *textRewriter) embeddingRequest(r *EmbeddingRequest) {
+func (w *textRewriter) embeddingRequest(r *llm.EmbeddingRequest) {
 	if len(r.Input.Tokens) > 0 {
 		w.err = errTokenNumbers("input")
 		return
@@ -141,23 +147,23 @@ func (w *textRewriter) embeddingRequest(r *EmbeddingRequest) {
 	for i := range r.Input.Texts {
 		w.rewrite(TextContent, &r.Input.Texts[i])
 	}
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 // What is to be seen on images is not rewritten.
-func (w *textRewriter) imageRequest(r *ImageRequest) {
+func (w *textRewriter) imageRequest(r *llm.ImageRequest) {
 	w.rewrite(TextContent, &r.Prompt)
-	for _, file := range r.files() {
+	for _, file := range r.Files() {
 		w.rewrite(TextOther, &file.Name)
 	}
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 func (w *textRewriter) speechRequest(r *SpeechRequest) {
 	w.rewrite(TextContent, &r.Input)
 	w.rewrite(TextContent, &r.Instructions)
-	w.extra(textWhole, r.Voice.Extra)
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Voice.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 // rerankRequest replaces the list of documents too: the one before may be needed for the reply.
@@ -168,7 +174,7 @@ func (w *textRewriter) rerankRequest(r *RerankRequest) {
 		w.rewrite(TextContent, &r.Documents[i].Text)
 		w.json(&r.Documents[i].Raw)
 	}
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 func (w *textRewriter) moderationRequest(r *ModerationRequest) {
@@ -177,9 +183,9 @@ func (w *textRewriter) moderationRequest(r *ModerationRequest) {
 	}
 	r.Input.Parts = joinRuns(w, TextContent, r.Input.Parts, partRun)
 	for i := range r.Input.Parts {
-		r.Input.Parts[i].walk(w.text, w.extra)
+		texts.WalkPart(&r.Input.Parts[i], w.text, w.extra)
 	}
-	w.extra(textWhole, r.Extra)
+	w.extra(texts.KindWhole, r.Extra)
 }
 
 // What is spoken is not rewritten.
@@ -215,18 +221,18 @@ func (w *textRewriter) rewrite(kind TextKind, s *string) {
 }
 
 // text rewrites a text that a walk visits.
-func (w *textRewriter) text(kind textKind, s *string) {
+func (w *textRewriter) text(kind texts.Kind, s *string) {
 	if k := rewrittenKinds[kind]; k != "" {
 		w.rewrite(k, s)
 	}
 }
 
 // extra rewrites the members of an Extra, and their names.
-func (w *textRewriter) extra(_ textKind, e Extra) {
+func (w *textRewriter) extra(_ texts.Kind, e llm.Extra) {
 	if w.err != nil || len(e) == 0 {
 		return
 	}
-	renamed := make(Extra)
+	renamed := make(llm.Extra)
 	for name, raw := range e {
 		to := name
 		w.rewrite(TextOther, &to)
@@ -254,12 +260,12 @@ func (w *textRewriter) json(raw *json.RawMessage) {
 			continue
 		}
 		end := stringEnd(rest[i:])
-		before := textOf(json.RawMessage(rest[i : i+end]))
+		before := jsonwire.Text(json.RawMessage(rest[i : i+end]))
 		after := before
 		w.rewrite(TextOther, &after)
 		if after != before {
 			out = append(out, rest[copied:i]...)
-			out = appendString(out, after)
+			out = jsonwire.AppendString(out, after)
 			copied = i + end
 		}
 		i += end
@@ -288,56 +294,58 @@ func stringEnd(b []byte) int {
 const maxUncheckedBase64 = 4 << 10
 
 // isMedia reports whether s is media in base64, in which there is no text to rewrite.
-func isMedia(s string) bool { return isBase64URL(s) || len(s) >= maxUncheckedBase64 && isBase64(s) }
-
-// message rewrites the texts of m.
-func (w *textRewriter) message(m *Message) {
-	m.Content = joinRuns(w, TextContent, m.Content, partRun)
-	m.ReasoningDetails = joinRuns(w, TextReasoning, m.ReasoningDetails, detailRun)
-	m.walk(w.text, w.extra)
+func isMedia(s string) bool {
+	return tokens.IsBase64URL(s) || len(s) >= maxUncheckedBase64 && tokens.IsBase64(s)
 }
 
-func (w *textRewriter) toolChoice(c *ToolChoice) {
+// message rewrites the texts of m.
+func (w *textRewriter) message(m *llm.Message) {
+	m.Content = joinRuns(w, TextContent, m.Content, partRun)
+	m.ReasoningDetails = joinRuns(w, TextReasoning, m.ReasoningDetails, detailRun)
+	texts.WalkMessage(m, w.text, w.extra)
+}
+
+func (w *textRewriter) toolChoice(c *llm.ToolChoice) {
 	if c == nil {
 		return
 	}
-	w.extra(textWhole, c.Extra)
+	w.extra(texts.KindWhole, c.Extra)
 	w.namedTool(c.Function)
 	w.namedTool(c.Custom)
 	if a := c.AllowedTools; a != nil {
-		w.extra(textWhole, a.Extra)
+		w.extra(texts.KindWhole, a.Extra)
 		for i := range a.Tools {
-			w.extra(textWhole, a.Tools[i].Extra)
+			w.extra(texts.KindWhole, a.Tools[i].Extra)
 			w.namedTool(a.Tools[i].Function)
 			w.namedTool(a.Tools[i].Custom)
 		}
 	}
 }
 
-func (w *textRewriter) namedTool(t *NamedTool) {
+func (w *textRewriter) namedTool(t *llm.NamedTool) {
 	if t != nil {
 		w.rewrite(TextName, &t.Name)
-		w.extra(textWhole, t.Extra)
+		w.extra(texts.KindWhole, t.Extra)
 	}
 }
 
 // A runOf tells which elements of a list have texts that are read as one.
 type runOf[E any] struct {
 	text    func(e *E) *string
-	extra   func(e *E) *Extra
+	extra   func(e *E) *llm.Extra
 	follows func(e, next *E) bool // the text of next continues that of e
 }
 
-var partRun = runOf[Part]{
-	text:    func(p *Part) *string { return &p.Text },
-	extra:   func(p *Part) *Extra { return &p.Extra },
-	follows: func(p, next *Part) bool { return p.Type == PartText && next.Type == PartText },
+var partRun = runOf[llm.Part]{
+	text:    func(p *llm.Part) *string { return &p.Text },
+	extra:   func(p *llm.Part) *llm.Extra { return &p.Extra },
+	follows: func(p, next *llm.Part) bool { return p.Type == llm.PartText && next.Type == llm.PartText },
 }
 
-var detailRun = runOf[ReasoningDetail]{
-	text:    func(d *ReasoningDetail) *string { return &d.Text },
-	extra:   func(d *ReasoningDetail) *Extra { return &d.Extra },
-	follows: continuesDetail,
+var detailRun = runOf[llm.ReasoningDetail]{
+	text:    func(d *llm.ReasoningDetail) *string { return &d.Text },
+	extra:   func(d *llm.ReasoningDetail) *llm.Extra { return &d.Extra },
+	follows: texts.Continues,
 }
 
 // joinRuns joins the elements of each run of texts that f changes as a whole in another way than one
@@ -353,10 +361,10 @@ func joinRuns[E any](w *textRewriter, kind TextKind, list []E, run runOf[E]) []E
 		if elements := list[i:end]; isDivided(w, kind, elements, run.text) {
 			last := elements[len(elements)-1]
 			var all strings.Builder
-			var extra Extra
+			var extra llm.Extra
 			for j := range elements {
 				all.WriteString(*run.text(&elements[j]))
-				extra = mergeExtra(extra, *run.extra(&elements[j]))
+				extra = jsonwire.MergeExtra(extra, *run.extra(&elements[j]))
 			}
 			*run.text(&last), *run.extra(&last) = all.String(), extra
 			out = append(out, last)

@@ -13,14 +13,15 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func ExampleRewriteTexts() {
-	req := &llmhttp.ChatRequest{
+	req := &llm.ChatRequest{
 		Model: "demo",
-		Messages: []llmhttp.Message{
-			{Role: llmhttp.RoleSystem, Content: llmhttp.Text("You serve acme.")},
-			{Role: llmhttp.RoleUser, Content: llmhttp.Text("Who am I?")},
+		Messages: []llm.Message{
+			{Role: llm.RoleSystem, Content: llm.Text("You serve acme.")},
+			{Role: llm.RoleUser, Content: llm.Text("Who am I?")},
 		},
 	}
 	err := llmhttp.RewriteTexts(req, func(kind llmhttp.TextKind, text string) (string, error) {
@@ -50,8 +51,8 @@ type place struct {
 // element is empty.
 func places(v reflect.Value, path string) (all []place) {
 	switch {
-	case v.Type() == reflect.TypeFor[llmhttp.Extra]():
-		set := func(name, value string) { v.Set(reflect.ValueOf(llmhttp.Extra{name: json.RawMessage(value)})) }
+	case v.Type() == reflect.TypeFor[llm.Extra]():
+		set := func(name, value string) { v.Set(reflect.ValueOf(llm.Extra{name: json.RawMessage(value)})) }
 		return []place{
 			{path + ".value", func(s string) { set("x", jsonText(s)) }},
 			{path + ".inner", func(s string) { set("x", `[1,{"y":{"z":[true,`+jsonText(s)+`]}}]`) }},
@@ -175,7 +176,7 @@ func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
 // removeTokens removes the token numbers of a request, which RewriteTexts refuses.
 func removeTokens(req any) {
 	switch r := req.(type) {
-	case *llmhttp.EmbeddingRequest:
+	case *llm.EmbeddingRequest:
 		r.Input.Tokens = nil
 	case *llmhttp.CompletionRequest:
 		r.Prompt.Tokens = nil
@@ -244,14 +245,14 @@ func TestRewriteTexts_Error(t *testing.T) {
 
 // What a model reads as one text is one for the filter, wherever it is divided.
 func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
-	cached := llmhttp.Extra{"cache_control": json.RawMessage(`{"type":"ephemeral"}`)}
+	cached := llm.Extra{"cache_control": json.RawMessage(`{"type":"ephemeral"}`)}
 	for i := range len(filterSecret) {
 		head, tail := "x "+filterSecret[:i], filterSecret[i:]+" y"
-		parts := func() llmhttp.Content {
-			return llmhttp.Content{{Type: "text", Text: head, Extra: cached}, {Type: "text", Text: tail}, {Type: "image_url"}, {Type: "text", Text: "z"}}
+		parts := func() llm.Content {
+			return llm.Content{{Type: "text", Text: head, Extra: cached}, {Type: "text", Text: tail}, {Type: "image_url"}, {Type: "text", Text: "z"}}
 		}
-		details := []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: head}, {Type: llmhttp.ReasoningText, Text: tail, Signature: "s"}, {Type: llmhttp.ReasoningText, Text: "z"}}
-		req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: parts(), ReasoningDetails: details}}}
+		details := []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: head}, {Type: llm.ReasoningText, Text: tail, Signature: "s"}, {Type: llm.ReasoningText, Text: "z"}}
+		req := &llm.ChatRequest{Messages: []llm.Message{{Content: parts(), ReasoningDetails: details}}}
 		require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
 		m := req.Messages[0]
 		assert.Equal(t, "x "+filterMark+" yz", m.Content.Text())
@@ -260,9 +261,9 @@ func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
 		assert.NotContains(t, fmt.Sprint(m.ReasoningDetails[0].Text+m.ReasoningDetails[1].Text), filterSecret)
 	}
 	// Parts that the filter leaves alone stay apart, and so do those that it changes one by one.
-	req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: llmhttp.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterSecret}}}}}
+	req := &llm.ChatRequest{Messages: []llm.Message{{Content: llm.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterSecret}}}}}
 	require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
-	assert.Equal(t, llmhttp.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterMark}}, req.Messages[0].Content)
+	assert.Equal(t, llm.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterMark}}, req.Messages[0].Content)
 }
 
 // A model can write arguments with escapes that JSON does not need.
@@ -274,7 +275,7 @@ func TestRewriteTexts_EscapedArguments(t *testing.T) {
 		`{"x":"s3cr\"t\\ü-key`:                          `{"x":"[redacted]`,
 		`not JSON \u`:                                   `not JSON \u`,
 	} {
-		req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{ToolCalls: []llmhttp.ToolCall{{Function: llmhttp.FunctionCall{Name: "f", Arguments: arguments}}}}}}
+		req := &llm.ChatRequest{Messages: []llm.Message{{ToolCalls: []llm.ToolCall{{Function: llm.FunctionCall{Name: "f", Arguments: arguments}}}}}}
 		require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
 		assert.Equal(t, want, req.Messages[0].ToolCalls[0].Function.Arguments)
 	}
@@ -283,10 +284,10 @@ func TestRewriteTexts_EscapedArguments(t *testing.T) {
 // Base64 is not text, and it may be megabytes.
 func TestRewriteTexts_Media(t *testing.T) {
 	audio := strings.Repeat("QUJD", 2000)
-	req := &llmhttp.ChatRequest{Messages: []llmhttp.Message{{Content: llmhttp.Content{
-		{Type: "image_url", ImageURL: &llmhttp.ImageURL{URL: "data:image/png;base64,AAAA"}},
-		{Type: "input_audio", Extra: llmhttp.Extra{"input_audio": json.RawMessage(`{"data":"` + audio + `"}`)}},
-		{Type: "file", Extra: llmhttp.Extra{"file": json.RawMessage(`{"file_data":"data:application/pdf;base64,AAAA"}`)}},
+	req := &llm.ChatRequest{Messages: []llm.Message{{Content: llm.Content{
+		{Type: "image_url", ImageURL: &llm.ImageURL{URL: "data:image/png;base64,AAAA"}},
+		{Type: "input_audio", Extra: llm.Extra{"input_audio": json.RawMessage(`{"data":"` + audio + `"}`)}},
+		{Type: "file", Extra: llm.Extra{"file": json.RawMessage(`{"file_data":"data:application/pdf;base64,AAAA"}`)}},
 	}}}}
 	var seen []string
 	require.NoError(t, llmhttp.RewriteTexts(req, func(_ llmhttp.TextKind, text string) (string, error) {
@@ -297,8 +298,8 @@ func TestRewriteTexts_Media(t *testing.T) {
 }
 
 func TestRewriteTexts_TokenNumbers(t *testing.T) {
-	req := &llmhttp.EmbeddingRequest{Input: llmhttp.EmbeddingInput{Tokens: [][]int{{1, 2}}}}
-	var e *llmhttp.Error
+	req := &llm.EmbeddingRequest{Input: llm.EmbeddingInput{Tokens: [][]int{{1, 2}}}}
+	var e *llm.Error
 	require.ErrorAs(t, llmhttp.RewriteTexts(req, redact.Request), &e)
 	assert.Equal(t, 400, e.Status)
 	assert.Equal(t, "input", e.Param)

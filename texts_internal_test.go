@@ -14,33 +14,35 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/internal/texttest"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/llmhttp/llmhttp/internal/texttest"
 )
 
 // walk walks a delta or a message.
-func walk(v any, text func(textKind, *string), extra func(textKind, Extra)) {
+func walk(v any, text func(texts.Kind, *string), extra func(texts.Kind, llm.Extra)) {
 	switch v := v.(type) {
-	case *Delta:
-		v.walk(text, extra)
-	case *Message:
-		v.walk(text, extra)
+	case *llm.Delta:
+		texts.WalkDelta(v, text, extra)
+	case *llm.Message:
+		texts.WalkMessage(v, text, extra)
 	}
 }
 
 // kindAt returns the kind of the string at path, with which walk visits it.
-func kindAt(t *testing.T, w any, path string) textKind {
+func kindAt(t *testing.T, w any, path string) texts.Kind {
 	t.Helper()
-	var kinds []textKind
+	var kinds []texts.Kind
 	texttest.Each(reflect.ValueOf(w).Elem(), "", func(at string, s reflect.Value) {
 		if at == path {
-			walk(w, func(kind textKind, visited *string) {
+			walk(w, func(kind texts.Kind, visited *string) {
 				if reflect.ValueOf(visited).Pointer() == s.Addr().Pointer() {
 					kinds = append(kinds, kind)
 				}
-			}, ignoreExtra)
+			}, texts.IgnoreExtra)
 		}
 	})
 	require.Len(t, kinds, 1, "walk visits %s once", path)
@@ -49,28 +51,28 @@ func kindAt(t *testing.T, w any, path string) textKind {
 
 // A new text is reached by the walks, or this test fails. A text in an Extra is reached with it.
 func TestTexts_WalksAreComplete(t *testing.T) {
-	for name, w := range map[string]any{"delta": new(Delta), "message": new(Message)} {
+	for name, w := range map[string]any{"delta": new(llm.Delta), "message": new(llm.Message)} {
 		eachText(t, reflect.ValueOf(w).Elem(), name, func(path string) {
 			visits := 0
-			walk(w, func(_ textKind, s *string) {
+			walk(w, func(_ texts.Kind, s *string) {
 				if *s == longText {
 					visits++
 				}
-			}, func(_ textKind, e Extra) { visits += len(e) })
+			}, func(_ texts.Kind, e llm.Extra) { visits += len(e) })
 			assert.Equal(t, 1, visits, "%s", path)
 		})
 	}
 }
 
 // isInPieces reports whether texts of a kind come in pieces.
-func (k textKind) isInPieces() bool { return k <= textReasoning }
+func isInPieces(k texts.Kind) bool { return k <= texts.KindReasoning }
 
 // A delta's texts that come in pieces are those that the methods texts return.
 func TestTexts_InPieces(t *testing.T) {
-	for _, path := range texttest.Paths[Delta]() {
-		d := texttest.With[Delta](path, "x")
-		d.truncate(0)
-		assert.Equal(t, kindAt(t, texttest.With[Delta](path, "x"), path).isInPieces(), texttest.At(d, path) == "", "%s", path)
+	for _, path := range texttest.Paths[llm.Delta]() {
+		d := texttest.With[llm.Delta](path, "x")
+		texts.Truncate(d, 0)
+		assert.Equal(t, isInPieces(kindAt(t, texttest.With[llm.Delta](path, "x"), path)), texttest.At(d, path) == "", "%s", path)
 	}
 }
 
@@ -97,13 +99,13 @@ type textsReply struct {
 
 // serveTexts serves a chat with a Backend that yields one chunk with each delta, one second after
 // another.
-func serveTexts(t *testing.T, mode string, limits Limits, deltas ...*Delta) (reply textsReply) {
+func serveTexts(t *testing.T, mode string, limits Limits, deltas ...*llm.Delta) (reply textsReply) {
 	synctest.Test(t, func(t *testing.T) {
-		b := BackendFunc(func(context.Context, *ChatRequest) ChatStream {
-			return func(yield func(*ChatChunk, error) bool) {
+		b := BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
 				for _, d := range deltas {
 					time.Sleep(time.Second)
-					yield((&ChatChunk{Choices: []ChunkChoice{{Delta: *d}}}).Clone(), nil)
+					yield((&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: *d}}}).Clone(), nil)
 				}
 			}
 		})
@@ -131,13 +133,13 @@ func serveTexts(t *testing.T, mode string, limits Limits, deltas ...*Delta) (rep
 const textsWhole, textsStream = "", `,"stream":true`
 
 // events returns the deltas of a stream, and its last FinishReason.
-func (r *textsReply) events(t *testing.T) (deltas []*Delta, reason FinishReason) {
+func (r *textsReply) events(t *testing.T) (deltas []*llm.Delta, reason llm.FinishReason) {
 	for lines := bufio.NewScanner(strings.NewReader(r.body)); lines.Scan(); {
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if !ok || data == "[DONE]" {
 			continue
 		}
-		var c ChatChunk
+		var c llm.ChatChunk
 		require.NoError(t, json.Unmarshal([]byte(data), &c))
 		deltas = append(deltas, &c.Choices[0].Delta)
 		reason = c.Choices[0].FinishReason
@@ -146,7 +148,7 @@ func (r *textsReply) events(t *testing.T) (deltas []*Delta, reason FinishReason)
 }
 
 // joined returns the text at path of all events.
-func joined(deltas []*Delta, path string) (text string) {
+func joined(deltas []*llm.Delta, path string) (text string) {
 	for _, d := range deltas {
 		text += texttest.At(d, path)
 	}
@@ -156,18 +158,18 @@ func joined(deltas []*Delta, path string) (text string) {
 // Every text of a Delta is treated as its kind demands, from the Backend to the client. Each
 // subtest is for one string that a Delta can have; a new one fails until it is handled.
 func TestTexts_OfDeltas(t *testing.T) {
-	for _, path := range texttest.Paths[Delta]() {
-		newDelta := func(s string) *Delta { return texttest.With[Delta](path, s) }
+	for _, path := range texttest.Paths[llm.Delta]() {
+		newDelta := func(s string) *llm.Delta { return texttest.With[llm.Delta](path, s) }
 		kind := kindAt(t, newDelta("x"), path)
-		if kind == textRole {
+		if kind == texts.KindRole {
 			continue // a Handler sends its own
 		}
 		long := strings.Repeat("word ", 4000)
 		t.Run(path, func(t *testing.T) {
 			t.Run("content, token and size", func(t *testing.T) {
-				c := &ChatChunk{Choices: []ChunkChoice{{Delta: *newDelta(long)}}}
+				c := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: *newDelta(long)}}}
 				assert.True(t, c.HasContent())
-				assert.GreaterOrEqual(t, c.size(), len(long))
+				assert.GreaterOrEqual(t, texts.Size(c), len(long))
 				assert.Equal(t, time.Second, serveTexts(t, textsStream, Limits{}, newDelta("x")).summary.FirstToken)
 			})
 			t.Run("usage", func(t *testing.T) {
@@ -182,13 +184,13 @@ func TestTexts_OfDeltas(t *testing.T) {
 				for _, d := range deltas {
 					most = max(most, len(texttest.At(d, path)))
 				}
-				assert.Equal(t, kind.isInPieces(), most <= maxDeltaText)
+				assert.Equal(t, isInPieces(kind), most <= maxDeltaText)
 			})
 			t.Run("cut", func(t *testing.T) {
 				got := serveTexts(t, textsStream, Limits{MaxCompletionTokens: 1}, newDelta(long))
 				deltas, reason := got.events(t)
-				assert.Equal(t, kind.isInPieces(), len(joined(deltas, path)) == maxCompletionBytes(1))
-				assert.Equal(t, kind.isInPieces(), reason == FinishLength)
+				assert.Equal(t, isInPieces(kind), len(joined(deltas, path)) == maxCompletionBytes(1))
+				assert.Equal(t, isInPieces(kind), reason == llm.FinishLength)
 			})
 			t.Run("UTF-8", func(t *testing.T) { testTextInPieces(t, path, kind) })
 			t.Run("transcript", func(t *testing.T) { testReplyTranscript(t, path) })
@@ -198,15 +200,15 @@ func TestTexts_OfDeltas(t *testing.T) {
 
 // testTextInPieces tests what becomes of a text that comes in deltas that divide its characters,
 // and that ends within one.
-func testTextInPieces(t *testing.T, path string, kind textKind) {
-	deltas := []*Delta{texttest.With[Delta](path, "caf\xc3"), texttest.With[Delta](path, "\xa9 \xff \xc3")}
-	collected, err := Collect(func(yield func(*ChatChunk, error) bool) {
+func testTextInPieces(t *testing.T, path string, kind texts.Kind) {
+	deltas := []*llm.Delta{texttest.With[llm.Delta](path, "caf\xc3"), texttest.With[llm.Delta](path, "\xa9 \xff \xc3")}
+	collected, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
 		for _, d := range deltas {
-			yield((&ChatChunk{Choices: []ChunkChoice{{Delta: *d}}}).Clone(), nil)
+			yield((&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: *d}}}).Clone(), nil)
 		}
 	})
 	require.NoError(t, err)
-	again, err := Collect(collected.Stream())
+	again, err := join.Collect(collected.Stream())
 	require.NoError(t, err)
 	assert.Equal(t, collected, again, "of a stream of the reply")
 
@@ -214,14 +216,14 @@ func testTextInPieces(t *testing.T, path string, kind textKind) {
 	for _, body := range []string{stream.body, whole.body} {
 		assert.True(t, utf8.ValidString(body))
 	}
-	if !kind.isInPieces() {
+	if !isInPieces(kind) {
 		assert.Contains(t, whole.body, "caf")
 		return
 	}
 	const want = "café \uFFFD \uFFFD"
-	var r ChatResponse
+	var r llm.ChatResponse
 	require.NoError(t, json.Unmarshal([]byte(whole.body), &r))
-	for name, m := range map[string]*Message{"Collect": &collected.Choices[0].Message, "reply": &r.Choices[0].Message} {
+	for name, m := range map[string]*llm.Message{"Collect": &collected.Choices[0].Message, "reply": &r.Choices[0].Message} {
 		m.Extra = nil
 		b, err := json.Marshal(m)
 		require.NoError(t, err)
@@ -234,7 +236,7 @@ func testTextInPieces(t *testing.T, path string, kind textKind) {
 // testReplyTranscript tests that a text of a reply is in the Transcript, without the API key.
 // A Transcript has no details of reasoning.
 func testReplyTranscript(t *testing.T, path string) {
-	got := serveTexts(t, textsStream, Limits{}, texttest.With[Delta](path, "my key "+textsSecret))
+	got := serveTexts(t, textsStream, Limits{}, texttest.With[llm.Delta](path, "my key "+textsSecret))
 	b, err := json.Marshal(got.transcript.Choices)
 	require.NoError(t, err)
 	assert.Equal(t, !strings.HasPrefix(path, ".ReasoningDetails"), strings.Contains(string(b), "my key [redacted]"), "%s", b)
@@ -244,7 +246,7 @@ func testReplyTranscript(t *testing.T, path string) {
 // Every text of a request is in the Transcript, without the API key, except for images and
 // details of reasoning. The request does not change.
 func TestTexts_OfRequestsInTranscript(t *testing.T) {
-	transcribe := func(t *testing.T, req *ChatRequest, want bool) {
+	transcribe := func(t *testing.T, req *llm.ChatRequest, want bool) {
 		original := req.Clone()
 		tr := &transcript{bytesLeft: 1 << 20}
 		tr.addRequest(req)
@@ -256,20 +258,20 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 		assert.NotContains(t, string(b), textsSecret)
 	}
 	const text = "my key " + textsSecret
-	for _, path := range texttest.Paths[Message]() {
+	for _, path := range texttest.Paths[llm.Message]() {
 		t.Run("message"+path, func(t *testing.T) {
 			excluded := strings.HasPrefix(path, ".ReasoningDetails") || strings.Contains(path, ".ImageURL.")
-			m := texttest.With[Message](path, text)
-			m.Extra = Extra{"x": json.RawMessage(`"` + textsSecret + `"`)}
+			m := texttest.With[llm.Message](path, text)
+			m.Extra = llm.Extra{"x": json.RawMessage(`"` + textsSecret + `"`)}
 			if strings.HasPrefix(path, ".Content[0].") && path != ".Content[0].Type" {
-				m.Content[0].Type = PartText // other parts have no text in JSON
+				m.Content[0].Type = llm.PartText // other parts have no text in JSON
 			}
-			transcribe(t, &ChatRequest{Messages: []Message{*m}}, !excluded)
+			transcribe(t, &llm.ChatRequest{Messages: []llm.Message{*m}}, !excluded)
 		})
 	}
-	for _, path := range texttest.Paths[Tool]() {
+	for _, path := range texttest.Paths[llm.Tool]() {
 		t.Run("tool"+path, func(t *testing.T) {
-			transcribe(t, &ChatRequest{Tools: []Tool{*texttest.With[Tool](path, text)}}, true)
+			transcribe(t, &llm.ChatRequest{Tools: []llm.Tool{*texttest.With[llm.Tool](path, text)}}, true)
 		})
 	}
 }
@@ -277,7 +279,7 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 // The tests above see every string that a Delta and a Message have.
 func TestTexts_ReflectionFinds(t *testing.T) {
 	for _, path := range []string{".Content", ".Role", ".ToolCalls[0].Function.Arguments", ".ReasoningDetails[0].Data"} {
-		assert.True(t, slices.Contains(texttest.Paths[Delta](), path), path)
+		assert.True(t, slices.Contains(texttest.Paths[llm.Delta](), path), path)
 	}
-	assert.Contains(t, texttest.Paths[Message](), ".Content[0].ImageURL.URL")
+	assert.Contains(t, texttest.Paths[llm.Message](), ".Content[0].ImageURL.URL")
 }

@@ -1,6 +1,12 @@
 package llmhttp
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/llm"
+)
 
 // ErrContentFiltered is what a filter of texts returns, or wraps, to refuse a text. In a reply, the
 // choice of the text then ends with FinishContentFilter; what was held back of it is dropped. A
@@ -27,7 +33,7 @@ type ReplyText struct {
 }
 
 // FilterStream returns a stream with the texts of s as f rewrites them. choices is the number of
-// choices of the request: [ChatRequest.Choices].
+// choices of the request: [llm.ChatRequest.Choices].
 //
 // f is called for each text of each choice: content, reasoning, refusal, the arguments of each tool
 // call, and each string in an Extra. Whenever something has been added to a text, f gets all of it
@@ -51,16 +57,16 @@ type ReplyText struct {
 // The chunks of the stream that FilterStream returns are in valid order, with at most one choice
 // each. There is an empty one where all of a chunk of s is held back, so that the reader sees that
 // the stream goes on. At most 64 MiB are held back; more is an error.
-func FilterStream(s ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) ChatStream {
-	return func(yield func(*ChatChunk, error) bool) { newStreamFilter(choices, f, yield).run(s) }
+func FilterStream(s llm.ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) { newStreamFilter(choices, f, yield).run(s) }
 }
 
 // A streamFilter is the state of FilterStream. The orderer puts the chunks in valid order, so that
 // each text has one place, and passes them to Add.
 type streamFilter struct {
 	f       func(t *ReplyText) (release, hold string, err error)
-	order   orderer
-	yield   func(*ChatChunk, error) bool
+	order   order.Orderer
+	yield   func(*llm.ChatChunk, error) bool
 	choices []*choiceFilter // by index; nil before the choice has opened
 	held    int             // bytes of all texts
 	sent    int             // chunks
@@ -70,17 +76,17 @@ type streamFilter struct {
 func newStreamFilter(
 	choices int,
 	f func(t *ReplyText) (release, hold string, err error),
-	yield func(*ChatChunk, error) bool,
+	yield func(*llm.ChatChunk, error) bool,
 ) *streamFilter {
 	s := &streamFilter{f: f, yield: yield, choices: make([]*choiceFilter, max(choices, 1))}
-	s.order = orderer{sink: s, choiceLimit: len(s.choices)}
+	s.order = order.Orderer{Sink: s, ChoiceLimit: len(s.choices)}
 	return s
 }
 
 // run yields what is to be yielded of stream.
-func (s *streamFilter) run(stream ChatStream) {
+func (s *streamFilter) run(stream llm.ChatStream) {
 	if stream == nil {
-		stream = Fail(errNilStream)
+		stream = llm.Fail(errNilStream)
 	}
 	var failure error
 	for chunk, err := range stream {
@@ -98,24 +104,24 @@ func (s *streamFilter) run(stream ChatStream) {
 }
 
 // add filters a chunk of the stream.
-func (s *streamFilter) add(c *ChatChunk) {
+func (s *streamFilter) add(c *llm.ChatChunk) {
 	if c == nil { // the Handler logs that
 		s.stopped = s.stopped || !s.yield(nil, nil)
 		return
 	}
 	usage, sent := c.Usage, s.sent
-	var empty []ChunkChoice
+	var empty []llm.ChunkChoice
 	if len(c.Choices) > 0 && c.Choices[0].Index >= 0 && c.Choices[0].Index < len(s.choices) {
-		empty = []ChunkChoice{{Index: c.Choices[0].Index}}
+		empty = []llm.ChunkChoice{{Index: c.Choices[0].Index}}
 	}
-	if s.order.add(c); s.order.err != nil {
-		s.fail(s.order.err)
+	if s.order.Add(c); s.order.Err != nil {
+		s.fail(s.order.Err)
 	}
 	switch {
 	case usage != nil:
-		s.send(&ChatChunk{Usage: usage})
+		s.send(&llm.ChatChunk{Usage: usage})
 	case s.sent == sent: // without anything, the reader would take s for silent
-		s.send(&ChatChunk{Choices: empty})
+		s.send(&llm.ChatChunk{Choices: empty})
 	}
 }
 
@@ -124,19 +130,19 @@ func (s *streamFilter) finish() {
 	if s.stopped {
 		return
 	}
-	s.order.emitHeld()
+	s.order.EmitHeld()
 	for _, c := range s.choices {
 		if c != nil && !c.ended {
-			s.addChoice(c, ChunkChoice{Index: c.index}, true)
+			s.addChoice(c, llm.ChunkChoice{Index: c.index}, true)
 		}
 	}
-	if extra := s.order.endExtra(); len(extra) > 0 && s.order.hasStart {
-		s.send(&ChatChunk{Extra: s.chunkExtra(extra)})
+	if extra := s.order.EndExtra(); len(extra) > 0 && s.order.HasStart {
+		s.send(&llm.ChatChunk{Extra: s.chunkExtra(extra)})
 	}
 }
 
-// Add implements chunkSink: the orderer calls it, with one choice.
-func (s *streamFilter) Add(chunk *ChatChunk) {
+// Add implements order.Sink: the orderer calls it, with one choice.
+func (s *streamFilter) Add(chunk *llm.ChatChunk) {
 	choice := chunk.Choices[0]
 	c := s.choices[choice.Index]
 	if c == nil {
@@ -144,7 +150,7 @@ func (s *streamFilter) Add(chunk *ChatChunk) {
 		s.choices[choice.Index] = c
 	}
 	if extra := chunk.Extra; len(extra) > 0 {
-		s.send(&ChatChunk{Extra: s.chunkExtra(extra)})
+		s.send(&llm.ChatChunk{Extra: s.chunkExtra(extra)})
 	}
 	if c.ended || s.stopped {
 		return
@@ -154,9 +160,9 @@ func (s *streamFilter) Add(chunk *ChatChunk) {
 
 // addChoice filters what choice adds to c, and yields the result. If it ends the choice, it yields
 // what was held back before that.
-func (s *streamFilter) addChoice(c *choiceFilter, choice ChunkChoice, ends bool) {
-	if before := c.pauseOthers(&choice.Delta); !before.isEmpty() {
-		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, Delta: before}}})
+func (s *streamFilter) addChoice(c *choiceFilter, choice llm.ChunkChoice, ends bool) {
+	if before := c.pauseOthers(&choice.Delta); !before.IsEmpty() {
+		s.send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: c.index, Delta: before}}})
 	}
 	c.add(&choice, ends)
 	reason, stop := choice.FinishReason, choice.StopSequence
@@ -164,23 +170,23 @@ func (s *streamFilter) addChoice(c *choiceFilter, choice ChunkChoice, ends bool)
 	c.ended = ends || c.err != nil
 	switch {
 	case errors.Is(c.err, ErrContentFiltered):
-		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, FinishReason: FinishContentFilter}}})
+		s.send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: c.index, FinishReason: llm.FinishContentFilter}}})
 		return
 	case c.err != nil:
 		s.fail(c.err)
 		return
 	}
-	if choice.Delta.Role != "" || !choice.Delta.isEmpty() || hasValue(choice.Extra) && reason == "" {
-		s.send(&ChatChunk{Choices: []ChunkChoice{choice}})
+	if choice.Delta.Role != "" || !choice.Delta.IsEmpty() || jsonwire.HasValue(choice.Extra) && reason == "" {
+		s.send(&llm.ChatChunk{Choices: []llm.ChunkChoice{choice}})
 		choice.Extra = nil
 	}
 	if reason != "" {
-		s.send(&ChatChunk{Choices: []ChunkChoice{{Index: c.index, FinishReason: reason, StopSequence: stop, Extra: choice.Extra}}})
+		s.send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: c.index, FinishReason: reason, StopSequence: stop, Extra: choice.Extra}}})
 	}
 }
 
 // chunkExtra filters the members of chunks.
-func (s *streamFilter) chunkExtra(e Extra) Extra {
+func (s *streamFilter) chunkExtra(e llm.Extra) llm.Extra {
 	c := &choiceFilter{filter: s}
 	dropRepeated(e)
 	c.wholeExtra(nil, e)
@@ -194,12 +200,12 @@ func (s *streamFilter) chunkExtra(e Extra) Extra {
 }
 
 // send yields a chunk with the identity of the reply.
-func (s *streamFilter) send(c *ChatChunk) {
+func (s *streamFilter) send(c *llm.ChatChunk) {
 	if s.stopped {
 		return
 	}
-	start := &s.order.start
-	c.ID, c.Created, c.Model = start.id, start.created, start.model
+	start := &s.order.Start
+	c.ID, c.Created, c.Model = start.ID, start.Created, start.Model
 	s.sent++
 	s.stopped = !s.yield(c, nil)
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 func ExampleFilterStream() {
@@ -60,21 +62,21 @@ func comesWhole(path string) bool {
 
 // newDelta returns a Delta with s at the place number i, and with nothing outside of the field of that
 // place. What else is in a detail of reasoning leaves it a text that goes on.
-func newDelta(i int, s string) *llmhttp.Delta {
-	all := new(llmhttp.Delta)
+func newDelta(i int, s string) *llm.Delta {
+	all := new(llm.Delta)
 	place := places(reflect.ValueOf(all).Elem(), "Delta")[i]
 	place.set(s)
 	name, _, _ := strings.Cut(strings.TrimPrefix(place.path, "Delta."), "[")
 	name, _, _ = strings.Cut(name, ".")
-	d := new(llmhttp.Delta)
+	d := new(llm.Delta)
 	reflect.ValueOf(d).Elem().FieldByName(name).Set(reflect.ValueOf(all).Elem().FieldByName(name))
 	if len(d.ReasoningDetails) > 0 && notFiltered[place.path] == "" {
 		detail := &d.ReasoningDetails[0]
-		detail.Type, detail.Signature, detail.Data = llmhttp.ReasoningText, "", ""
+		detail.Type, detail.Signature, detail.Data = llm.ReasoningText, "", ""
 		if detail.Summary == "p" {
 			detail.Summary = ""
 		} else {
-			detail.Type, detail.Text = llmhttp.ReasoningSummary, ""
+			detail.Type, detail.Text = llm.ReasoningSummary, ""
 		}
 	}
 	return d
@@ -82,26 +84,26 @@ func newDelta(i int, s string) *llmhttp.Delta {
 
 // deltaPlaces returns the paths of all places of a Delta.
 func deltaPlaces() (paths []string) {
-	for _, p := range places(reflect.New(reflect.TypeFor[llmhttp.Delta]()).Elem(), "Delta") {
+	for _, p := range places(reflect.New(reflect.TypeFor[llm.Delta]()).Elem(), "Delta") {
 		paths = append(paths, p.path)
 	}
 	return paths
 }
 
 // streamDeltas returns a stream of one chunk for each delta.
-func streamDeltas(deltas ...*llmhttp.Delta) llmhttp.ChatStream {
-	var chunks []*llmhttp.ChatChunk
+func streamDeltas(deltas ...*llm.Delta) llm.ChatStream {
+	var chunks []*llm.ChatChunk
 	for _, d := range deltas {
-		chunks = append(chunks, &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: *d}}})
+		chunks = append(chunks, &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: *d}}})
 	}
 	return streamOf(chunks...)
 }
 
 // joinedStrings returns the strings of a reply that was joined of s. Those of Extra are decoded, and
 // all of an object or a list of details are joined, as a reader would.
-func joinedStrings(t *testing.T, s llmhttp.ChatStream) string {
+func joinedStrings(t *testing.T, s llm.ChatStream) string {
 	t.Helper()
-	r, err := llmhttp.Collect(s)
+	r, err := join.Collect(s)
 	require.NoError(t, err)
 	if len(r.Choices) == 0 {
 		return ""
@@ -138,7 +140,7 @@ func TestFilterStream_EveryTextOfADelta(t *testing.T) {
 					if strings.Contains(path, "Extra") && !(utf8.ValidString(text[:at]) && utf8.ValidString(text[:to])) {
 						continue // a JSON string has whole characters
 					}
-					var deltas []*llmhttp.Delta
+					var deltas []*llm.Delta
 					for _, piece := range []string{text[:at], text[at:to], text[to:]} {
 						if piece != "" {
 							deltas = append(deltas, newDelta(i, piece))
@@ -157,20 +159,20 @@ func TestFilterStream_EveryTextOfADelta(t *testing.T) {
 
 // All texts at once, divided at the same place, and with chunks of other texts between their pieces.
 func TestFilterStream_Interleaved(t *testing.T) {
-	delta := func(s string) *llmhttp.Delta {
-		return &llmhttp.Delta{
-			Reasoning: s, Content: s, Refusal: s, Extra: llmhttp.Extra{"vendor": json.RawMessage(jsonText(s))},
-			ReasoningDetails: []llmhttp.ReasoningDetail{{Type: llmhttp.ReasoningText, Text: s}},
-			ToolCalls:        []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: s}}},
+	delta := func(s string) *llm.Delta {
+		return &llm.Delta{
+			Reasoning: s, Content: s, Refusal: s, Extra: llm.Extra{"vendor": json.RawMessage(jsonText(s))},
+			ReasoningDetails: []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: s}},
+			ToolCalls:        []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: s}}},
 		}
 	}
-	apart := func(s string) (all []*llmhttp.Delta) {
+	apart := func(s string) (all []*llm.Delta) {
 		d := delta(s)
-		return []*llmhttp.Delta{{Reasoning: d.Reasoning}, {Content: d.Content}, {ReasoningDetails: d.ReasoningDetails}, {Refusal: d.Refusal}, {ToolCalls: d.ToolCalls}, {Extra: d.Extra}}
+		return []*llm.Delta{{Reasoning: d.Reasoning}, {Content: d.Content}, {ReasoningDetails: d.ReasoningDetails}, {Refusal: d.Refusal}, {ToolCalls: d.ToolCalls}, {Extra: d.Extra}}
 	}
 	for at := range len(filterSecret) {
 		head, tail := filterSecret[:at], filterSecret[at:]
-		for name, deltas := range map[string][]*llmhttp.Delta{
+		for name, deltas := range map[string][]*llm.Delta{
 			"at once": {delta(head), delta(tail)},
 			"apart":   append(apart(head), apart(tail)...),
 		} {
@@ -182,7 +184,7 @@ func TestFilterStream_Interleaved(t *testing.T) {
 }
 
 // chunksOf returns the chunks of a stream as JSON, and its error.
-func chunksOf(s llmhttp.ChatStream) (lines []string, failure error) {
+func chunksOf(s llm.ChatStream) (lines []string, failure error) {
 	for c, err := range s {
 		if err != nil {
 			return lines, err
@@ -258,7 +260,7 @@ func TestFilterStream_HeldCalls(t *testing.T) {
 // A filter learns that a text pauses, and can release what it holds before the next begins.
 func TestFilterStream_Paused(t *testing.T) {
 	var calls []string
-	s := streamDeltas(&llmhttp.Delta{Reasoning: "let me"}, &llmhttp.Delta{Reasoning: " see"}, &llmhttp.Delta{Content: "the"}, &llmhttp.Delta{Content: " end"}, &llmhttp.Delta{Reasoning: "!"})
+	s := streamDeltas(&llm.Delta{Reasoning: "let me"}, &llm.Delta{Reasoning: " see"}, &llm.Delta{Content: "the"}, &llm.Delta{Content: " end"}, &llm.Delta{Reasoning: "!"})
 	got, err := chunksOf(llmhttp.FilterStream(s, 1, func(r *llmhttp.ReplyText) (release, hold string, err error) {
 		calls = append(calls, fmt.Sprintf("%s %q %q paused=%t end=%t", r.Kind, r.Sent, r.Text, r.Paused, r.End))
 		if r.Paused && r.Kind == llmhttp.TextReasoning {
@@ -297,26 +299,26 @@ func refuseWord(word string) func(*llmhttp.ReplyText) (string, string, error) {
 
 func TestFilterStream_Refused(t *testing.T) {
 	read := 0
-	s := llmhttp.Tee(jsonBackend(t,
+	s := llm.Tee(jsonBackend(t,
 		`{"choices":[{"index":0,"delta":{"content":"good"}},{"index":1,"delta":{"content":"fine"}}]}`,
 		`{"choices":[{"index":0,"delta":{"reasoning_content":"x","content":"bad"}},{"index":1,"delta":{"content":"too"}}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"more"}}]}`,
 		`{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"not read"}}]}`,
-	).Chat(t.Context(), nil), func(*llmhttp.ChatChunk, error) { read++ })
-	r, err := llmhttp.Collect(llmhttp.FilterStream(s, 2, refuseWord("bad")))
+	).Chat(t.Context(), nil), func(*llm.ChatChunk, error) { read++ })
+	r, err := join.Collect(llmhttp.FilterStream(s, 2, refuseWord("bad")))
 	require.NoError(t, err)
-	assert.Equal(t, llmhttp.FinishContentFilter, r.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishContentFilter, r.Choices[0].FinishReason)
 	assert.Equal(t, "good", r.Choices[0].Message.Content.Text())
-	assert.Equal(t, llmhttp.FinishStop, r.Choices[1].FinishReason)
+	assert.Equal(t, llm.FinishStop, r.Choices[1].FinishReason)
 	assert.Equal(t, "finetoo", r.Choices[1].Message.Content.Text())
 	assert.Equal(t, 4, read, "the stream is not read when all choices have ended")
 }
 
 func TestFilterStream_Errors(t *testing.T) {
 	broken := errors.New("broken")
-	text := func() llmhttp.ChatStream {
-		return streamDeltas(&llmhttp.Delta{Content: "a"}, &llmhttp.Delta{Content: "b"})
+	text := func() llm.ChatStream {
+		return streamDeltas(&llm.Delta{Content: "a"}, &llm.Delta{Content: "b"})
 	}
 	t.Run("of the filter", func(t *testing.T) {
 		got, err := chunksOf(llmhttp.FilterStream(text(), 1, func(*llmhttp.ReplyText) (string, string, error) { return "x", "", broken }))
@@ -356,9 +358,9 @@ func TestFilterStream_Errors(t *testing.T) {
 		assert.Zero(t, calls)
 	})
 	t.Run("too many calls", func(t *testing.T) {
-		var d llmhttp.Delta
+		var d llm.Delta
 		for i := range 1025 {
-			d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{Index: i, ID: fmt.Sprint(i)})
+			d.ToolCalls = append(d.ToolCalls, llm.ToolCallDelta{Index: i, ID: fmt.Sprint(i)})
 		}
 		_, err := chunksOf(llmhttp.FilterStream(streamDeltas(&d), 1, redact.Reply))
 		assert.ErrorContains(t, err, "too many tool calls")
@@ -384,10 +386,10 @@ func TestFilterStream_LogProbabilities(t *testing.T) {
 func TestFilterStream_EscapedArguments(t *testing.T) {
 	const arguments = `{"x":"\u0073\u0033cr\u0022t\u005c\u00fc-key","y":"\ud83d\ude00\/\n\ud83d"}`
 	for at := range len(arguments) {
-		call := func(s string) *llmhttp.Delta {
-			return &llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: s}}}}
+		call := func(s string) *llm.Delta {
+			return &llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: s}}}}
 		}
-		r, err := llmhttp.Collect(llmhttp.FilterStream(streamDeltas(call(arguments[:at]), call(arguments[at:])), 1, redact.Reply))
+		r, err := join.Collect(llmhttp.FilterStream(streamDeltas(call(arguments[:at]), call(arguments[at:])), 1, redact.Reply))
 		require.NoError(t, err)
 		assert.Equal(t, `{"x":"[redacted]","y":"😀/\n\ud83d"}`, r.Choices[0].Message.ToolCalls[0].Function.Arguments, "divided at %d", at)
 	}
@@ -403,12 +405,12 @@ func TestFilterStream_Unchanged(t *testing.T) {
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"t"}}}]}}]}`,
 		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":4},"service_tier":"flex"}`,
 	}
-	want, err := llmhttp.Collect(jsonBackend(t, lines...).Chat(t.Context(), nil))
+	want, err := join.Collect(jsonBackend(t, lines...).Chat(t.Context(), nil))
 	require.NoError(t, err)
-	got, err := llmhttp.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, unchanged))
+	got, err := join.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, unchanged))
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
-	held, err := llmhttp.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, keepAll))
+	held, err := join.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, keepAll))
 	require.NoError(t, err)
 	assert.Equal(t, want, held)
 	assert.True(t, slices.Contains(deltaPlaces(), "Delta.ReasoningDetails[0].Text"))
@@ -417,8 +419,8 @@ func TestFilterStream_Unchanged(t *testing.T) {
 // The reader of a stream of which all is held back sees that it goes on, and can stop it.
 func TestFilterStream_HeldStreamIsNotSilent(t *testing.T) {
 	read := 0
-	s := llmhttp.Tee(streamDeltas(&llmhttp.Delta{Content: "a"}, &llmhttp.Delta{Content: "b"}, &llmhttp.Delta{Content: "c"}),
-		func(c *llmhttp.ChatChunk, _ error) { read++ })
+	s := llm.Tee(streamDeltas(&llm.Delta{Content: "a"}, &llm.Delta{Content: "b"}, &llm.Delta{Content: "c"}),
+		func(c *llm.ChatChunk, _ error) { read++ })
 	var seen []bool
 	for chunk, err := range llmhttp.FilterStream(s, 1, keepAll) {
 		require.NoError(t, err)
@@ -433,11 +435,11 @@ func TestFilterStream_HeldStreamIsNotSilent(t *testing.T) {
 // What a filter holds back has a bound, and takes linear memory although it gets all of it each time.
 func TestFilterStream_HeldTexts(t *testing.T) {
 	const pieces = 100_000
-	delta := &llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: "0123456789"}}}}
-	s := func(n int, d *llmhttp.Delta) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	delta := &llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: "0123456789"}}}}
+	s := func(n int, d *llm.Delta) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			for range n {
-				if !yield((&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: *d}}}).Clone(), nil) {
+				if !yield((&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: *d}}}).Clone(), nil) {
 					return
 				}
 			}
@@ -445,14 +447,14 @@ func TestFilterStream_HeldTexts(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r, err := llmhttp.Collect(llmhttp.FilterStream(s(pieces, delta), 1, keepAll))
+	r, err := join.Collect(llmhttp.FilterStream(s(pieces, delta), 1, keepAll))
 	runtime.ReadMemStats(&after)
 	require.NoError(t, err)
 	assert.Len(t, r.Choices[0].Message.ToolCalls[0].Function.Arguments, 10*pieces)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), "not a copy of all for each piece")
 
-	_, err = llmhttp.Collect(llmhttp.FilterStream(s(70, &llmhttp.Delta{Content: strings.Repeat("x", 1<<20)}), 1, keepAll))
-	var e *llmhttp.Error
+	_, err = join.Collect(llmhttp.FilterStream(s(70, &llm.Delta{Content: strings.Repeat("x", 1<<20)}), 1, keepAll))
+	var e *llm.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 502, e.Status)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -30,13 +32,13 @@ func eachText(t *testing.T, v reflect.Value, path string, f func(path string)) {
 	case json.RawMessage:
 		set(json.RawMessage(`{"a":` + string(raw) + `}`))
 		return
-	case Extra:
+	case llm.Extra:
 		for _, value := range []string{`%s`, `[%s]`, `{"a":{"b":%s}}`} {
 			path := path + " " + value
-			v.Set(reflect.ValueOf(Extra{"a": fmt.Appendf(nil, value, raw)}))
+			v.Set(reflect.ValueOf(llm.Extra{"a": fmt.Appendf(nil, value, raw)}))
 			f(path)
 		}
-		v.Set(reflect.ValueOf(Extra{longText: json.RawMessage("1")}))
+		v.Set(reflect.ValueOf(llm.Extra{longText: json.RawMessage("1")}))
 		f(path + " name")
 		v.SetZero()
 		return
@@ -77,38 +79,38 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		"by length":   nil,
 		"CountTokens": func(_, text string) int { return len(text) / 4 },
 	} {
-		c := tokenEstimator{count: count}
-		var chat ChatRequest
-		var embedding EmbeddingRequest
+		c := tokens.Estimator{Count: count}
+		var chat llm.ChatRequest
+		var embedding llm.EmbeddingRequest
 		var rerank RerankRequest
 		var moderation ModerationRequest
 		var completion CompletionRequest
-		var image ImageRequest
+		var image llm.ImageRequest
 		var speech SpeechRequest
 		var transcription TranscriptionRequest
-		var delta Delta
+		var delta llm.Delta
 		for kind, tt := range map[string]struct {
 			value any
 			count func() int
 		}{
-			"chat":        {&chat, func() int { return c.prompt(&chat) }},
-			"embeddings":  {&embedding, func() int { return c.input(&embedding) }},
-			"rerank":      {&rerank, func() int { return c.rerank(&rerank) }},
-			"completions": {&completion, func() int { return c.completion(&completion) }},
-			"moderations": {&moderation, func() int { return c.moderation(&moderation) }},
-			"images":      {&image, func() int { return c.image(&image) }},
-			"speech":      {&speech, func() int { return c.speech(&speech) }},
+			"chat":        {&chat, func() int { return c.Prompt(&chat) }},
+			"embeddings":  {&embedding, func() int { return countInput(c, &embedding) }},
+			"rerank":      {&rerank, func() int { return countRerank(c, &rerank) }},
+			"completions": {&completion, func() int { return countCompletion(c, &completion) }},
+			"moderations": {&moderation, func() int { return countModeration(c, &moderation) }},
+			"images":      {&image, func() int { return countImage(c, &image) }},
+			"speech":      {&speech, func() int { return countSpeech(c, &speech) }},
 			"transcriptions": {&transcription, func() int {
 				r := transcription
 				if r.File == nil {
-					r.File = new(File)
+					r.File = new(llm.File)
 				}
-				return c.transcription(&r)
+				return countTranscription(c, &r)
 			}},
 			"delta": {&delta, func() int {
-				out := outputCounter{keepText: count != nil}
-				out.add(&delta)
-				return c.output(&out)
+				out := tokens.Counter{KeepText: count != nil}
+				out.Add(&delta)
+				return c.Output(&out)
 			}},
 		} {
 			texts := 0
@@ -127,29 +129,29 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 
 // Media count by their size. Text that only looks like media counts as text.
 func TestTokens_Media(t *testing.T) {
-	c := new(tokenEstimator)
+	c := new(tokens.Estimator)
 	base64 := strings.Repeat("QUJD", 275_000) // 1.1 MB
 	url := func(mediaType string) string { return "data:" + mediaType + ";base64," + base64 }
-	part := func(typ, format string, a ...any) Part {
-		return Part{Type: typ, Extra: Extra{typ: fmt.Appendf(nil, format, a...)}}
+	part := func(typ, format string, a ...any) llm.Part {
+		return llm.Part{Type: typ, Extra: llm.Extra{typ: fmt.Appendf(nil, format, a...)}}
 	}
-	const asMedia, asFile, asText = 1_100_000 / bytesPerMedia, 1_100_000 / bytesPerFile, 1_100_000 / 4
+	const asMedia, asFile, asText = 1_100_000 / tokens.BytesPerMedia, 1_100_000 / tokens.BytesPerFile, 1_100_000 / 4
 	for name, tt := range map[string]struct {
-		part Part
+		part llm.Part
 		want int
 	}{
-		"image":                      {Part{Type: PartImage, ImageURL: &ImageURL{URL: url("image/png")}}, asMedia},
-		"image, address":             {Part{Type: PartImage, ImageURL: &ImageURL{URL: "https://example.com/cat.png", Detail: "high"}}, 0},
-		"image, long address":        {Part{Type: PartImage, ImageURL: &ImageURL{URL: "https://example.com/" + base64}}, asMedia},
-		"audio":                      {part(PartAudio, `{"data":"%s","format":"wav"}`, base64), asMedia},
-		"audio with space":           {part(PartAudio, `{ "format" : "wav" , "data" : "%s" }`, base64), asMedia},
-		"audio that is text":         {part(PartAudio, `{"data":"%s","format":"wav"}`, longText), asText},
-		"text beside audio":          {part(PartAudio, `{"data":"AAAA","format":"%s"}`, longText), asText},
-		"file, PDF":                  {part(PartFile, `{"filename":"a.pdf","file_data":"%s"}`, url("application/pdf")), asFile},
-		"file, text":                 {part(PartFile, `{"file_data":"%s"}`, url("text/plain")), asText * 3 / 4},
-		"file, image":                {part(PartFile, `{"file_data":"%s"}`, url(`image\/png`)), asMedia},
-		"file, no type":              {part(PartFile, `{"file_data":"%s"}`, url("")), asFile},
-		"file, ID":                   {part(PartFile, `{"file_id":"file-1"}`), 0},
+		"image":                      {llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: url("image/png")}}, asMedia},
+		"image, address":             {llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: "https://example.com/cat.png", Detail: "high"}}, 0},
+		"image, long address":        {llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: "https://example.com/" + base64}}, asMedia},
+		"audio":                      {part(llm.PartAudio, `{"data":"%s","format":"wav"}`, base64), asMedia},
+		"audio with space":           {part(llm.PartAudio, `{ "format" : "wav" , "data" : "%s" }`, base64), asMedia},
+		"audio that is text":         {part(llm.PartAudio, `{"data":"%s","format":"wav"}`, longText), asText},
+		"text beside audio":          {part(llm.PartAudio, `{"data":"AAAA","format":"%s"}`, longText), asText},
+		"file, PDF":                  {part(llm.PartFile, `{"filename":"a.pdf","file_data":"%s"}`, url("application/pdf")), asFile},
+		"file, text":                 {part(llm.PartFile, `{"file_data":"%s"}`, url("text/plain")), asText * 3 / 4},
+		"file, image":                {part(llm.PartFile, `{"file_data":"%s"}`, url(`image\/png`)), asMedia},
+		"file, no type":              {part(llm.PartFile, `{"file_data":"%s"}`, url("")), asFile},
+		"file, ID":                   {part(llm.PartFile, `{"file_id":"file-1"}`), 0},
 		"another type":               {part("video_url", `{"url":"%s"}`, url("video/mp4")), asMedia},
 		"a string":                   {part("video", `"%s"`, url("video/mp4")), asMedia},
 		"several":                    {part("media", `["%s","%s"]`, url("video/mp4"), url("image/png")), 2 * asMedia},
@@ -163,59 +165,59 @@ func TestTokens_Media(t *testing.T) {
 		"elements with spaces":       {part("x", `{ "images" : [ "%s" , "%s" ] }`, url("image/png"), url("image/png")), 2 * asMedia},
 		"after another string":       {part("x", `{"url":["%s",{"text":"x"},"%s"]}`, url("image/png"), url("image/png")), asMedia + asText},
 		"text of a part":             {part("thinking", `"%s"`, url("image/png")), asText},
-		"text in a member":           {part(PartFile, `{"filename":"%s"}`, url("image/png")), asText},
+		"text in a member":           {part(llm.PartFile, `{"filename":"%s"}`, url("image/png")), asText},
 		"texts":                      {part("x", `{"texts":["%s","%s"]}`, url("image/png"), url("image/png")), 2 * asText},
 		"text after an image":        {part("x", `{"url":"%s","text":"%s"}`, url("image/png"), url("image/png")), asMedia + asText},
 		"a name":                     {part("x", `{"url":"","%s":1}`, url("image/png")), asText},
 		"an escaped name":            {part("x", `{"\"url":"%s"}`, url("image/png")), asText},
 		"not JSON, joined":           {part("x", `{"url":"%s"data:image/png;base64,"`, url("image/png")), asMedia},
-		"not JSON":                   {part(PartAudio, `{"data"`), 0},
-		"not JSON either":            {part(PartAudio, `"`), 0},
+		"not JSON":                   {part(llm.PartAudio, `{"data"`), 0},
+		"not JSON either":            {part(llm.PartAudio, `"`), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := c.message(&Message{Content: Content{tt.part}})
-			assert.InDelta(t, tokensPerMessage+tokensPerMedia+tt.want, got, 30+float64(tt.want)/100)
+			got := c.Message(&llm.Message{Content: llm.Content{tt.part}})
+			assert.InDelta(t, tokens.TokensPerMessage+tokens.TokensPerMedia+tt.want, got, 30+float64(tt.want)/100)
 		})
 	}
 	t.Run("a tool is text", func(t *testing.T) {
-		tool := Tool{Type: "custom", Extra: Extra{"custom": fmt.Appendf(nil, `{"description":"%s"}`, url("image/png"))}}
-		assert.GreaterOrEqual(t, c.tool(&tool), asText)
+		tool := llm.Tool{Type: "custom", Extra: llm.Extra{"custom": fmt.Appendf(nil, `{"description":"%s"}`, url("image/png"))}}
+		assert.GreaterOrEqual(t, c.Tool(&tool), asText)
 	})
 	t.Run("text of a message", func(t *testing.T) {
 		for name, value := range map[string]string{"reasoning": `"%s"`, "reasoning_content": `"%s"`, "thinking": `["%s"]`, "x": `{"text":"%s"}`} {
-			m := Message{Extra: Extra{name: fmt.Appendf(nil, value, url("image/png"))}}
-			assert.GreaterOrEqual(t, c.message(&m), asText, name)
+			m := llm.Message{Extra: llm.Extra{name: fmt.Appendf(nil, value, url("image/png"))}}
+			assert.GreaterOrEqual(t, c.Message(&m), asText, name)
 		}
 	})
 	t.Run("reply", func(t *testing.T) {
-		var out outputCounter
-		out.add(&Delta{Extra: Extra{
+		var out tokens.Counter
+		out.Add(&llm.Delta{Extra: llm.Extra{
 			"audio":  fmt.Appendf(nil, `{"id":"audio_1","data":"%s","transcript":"Hello"}`, base64),
 			"images": fmt.Appendf(nil, `[{"type":"image_url","image_url":{"url":"%s"}}]`, url("image/png")),
 		}})
-		assert.InDelta(t, 2*asMedia, c.output(&out), 100)
+		assert.InDelta(t, 2*asMedia, c.Output(&out), 100)
 	})
 }
 
 // Reasoning that comes in two forms counts once, and labels that each delta repeats do not count.
 func TestTokens_Reasoning(t *testing.T) {
-	detail := []ReasoningDetail{{Type: ReasoningText, Text: "four", Extra: Extra{"format": json.RawMessage(`"anthropic-claude-v1"`), "index": json.RawMessage("0")}}}
-	c := new(tokenEstimator)
-	for name, d := range map[string]Delta{
+	detail := []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: "four", Extra: llm.Extra{"format": json.RawMessage(`"anthropic-claude-v1"`), "index": json.RawMessage("0")}}}
+	c := new(tokens.Estimator)
+	for name, d := range map[string]llm.Delta{
 		"text":             {Reasoning: "four"},
 		"details":          {ReasoningDetails: detail},
 		"both":             {Reasoning: "four", ReasoningDetails: detail},
-		"details, shorter": {Reasoning: "four", ReasoningDetails: []ReasoningDetail{{Text: "f"}}},
+		"details, shorter": {Reasoning: "four", ReasoningDetails: []llm.ReasoningDetail{{Text: "f"}}},
 		"text, shorter":    {Reasoning: "f", ReasoningDetails: detail},
 	} {
-		var out outputCounter
-		out.add(&d)
-		assert.Equal(t, 1, c.output(&out), name)
-		m := Message{Reasoning: d.Reasoning, ReasoningDetails: d.ReasoningDetails}
-		m.ReasoningDetails = append([]ReasoningDetail(nil), m.ReasoningDetails...)
+		var out tokens.Counter
+		out.Add(&d)
+		assert.Equal(t, 1, c.Output(&out), name)
+		m := llm.Message{Reasoning: d.Reasoning, ReasoningDetails: d.ReasoningDetails}
+		m.ReasoningDetails = append([]llm.ReasoningDetail(nil), m.ReasoningDetails...)
 		for i := range m.ReasoningDetails {
 			m.ReasoningDetails[i].Extra = nil
 		}
-		assert.Equal(t, tokensPerMessage+1, c.message(&m), name)
+		assert.Equal(t, tokens.TokensPerMessage+1, c.Message(&m), name)
 	}
 }

@@ -3,7 +3,11 @@ package llmhttp
 import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/order"
 	"github.com/llmhttp/llmhttp/internal/redact"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // A Transcript has the texts of a chat, for an [Observer] that asks for them. Of prompts to complete,
@@ -12,10 +16,10 @@ import (
 // Extra: of parts of a message other than text it has only the Type. The API key
 // of the request is redacted.
 type Transcript struct {
-	Messages  []Message // of the request, up to the one at which the limit was reached
-	Tools     []Tool
-	Choices   []Choice // of the reply, as far as the Backend yielded it
-	Truncated bool     // texts are missing, because the limit was reached
+	Messages  []llm.Message // of the request, up to the one at which the limit was reached
+	Tools     []llm.Tool
+	Choices   []llm.Choice // of the reply, as far as the Backend yielded it
+	Truncated bool         // texts are missing, because the limit was reached
 }
 
 const (
@@ -30,24 +34,24 @@ func (o *Observation) transcriptLimit() int64 {
 	return option.Bound(o.TranscriptLimit, defaultTranscriptLimit)
 }
 
-// A transcript collects a Transcript. It is a chunkSink that passes chunks on to next.
+// A transcript collects a Transcript. It is a order.Sink that passes chunks on to next.
 type transcript struct {
 	out       Transcript
 	bytesLeft int // that may still be added
-	reply     Joiner
-	next      chunkSink
+	reply     join.Joiner
+	next      order.Sink
 }
 
 // newTranscript returns a transcript with the texts of req. It has room for limit bytes of them,
 // and for as many of the reply.
-func newTranscript(req *ChatRequest, limit int, next chunkSink) *transcript {
+func newTranscript(req *llm.ChatRequest, limit int, next order.Sink) *transcript {
 	t := &transcript{bytesLeft: limit, next: next}
 	t.addRequest(req)
 	t.bytesLeft = limit
 	return t
 }
 
-func (t *transcript) addRequest(r *ChatRequest) {
+func (t *transcript) addRequest(r *llm.ChatRequest) {
 	for i := range r.Messages {
 		if !t.takeRoom() {
 			return
@@ -62,18 +66,18 @@ func (t *transcript) addRequest(r *ChatRequest) {
 	}
 }
 
-func (t *transcript) copyMessage(m *Message) Message {
+func (t *transcript) copyMessage(m *llm.Message) llm.Message {
 	out := *m
 	out.Content, out.ToolCalls, out.ReasoningDetails, out.Extra = nil, nil, nil, nil
 	out.ReasoningAlias = false
-	out.walk(t.clipInPlace, ignoreExtra)
+	texts.WalkMessage(&out, t.clipInPlace, texts.IgnoreExtra)
 	for i := range m.Content {
 		if !t.takeRoom() {
 			return out
 		}
 		part := m.Content[i]
 		part.ImageURL, part.Extra = nil, nil
-		part.walk(t.clipInPlace, ignoreExtra)
+		texts.WalkPart(&part, t.clipInPlace, texts.IgnoreExtra)
 		out.Content = append(out.Content, part)
 	}
 	for i := range m.ToolCalls {
@@ -82,7 +86,7 @@ func (t *transcript) copyMessage(m *Message) Message {
 		}
 		call := m.ToolCalls[i]
 		call.Extra, call.Function.Extra = nil, nil
-		call.walk(t.clipInPlace, ignoreExtra)
+		texts.WalkCall(&call, t.clipInPlace, texts.IgnoreExtra)
 		out.ToolCalls = append(out.ToolCalls, call)
 	}
 	return out
@@ -90,13 +94,13 @@ func (t *transcript) copyMessage(m *Message) Message {
 
 // copyTool returns a copy of a tool. The schema of its parameters is kept whole or
 // left out.
-func (t *transcript) copyTool(from *Tool) Tool {
-	out := Tool{Type: from.Type}
+func (t *transcript) copyTool(from *llm.Tool) llm.Tool {
+	out := llm.Tool{Type: from.Type}
 	f := from.Function
 	if f != nil {
-		out.Function = &Function{Name: f.Name, Description: f.Description}
+		out.Function = &llm.Function{Name: f.Name, Description: f.Description}
 	}
-	out.walk(t.clipInPlace, ignoreExtra)
+	texts.WalkTool(&out, t.clipInPlace, texts.IgnoreExtra)
 	switch {
 	case f == nil || f.Parameters == nil:
 	case len(f.Parameters) > t.bytesLeft:
@@ -107,27 +111,27 @@ func (t *transcript) copyTool(from *Tool) Tool {
 	return out
 }
 
-// Add implements chunkSink: the orderer calls it.
-func (t *transcript) Add(c *ChatChunk) {
+// Add implements order.Sink: the orderer calls it.
+func (t *transcript) Add(c *llm.ChatChunk) {
 	t.addReplyPart(&c.Choices[0])
 	t.next.Add(c)
 }
 
 // addReplyPart joins a part of the reply. When there is no room left, nothing more is
 // joined, because the joiner must get the first part of each choice and call.
-func (t *transcript) addReplyPart(c *ChunkChoice) {
+func (t *transcript) addReplyPart(c *llm.ChunkChoice) {
 	d := &c.Delta
 	switch {
 	case c.FinishReason != "":
 		return
 	case t.bytesLeft <= 0, d.Role != "" && !t.takeRoom():
-		t.out.Truncated = t.out.Truncated || !d.isEmpty()
+		t.out.Truncated = t.out.Truncated || !d.IsEmpty()
 		return
 	}
 	part := *d
 	part.ToolCalls, part.ReasoningDetails, part.Extra = nil, nil, nil
 	part.ReasoningAlias = false
-	part.walk(t.clipInPlace, ignoreExtra)
+	texts.WalkDelta(&part, t.clipInPlace, texts.IgnoreExtra)
 	for i := range d.ToolCalls {
 		call := d.ToolCalls[i]
 		if t.bytesLeft <= 0 || call.ID != "" && !t.takeRoom() {
@@ -135,15 +139,15 @@ func (t *transcript) addReplyPart(c *ChunkChoice) {
 			break
 		}
 		call.Extra, call.Function.Extra = nil, nil
-		call.walk(t.clipInPlace, ignoreExtra)
+		texts.WalkCallDelta(&call, t.clipInPlace, texts.IgnoreExtra)
 		part.ToolCalls = append(part.ToolCalls, call)
 	}
-	t.reply.Add(&ChatChunk{Choices: []ChunkChoice{{Index: c.Index, Delta: part}}})
+	t.reply.Add(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: c.Index, Delta: part}}})
 }
 
 // clipInPlace clips a text, but for a role, which is bounded.
-func (t *transcript) clipInPlace(kind textKind, s *string) {
-	if kind != textRole {
+func (t *transcript) clipInPlace(kind texts.Kind, s *string) {
+	if kind != texts.KindRole {
 		*s = t.clip(*s)
 	}
 }
@@ -168,15 +172,15 @@ func (t *transcript) clip(s string) string {
 	}
 	t.out.Truncated = true
 	t.bytesLeft -= room
-	return s[:room-incompleteSuffixLen(s[:room])] + jsonwire.ClipMark
+	return s[:room-texts.IncompleteSuffixLen(s[:room])] + jsonwire.ClipMark
 }
 
 // finish returns what was collected, without the API key of the request. reasons are those of
 // the choices of the reply.
-func (t *transcript) finish(reasons []FinishReason, r redactor) *Transcript {
+func (t *transcript) finish(reasons []llm.FinishReason, r redactor) *Transcript {
 	for _, c := range t.reply.Response().Choices {
 		r.message(&c.Message)
-		t.out.Choices = append(t.out.Choices, Choice{Index: c.Index, Message: c.Message, FinishReason: reasons[c.Index]})
+		t.out.Choices = append(t.out.Choices, llm.Choice{Index: c.Index, Message: c.Message, FinishReason: reasons[c.Index]})
 	}
 	for i := range t.out.Messages {
 		r.message(&t.out.Messages[i])
@@ -188,16 +192,16 @@ func (t *transcript) finish(reasons []FinishReason, r redactor) *Transcript {
 }
 
 // message redacts the texts of m in place.
-func (r redactor) message(m *Message) {
-	m.walk(r.inPlace, ignoreExtra)
+func (r redactor) message(m *llm.Message) {
+	texts.WalkMessage(m, r.inPlace, texts.IgnoreExtra)
 }
 
 // tool redacts the texts of t in place.
-func (r redactor) tool(t *Tool) {
-	t.walk(r.inPlace, ignoreExtra)
+func (r redactor) tool(t *llm.Tool) {
+	texts.WalkTool(t, r.inPlace, texts.IgnoreExtra)
 	if f := t.Function; f != nil && f.Parameters != nil {
 		f.Parameters = []byte(r.text(string(f.Parameters)))
 	}
 }
 
-func (r redactor) inPlace(_ textKind, s *string) { *s = r.text(*s) }
+func (r redactor) inPlace(_ texts.Kind, s *string) { *s = r.text(*s) }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Collects the texts of one account only.
@@ -61,17 +62,17 @@ func TestTranscript(t *testing.T) {
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]},"finish_reason":"tool_calls"},{"index":1,"delta":{},"finish_reason":"stop"}]}`,
 	}
 	want := &llmhttp.Transcript{
-		Messages: []llmhttp.Message{
-			{Role: "system", Content: llmhttp.Text("be brief")},
-			{Role: "user", Name: "u", Content: llmhttp.Content{{Type: "text", Text: "what is this?"}, {Type: "image_url"}, {Type: "input_audio"}}},
-			{Role: "assistant", Reasoning: "hm", ToolCalls: []llmhttp.ToolCall{{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "look", Arguments: "{}"}}}},
-			{Role: "tool", ToolCallID: "call_1", Content: llmhttp.Text("my key is [redacted]")},
+		Messages: []llm.Message{
+			{Role: "system", Content: llm.Text("be brief")},
+			{Role: "user", Name: "u", Content: llm.Content{{Type: "text", Text: "what is this?"}, {Type: "image_url"}, {Type: "input_audio"}}},
+			{Role: "assistant", Reasoning: "hm", ToolCalls: []llm.ToolCall{{ID: "call_1", Type: "function", Function: llm.FunctionCall{Name: "look", Arguments: "{}"}}}},
+			{Role: "tool", ToolCallID: "call_1", Content: llm.Text("my key is [redacted]")},
 		},
-		Tools: []llmhttp.Tool{{Type: "function", Function: &llmhttp.Function{Name: "look", Description: "looks", Parameters: json.RawMessage(`{"type":"object"}`)}}},
-		Choices: []llmhttp.Choice{
-			{Index: 0, FinishReason: "tool_calls", Message: llmhttp.Message{Role: "assistant", Reasoning: "let me see", Content: llmhttp.Text("a cat, [redacted]"),
-				ToolCalls: []llmhttp.ToolCall{{ID: "c", Type: "function", Function: llmhttp.FunctionCall{Name: "look", Arguments: `{"a":1}`}}}}},
-			{Index: 1, FinishReason: "stop", Message: llmhttp.Message{Role: "assistant", Refusal: "no"}},
+		Tools: []llm.Tool{{Type: "function", Function: &llm.Function{Name: "look", Description: "looks", Parameters: json.RawMessage(`{"type":"object"}`)}}},
+		Choices: []llm.Choice{
+			{Index: 0, FinishReason: "tool_calls", Message: llm.Message{Role: "assistant", Reasoning: "let me see", Content: llm.Text("a cat, [redacted]"),
+				ToolCalls: []llm.ToolCall{{ID: "c", Type: "function", Function: llm.FunctionCall{Name: "look", Arguments: `{"a":1}`}}}}},
+			{Index: 1, FinishReason: "stop", Message: llm.Message{Role: "assistant", Refusal: "no"}},
 		},
 	}
 	for mode, end := range map[string]string{"whole": "}", "stream": `,"stream":true}`} {
@@ -135,7 +136,7 @@ func TestTranscript_ZeroAndNegative(t *testing.T) {
 func TestTranscript_Failures(t *testing.T) {
 	assert.Nil(t, transcribe(t, 0, nil, "{"))
 	cut := transcribe(t, 0, failAfter(errCause, "a", "b"), streamBody)
-	assert.Equal(t, []llmhttp.Choice{{Message: llmhttp.Message{Role: "assistant", Content: llmhttp.Text("ab")}}}, cut.Choices)
+	assert.Equal(t, []llm.Choice{{Message: llm.Message{Role: "assistant", Content: llm.Text("ab")}}}, cut.Choices)
 	failed := transcribe(t, 0, failingBackend(errCause), chatBody)
 	assert.Len(t, failed.Messages, 1)
 	assert.Empty(t, failed.Choices)

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"math"
 	"net/http"
 	"slices"
-	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // OperationTranscriptions is the [Operation] of writing down what is spoken in a recording.
@@ -22,15 +24,15 @@ const ScopeTranscriptions Scope = "transcriptions"
 type Transcriber interface {
 	// Transcribe returns the text of req.File, in English if req.Translate is set. As with Chat of
 	// a [Backend], the work is done while the stream is iterated over, and must stop when ctx is
-	// done. For an unknown model the stream yields [ModelNotFound], and for a file that it cannot
-	// read an [*Error] with the status 400, the code "invalid_value" and the param "file".
+	// done. For an unknown model the stream yields [llm.ModelNotFound], and for a file that it cannot
+	// read an [*llm.Error] with the status 400, the code "invalid_value" and the param "file".
 	//
 	// The Transcriber owns req, but not the content of the File, which others may read too.
 	Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream
 }
 
 // A TranscriptionStream is the reply to a [TranscriptionRequest]: its chunks in order, and then at
-// most one error. A stream without a chunk is an error too. The rules of a [ChatStream] hold. A
+// most one error. A stream without a chunk is an error too. The rules of a [llm.ChatStream] hold. A
 // whole reply is a stream of one chunk.
 type TranscriptionStream = iter.Seq2[*TranscriptionChunk, error]
 
@@ -54,13 +56,13 @@ const (
 // /v1/audio/translations, with the names of its fields. A Handler checks requests before it passes
 // them to a [Transcriber], and sets ResponseFormat.
 type TranscriptionRequest struct {
-	File           *File    `json:"file"` // the recording; see Options.MaxFiles
-	Model          string   `json:"model"`
-	Translate      bool     `json:"-"`               // the text is to be in English, whatever is spoken
-	Language       string   `json:"language"`        // what is spoken, such as "de"; not checked, and empty if the client does not tell
-	Prompt         string   `json:"prompt"`          // text that comes before the recording, or names in it
-	ResponseFormat string   `json:"response_format"` // one of the constants, such as TranscriptionJSON, which is the format's default
-	Temperature    *float64 `json:"temperature"`     // 0 to 1; nil leaves it to the Backend
+	File           *llm.File `json:"file"` // the recording; see Options.MaxFiles
+	Model          string    `json:"model"`
+	Translate      bool      `json:"-"`               // the text is to be in English, whatever is spoken
+	Language       string    `json:"language"`        // what is spoken, such as "de"; not checked, and empty if the client does not tell
+	Prompt         string    `json:"prompt"`          // text that comes before the recording, or names in it
+	ResponseFormat string    `json:"response_format"` // one of the constants, such as TranscriptionJSON, which is the format's default
+	Temperature    *float64  `json:"temperature"`     // 0 to 1; nil leaves it to the Backend
 
 	// TimestampGranularities are what has times in TranscriptionVerbose: "word", "segment" or
 	// both. Empty means segments.
@@ -103,9 +105,9 @@ func (r *TranscriptionRequest) Clone() *TranscriptionRequest {
 	return &c
 }
 
-// EndUser returns the end user whom the client names, as that of a [ChatRequest].
+// EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
 func (r *TranscriptionRequest) EndUser() string {
-	for _, name := range endUserMembers {
+	for _, name := range param.EndUserNames {
 		if values := r.Extra[name]; len(values) == 1 && values[0] != "" {
 			return values[0]
 		}
@@ -164,11 +166,11 @@ func (r *TranscriptionRequest) decode(form *Form) error {
 func (r *TranscriptionRequest) Validate() error {
 	switch {
 	case r.File == nil:
-		return errMissing(fieldFile)
+		return invalid.Missing(fieldFile)
 	case r.File.Size == 0:
-		return errBadRequest("invalid_value", fieldFile, "Invalid 'file': the file is empty.")
+		return invalid.Param("invalid_value", fieldFile, "Invalid 'file': the file is empty.")
 	case r.Model == "":
-		return errMissing("model")
+		return invalid.Missing("model")
 	}
 	r.ResponseFormat = cmp.Or(r.ResponseFormat, TranscriptionJSON)
 	formats := []string{TranscriptionJSON, TranscriptionText, TranscriptionSRT, TranscriptionVerbose, TranscriptionVTT}
@@ -176,10 +178,10 @@ func (r *TranscriptionRequest) Validate() error {
 		formats = append(formats, TranscriptionDiarized)
 	}
 	if !slices.Contains(formats, r.ResponseFormat) {
-		return errInvalidValue("response_format", r.ResponseFormat, formats...)
+		return invalid.Value("response_format", r.ResponseFormat, formats...)
 	}
 	if r.Stream && (r.ResponseFormat == TranscriptionSRT || r.ResponseFormat == TranscriptionVTT) {
-		return errBadRequest(
+		return invalid.Param(
 			"invalid_value",
 			"stream",
 			"Invalid 'stream': a reply in the format '%s' cannot be streamed.",
@@ -191,11 +193,11 @@ func (r *TranscriptionRequest) Validate() error {
 		if e.Above {
 			e.Limit = 1
 		}
-		return paramError(&e)
+		return invalid.JSON(&e)
 	}
 	for i, g := range r.TimestampGranularities {
 		if g != granularityWord && g != granularitySegment {
-			return errInvalidValue(elementPath("timestamp_granularities", i, ""), g, granularityWord, granularitySegment)
+			return invalid.Value(param.Path("timestamp_granularities", i, ""), g, granularityWord, granularitySegment)
 		}
 	}
 	return nil
@@ -206,28 +208,23 @@ func (r *TranscriptionRequest) describe(d *description) {
 	d.params.Temperature = d.float(r.Temperature)
 }
 
-// transcription counts the tokens of a request for a transcription. The estimate of the recording is
+// countTranscription counts the tokens of a request for a transcription. The estimate of the recording is
 // that of one in a chat.
-func (c tokenEstimator) transcription(r *TranscriptionRequest) int {
-	n := c.file(r.File) + c.text(r.Prompt)
+func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
+	n := countFile(c, r.File) + c.Text(r.Prompt)
 	for _, s := range []string{r.Model, r.Language, r.ResponseFormat} {
-		n += c.label(s)
+		n += c.Label(s)
 	}
 	for _, s := range slices.Concat(r.TimestampGranularities, r.Include) {
-		n += c.label(s)
+		n += c.Label(s)
 	}
 	for name, values := range r.Extra {
-		n += c.label(name)
+		n += c.Label(name)
 		for _, v := range values {
-			n += c.text(v)
+			n += c.Text(v)
 		}
 	}
 	return n
-}
-
-// file counts the tokens of a file as those of one in a chat.
-func (c tokenEstimator) file(f *File) int {
-	return tokensPerMedia + int(min(f.Size/3*4/bytesPerMedia, math.MaxInt32/2)) + c.label(f.Name) + c.label(f.ContentType)
 }
 
 var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChunk]{
@@ -241,7 +238,7 @@ var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChun
 		model:     func(r *TranscriptionRequest) string { return r.Model },
 		describer: func(r *TranscriptionRequest) describer { return r },
 		user:      (*TranscriptionRequest).EndUser,
-		prompt:    func(c tokenEstimator, r *TranscriptionRequest) int { return c.transcription(r) },
+		prompt:    func(c tokens.Estimator, r *TranscriptionRequest) int { return countTranscription(c, r) },
 		units: func(r *TranscriptionRequest) *Units {
 			return &Units{AudioMillis: fileMillis(r.File)}
 		},
@@ -265,10 +262,10 @@ type TranscriptionEncoder interface {
 
 	// AppendEnd ends a reply that is complete. The usage is final; it is zero if the Backend has
 	// reported the time of the recording in place of tokens.
-	AppendEnd(b []byte, u *Usage) ([]byte, error)
+	AppendEnd(b []byte, u *llm.Usage) ([]byte, error)
 
 	// AppendFailure ends a stream that failed. See Framing.EndsCleanly.
-	AppendFailure(b []byte, e *Error) []byte
+	AppendFailure(b []byte, e *llm.Error) []byte
 }
 
 // BindTranscriptions binds a route to transcriptions, with [ScopeTranscriptions]. The body of its
@@ -323,15 +320,6 @@ func decodeAudio(ctx context.Context, form *Form, req *TranscriptionRequest) (*T
 		return req, &transcriptionEvents{diarized: req.ResponseFormat == TranscriptionDiarized}, nil
 	}
 	return req, newWholeTranscription(req), nil
-}
-
-// checkUnknownFields is checkUnknownMembers for the fields of a form.
-func checkUnknownFields[V any, F ~map[string]V](ctx context.Context, fields F) error {
-	names := make(Extra, len(fields))
-	for name := range fields {
-		names[strings.TrimSuffix(name, "[]")] = nil
-	}
-	return checkUnknownMembers(ctx, names)
 }
 
 var (

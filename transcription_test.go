@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var _ = makesConsistent(func(c *llmhttp.TranscriptionChunk) { c.Usage = &llmhttp.TranscriptionUsage{Seconds: 8.5} })
@@ -40,11 +41,11 @@ func transcribingAs(chunks ...*llmhttp.TranscriptionChunk) *stubBackend {
 // spoken are the chunks of a transcription with everything.
 func spoken() []*llmhttp.TranscriptionChunk {
 	return []*llmhttp.TranscriptionChunk{
-		{Text: "Hello ", Language: "english", Extra: llmhttp.Extra{"logprobs": json.RawMessage(`[1]`)}},
+		{Text: "Hello ", Language: "english", Extra: llm.Extra{"logprobs": json.RawMessage(`[1]`)}},
 		{Text: "world.", Duration: 8.47, Segments: []llmhttp.TranscriptionSegment{
 			{End: 1.5, Text: " Hello", Tokens: []int{7}, AvgLogprob: math.Inf(-1), Speaker: "A"},
 			{ID: "s", Start: 1.5, End: 3661.25, Text: " world.\r\n\r\n<x> --> &", NoSpeechProb: 0.5},
-		}, Words: []llmhttp.TranscriptionWord{{Word: "Hello", End: 1}}, Extra: llmhttp.Extra{"logprobs": json.RawMessage(`[2]`)}},
+		}, Words: []llmhttp.TranscriptionWord{{Word: "Hello", End: 1}}, Extra: llm.Extra{"logprobs": json.RawMessage(`[2]`)}},
 	}
 }
 
@@ -233,7 +234,7 @@ func assertEmptyDir(t testing.TB, dir string) {
 
 // What is charged for: tokens if the Backend reports them, or else the time, or an estimate.
 func TestTranscriptions_Usage(t *testing.T) {
-	tokens := &llmhttp.Usage{PromptTokens: 14, CompletionTokens: 3, PromptTokensDetails: llmhttp.PromptTokensDetails{AudioTokens: 10}}
+	tokens := &llm.Usage{PromptTokens: 14, CompletionTokens: 3, PromptTokensDetails: llm.PromptTokensDetails{AudioTokens: 10}}
 	const file = 32_000 // bytes, which are at most 32 seconds if nobody tells
 	for name, test := range map[string]struct {
 		chunk     llmhttp.TranscriptionChunk
@@ -353,7 +354,7 @@ func TestTranscriptions_LeaveNoFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				var kept []*llmhttp.File
+				var kept []*llm.File
 				b := transcribing(func(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
 					kept = append(kept, r.File)
 					assertEmptyDir(t, dir) // the file has no name
@@ -408,7 +409,7 @@ func TestFile_Extension(t *testing.T) {
 		{"a.MP3", "audio/wav", "mp3"}, {"blob", "audio/webm;codecs=opus", "webm"}, {"blob", "application/octet-stream", ""},
 		{"", "", ""}, {"a.", "audio/mpeg", "mp3"}, {"a", "audio/x-m4a", "m4a"}, {"a.tar.gz", "", "gz"},
 	} {
-		f := llmhttp.File{Name: test.name, ContentType: test.contentType}
+		f := llm.File{Name: test.name, ContentType: test.contentType}
 		assert.Equal(t, test.want, f.Extension(), test)
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A TranscriptionChunk is the reply to a [TranscriptionRequest], or a part of it. Text, Segments
 // and Words are appended to those of the chunks before; of the others, the last value counts that
 // is not zero. Its JSON is that of a reply in TranscriptionVerbose. It is decoded leniently: see
-// [ChatChunk].
+// [llm.ChatChunk].
 type TranscriptionChunk struct {
 	Text     string                 `json:"text"`
 	Language string                 `json:"language"`          // what is spoken, such as "english"
@@ -24,7 +27,7 @@ type TranscriptionChunk struct {
 	// or, of a format that is not known, the longest that its size allows.
 	Usage *TranscriptionUsage `json:"usage,omitzero"`
 
-	Extra Extra `json:"-"` // such as logprobs
+	Extra llm.Extra `json:"-"` // such as logprobs
 }
 
 var transcriptionChunkJSON = jsonwire.NewObject(
@@ -35,15 +38,17 @@ var transcriptionChunkJSON = jsonwire.NewObject(
 		AlwaysIf(func(c *TranscriptionChunk) bool { return c.Segments != nil }),
 	jsonwire.List("words", func(c *TranscriptionChunk) *[]TranscriptionWord { return &c.Words }, transcriptionWordJSON, 0),
 	jsonwire.Pointer("usage", func(c *TranscriptionChunk) **TranscriptionUsage { return &c.Usage }, transcriptionUsageJSON),
-	jsonwire.Extra(func(c *TranscriptionChunk) *Extra { return &c.Extra }),
+	jsonwire.Extra(func(c *TranscriptionChunk) *llm.Extra { return &c.Extra }),
 ).Reserve("task")
 
 // MarshalJSON encodes c.
-func (c TranscriptionChunk) MarshalJSON() ([]byte, error) { return marshal(transcriptionChunkJSON, &c) }
+func (c TranscriptionChunk) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(transcriptionChunkJSON, &c)
+}
 
 // UnmarshalJSON decodes a reply leniently.
 func (c *TranscriptionChunk) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, transcriptionChunkJSON, c)
+	return param.UnmarshalReply(data, transcriptionChunkJSON, c)
 }
 
 // facts returns what c tells a streaming operation.
@@ -79,13 +84,13 @@ func millis(seconds float64) int64 {
 
 // size returns the size of c in bytes, about.
 func (c *TranscriptionChunk) size() int {
-	n := len(c.Text) + len(c.Language) + c.Extra.size()
+	n := len(c.Text) + len(c.Language) + jsonwire.ExtraSize(c.Extra)
 	for i := range c.Segments {
 		s := &c.Segments[i]
-		n += elementSize + len(s.ID) + len(s.Text) + len(s.Speaker) + 8*len(s.Tokens) + s.Extra.size()
+		n += texts.ElementSize + len(s.ID) + len(s.Text) + len(s.Speaker) + 8*len(s.Tokens) + jsonwire.ExtraSize(s.Extra)
 	}
 	for i := range c.Words {
-		n += elementSize + len(c.Words[i].Word) + c.Words[i].Extra.size()
+		n += texts.ElementSize + len(c.Words[i].Word) + jsonwire.ExtraSize(c.Words[i].Extra)
 	}
 	return n
 }
@@ -94,18 +99,18 @@ func (c *TranscriptionChunk) size() int {
 // the recording. The Handler numbers the segments of a reply; only those that tell the Speaker keep
 // their ID, if they have one.
 type TranscriptionSegment struct {
-	ID               string  `json:"id"` // in JSON a number if it is one
-	Seek             int     `json:"seek"`
-	Start            float64 `json:"start"`
-	End              float64 `json:"end"`
-	Text             string  `json:"text"`
-	Speaker          string  `json:"speaker,omitzero"` // of TranscriptionDiarized
-	Tokens           []int   `json:"tokens"`
-	Temperature      float64 `json:"temperature"`
-	AvgLogprob       float64 `json:"avg_logprob"`
-	CompressionRatio float64 `json:"compression_ratio"`
-	NoSpeechProb     float64 `json:"no_speech_prob"`
-	Extra            Extra   `json:"-"`
+	ID               string    `json:"id"` // in JSON a number if it is one
+	Seek             int       `json:"seek"`
+	Start            float64   `json:"start"`
+	End              float64   `json:"end"`
+	Text             string    `json:"text"`
+	Speaker          string    `json:"speaker,omitzero"` // of TranscriptionDiarized
+	Tokens           []int     `json:"tokens"`
+	Temperature      float64   `json:"temperature"`
+	AvgLogprob       float64   `json:"avg_logprob"`
+	CompressionRatio float64   `json:"compression_ratio"`
+	NoSpeechProb     float64   `json:"no_speech_prob"`
+	Extra            llm.Extra `json:"-"`
 }
 
 var transcriptionSegmentJSON = jsonwire.NewObject(
@@ -120,17 +125,17 @@ var transcriptionSegmentJSON = jsonwire.NewObject(
 	decimal("avg_logprob", func(s *TranscriptionSegment) *float64 { return &s.AvgLogprob }),
 	decimal("compression_ratio", func(s *TranscriptionSegment) *float64 { return &s.CompressionRatio }),
 	decimal("no_speech_prob", func(s *TranscriptionSegment) *float64 { return &s.NoSpeechProb }),
-	jsonwire.Extra(func(s *TranscriptionSegment) *Extra { return &s.Extra }),
+	jsonwire.Extra(func(s *TranscriptionSegment) *llm.Extra { return &s.Extra }),
 ).Reserve("type")
 
 // MarshalJSON encodes s with all members, which clients expect.
 func (s TranscriptionSegment) MarshalJSON() ([]byte, error) {
-	return marshal(transcriptionSegmentJSON, &s)
+	return jsonwire.MarshalValue(transcriptionSegmentJSON, &s)
 }
 
 // UnmarshalJSON decodes a segment leniently.
 func (s *TranscriptionSegment) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, transcriptionSegmentJSON, s)
+	return param.UnmarshalReply(data, transcriptionSegmentJSON, s)
 }
 
 func (s *TranscriptionSegment) decodeID(d *jsonwire.Decoder) {
@@ -145,43 +150,45 @@ func (s *TranscriptionSegment) appendID(b []byte) ([]byte, error) {
 	if n, err := strconv.ParseInt(s.ID, 10, 64); err == nil {
 		return strconv.AppendInt(b, n, 10), nil
 	}
-	return appendString(b, s.ID), nil
+	return jsonwire.AppendString(b, s.ID), nil
 }
 
 // A TranscriptionWord is a word of the text with its time, as in a [TranscriptionSegment].
 type TranscriptionWord struct {
-	Word  string  `json:"word"`
-	Start float64 `json:"start"`
-	End   float64 `json:"end"`
-	Extra Extra   `json:"-"`
+	Word  string    `json:"word"`
+	Start float64   `json:"start"`
+	End   float64   `json:"end"`
+	Extra llm.Extra `json:"-"`
 }
 
 var transcriptionWordJSON = jsonwire.NewObject(
 	jsonwire.String("word", func(w *TranscriptionWord) *string { return &w.Word }).Always(),
 	decimal("start", func(w *TranscriptionWord) *float64 { return &w.Start }),
 	decimal("end", func(w *TranscriptionWord) *float64 { return &w.End }),
-	jsonwire.Extra(func(w *TranscriptionWord) *Extra { return &w.Extra }),
+	jsonwire.Extra(func(w *TranscriptionWord) *llm.Extra { return &w.Extra }),
 )
 
 // MarshalJSON encodes w.
-func (w TranscriptionWord) MarshalJSON() ([]byte, error) { return marshal(transcriptionWordJSON, &w) }
+func (w TranscriptionWord) MarshalJSON() ([]byte, error) {
+	return jsonwire.MarshalValue(transcriptionWordJSON, &w)
+}
 
 // UnmarshalJSON decodes a word leniently.
 func (w *TranscriptionWord) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, transcriptionWordJSON, w)
+	return param.UnmarshalReply(data, transcriptionWordJSON, w)
 }
 
 // A TranscriptionUsage is what a transcription is charged for: tokens, or the time of the recording.
 // In JSON it is of the type "tokens" if Tokens is set, and otherwise of the type "duration".
 type TranscriptionUsage struct {
-	Tokens  *Usage  `json:"-"`       // nil if tokens are not charged for
-	Seconds float64 `json:"seconds"` // that are charged for, if they differ from the Duration; else zero
+	Tokens  *llm.Usage `json:"-"`       // nil if tokens are not charged for
+	Seconds float64    `json:"seconds"` // that are charged for, if they differ from the Duration; else zero
 }
 
 // transcriptionUsageObject has the members of both types of a TranscriptionUsage.
 type transcriptionUsageObject struct {
 	kind    string
-	tokens  Usage
+	tokens  llm.Usage
 	seconds float64
 }
 
@@ -195,7 +202,7 @@ var transcriptionUsageObjectJSON = jsonwire.NewObject(
 	jsonwire.Int("input_tokens", func(o *transcriptionUsageObject) *int { return &o.tokens.PromptTokens }),
 	jsonwire.Struct(
 		"input_token_details",
-		func(o *transcriptionUsageObject) *PromptTokensDetails { return &o.tokens.PromptTokensDetails },
+		func(o *transcriptionUsageObject) *llm.PromptTokensDetails { return &o.tokens.PromptTokensDetails },
 		audioTokensJSON,
 	),
 	jsonwire.Int("output_tokens", func(o *transcriptionUsageObject) *int { return &o.tokens.CompletionTokens }),
@@ -205,7 +212,7 @@ var transcriptionUsageObjectJSON = jsonwire.NewObject(
 
 // audioTokensJSON are details of a prompt that is audio, of which the other tokens are text.
 var audioTokensJSON = jsonwire.NewObject(
-	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
+	jsonwire.Int("audio_tokens", func(p *llm.PromptTokensDetails) *int { return &p.AudioTokens }),
 )
 
 var transcriptionUsageJSON jsonwire.Type[TranscriptionUsage] = transcriptionUsageType{}
@@ -217,7 +224,7 @@ func (transcriptionUsageType) IsZero(u *TranscriptionUsage) bool { return *u == 
 func (transcriptionUsageType) Decode(d *jsonwire.Decoder, u *TranscriptionUsage) {
 	var o transcriptionUsageObject
 	transcriptionUsageObjectJSON.Decode(d, &o)
-	if u.Seconds = o.seconds; o.kind == usageOfTokens || o.kind == "" && o.tokens.total() > 0 {
+	if u.Seconds = o.seconds; o.kind == usageOfTokens || o.kind == "" && o.tokens.Total() > 0 {
 		u.Tokens = &o.tokens
 	}
 }
@@ -234,7 +241,7 @@ func (transcriptionUsageType) Append(b []byte, u *TranscriptionUsage) ([]byte, e
 		n      int
 	}{
 		{`,"input_tokens":`, t.PromptTokens}, {`,"input_token_details":{"text_tokens":`, t.PromptTokens - audio}, {`,"audio_tokens":`, audio},
-		{`},"output_tokens":`, t.CompletionTokens}, {`,"total_tokens":`, t.total()},
+		{`},"output_tokens":`, t.CompletionTokens}, {`,"total_tokens":`, t.Total()},
 	} {
 		b = strconv.AppendInt(append(b, m.before...), int64(m.n), 10)
 	}
@@ -285,4 +292,6 @@ func (tokenListType) Decode(d *jsonwire.Decoder, list *[]int) {
 	d.UnboundedArray(func(int) { *list = append(*list, int(d.Int())) })
 }
 
-func (tokenListType) Append(b []byte, list *[]int) ([]byte, error) { return appendTokens(b, *list) }
+func (tokenListType) Append(b []byte, list *[]int) ([]byte, error) {
+	return jsonwire.AppendInts(b, *list)
+}

@@ -4,6 +4,13 @@ import (
 	"cmp"
 	"math"
 	"strconv"
+
+	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/jsonjoin"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/texts"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // CollectTranscription joins the chunks of s to one. If s fails, it returns the error, and what came
@@ -42,15 +49,15 @@ func collectTranscription(s TranscriptionStream, limit int, progress func(c *Tra
 // A joinedTranscription joins the chunks of a reply.
 type joinedTranscription struct {
 	whole TranscriptionChunk // without Text and Extra
-	text  joinedText
-	extra joinedExtra
+	text  jsonjoin.Text
+	extra jsonjoin.Members
 }
 
 // add adds a chunk, whose memory it may keep.
 func (j *joinedTranscription) add(c *TranscriptionChunk) {
 	w := &j.whole
-	j.text.add(c.Text)
-	j.extra.add(c.Extra)
+	j.text.Add(c.Text)
+	j.extra.Add(c.Extra)
 	w.Language, w.Duration, w.Usage = cmp.Or(c.Language, w.Language), cmp.Or(c.Duration, w.Duration), cmp.Or(c.Usage, w.Usage)
 	if c.Segments != nil && w.Segments == nil {
 		w.Segments = []TranscriptionSegment{}
@@ -62,15 +69,15 @@ func (j *joinedTranscription) add(c *TranscriptionChunk) {
 // chunk returns the reply.
 func (j *joinedTranscription) chunk() *TranscriptionChunk {
 	c := j.whole
-	c.Text, c.Extra = j.text.String(), j.extra.join(false)
+	c.Text, c.Extra = j.text.String(), j.extra.Join(false)
 	c.Duration = c.length()
 	return &c
 }
 
 // complete sets the Usage to what the request is charged for: u, if that has tokens.
-func (c *TranscriptionChunk) complete(u *Usage) {
+func (c *TranscriptionChunk) complete(u *llm.Usage) {
 	switch reported := c.Usage; {
-	case u.total() > 0:
+	case u.Total() > 0:
 		c.Usage = &TranscriptionUsage{Tokens: u}
 	case reported != nil && reported.Seconds > 0:
 		c.Usage = &TranscriptionUsage{Seconds: reported.Seconds}
@@ -116,7 +123,7 @@ func (e *wholeTranscription) AppendChunk(b []byte, c *TranscriptionChunk) ([]byt
 	return b, nil
 }
 
-func (e *wholeTranscription) AppendEnd(b []byte, u *Usage) ([]byte, error) {
+func (e *wholeTranscription) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	c := e.joined.chunk()
 	c.complete(u)
 	switch e.format {
@@ -124,12 +131,12 @@ func (e *wholeTranscription) AppendEnd(b []byte, u *Usage) ([]byte, error) {
 		return append(append(b, validText(c.Text)...), '\n'), nil
 	case TranscriptionSRT, TranscriptionVTT:
 		if len(c.Segments) == 0 && c.Text != "" {
-			return b, errBadRequest(
+			return b, invalid.Param(
 				"invalid_value",
 				"response_format",
 				"Invalid 'response_format': '%s'. There are no times for the text of the model '%s'. Supported values are: 'json' and 'text'.",
 				e.format,
-				echo(e.model),
+				param.Echo(e.model),
 			)
 		}
 		if e.format == TranscriptionSRT {
@@ -145,12 +152,12 @@ func (e *wholeTranscription) AppendEnd(b []byte, u *Usage) ([]byte, error) {
 }
 
 // AppendFailure is not called for a whole reply.
-func (*wholeTranscription) AppendFailure(b []byte, _ *Error) []byte { return b }
+func (*wholeTranscription) AppendFailure(b []byte, _ *llm.Error) []byte { return b }
 
 // appendTranscriptionText appends the text of c, and the members of an object that follow it in
 // replies without times.
 func appendTranscriptionText(b []byte, c *TranscriptionChunk) (_ []byte, err error) {
-	b = appendString(b, c.Text)
+	b = jsonwire.AppendString(b, c.Text)
 	if c.Usage != nil {
 		if b, err = transcriptionUsageJSON.Append(append(b, `,"usage":`...), c.Usage); err != nil {
 			return b, err
@@ -208,11 +215,11 @@ const eventSegment = "transcript.text.segment"
 // appendSpokenSegment appends segment i as clients get it that want to know who speaks.
 func appendSpokenSegment(b []byte, s *TranscriptionSegment, i int) []byte {
 	b = append(b, `{"type":"`+eventSegment+`","id":`...)
-	b = appendString(b, cmp.Or(s.ID, "seg_"+strconv.Itoa(i)))
+	b = jsonwire.AppendString(b, cmp.Or(s.ID, "seg_"+strconv.Itoa(i)))
 	b, _ = decimalJSON.Append(append(b, `,"start":`...), &s.Start)
 	b, _ = decimalJSON.Append(append(b, `,"end":`...), &s.End)
-	b = appendString(append(b, `,"text":`...), s.Text)
-	return append(appendString(append(b, `,"speaker":`...), s.Speaker), '}')
+	b = jsonwire.AppendString(append(b, `,"text":`...), s.Text)
+	return append(jsonwire.AppendString(append(b, `,"speaker":`...), s.Speaker), '}')
 }
 
 // transcriptionEvents encodes a reply that is a stream of server-sent events.
@@ -228,7 +235,7 @@ func (*transcriptionEvents) Framing() Framing { return EventStream() }
 func (e *transcriptionEvents) AppendChunk(b []byte, c *TranscriptionChunk) ([]byte, error) {
 	e.joined.add(c)
 	text := e.rest + c.Text
-	complete := len(text) - incompleteSuffixLen(text)
+	complete := len(text) - texts.IncompleteSuffixLen(text)
 	e.rest = text[complete:]
 	b, err := appendTranscriptDeltas(b, text[:complete], c)
 	for i := range c.Segments {
@@ -245,8 +252,8 @@ func appendTranscriptDeltas(b []byte, text string, c *TranscriptionChunk) (_ []b
 	for first := true; text != "" && err == nil; first = false {
 		room := maxDeltaText
 		var delta string
-		delta, text = splitText(text, &room)
-		b = appendString(append(appendEventStart(b), `{"type":"transcript.text.delta","delta":`...), delta)
+		delta, text = texts.SplitText(text, &room)
+		b = jsonwire.AppendString(append(appendEventStart(b), `{"type":"transcript.text.delta","delta":`...), delta)
 		if first {
 			b, err = transcriptionChunkJSON.AppendExtra(b, c)
 		}
@@ -255,7 +262,7 @@ func appendTranscriptDeltas(b []byte, text string, c *TranscriptionChunk) (_ []b
 	return b, err
 }
 
-func (e *transcriptionEvents) AppendEnd(b []byte, u *Usage) ([]byte, error) {
+func (e *transcriptionEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	c := e.joined.chunk()
 	c.complete(u)
 	b, _ = appendTranscriptDeltas(b, e.rest, new(TranscriptionChunk))
@@ -264,4 +271,6 @@ func (e *transcriptionEvents) AppendEnd(b []byte, u *Usage) ([]byte, error) {
 	return appendDone(appendEventEnd(b)), err
 }
 
-func (*transcriptionEvents) AppendFailure(b []byte, e *Error) []byte { return appendErrorEvent(b, e) }
+func (*transcriptionEvents) AppendFailure(b []byte, e *llm.Error) []byte {
+	return appendErrorEvent(b, e)
+}

@@ -1,16 +1,21 @@
 package llmhttp
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/llmhttp/llmhttp/internal/saturating"
+	"github.com/llmhttp/llmhttp/llm"
+)
 
 // Units are the amounts of what somebody charges for, of one request or of several. Unlike a
-// [Usage] they are not a part of a wire format. No number is negative.
+// [llm.Usage] they are not a part of a wire format. No number is negative.
 type Units struct {
-	PromptTokens      int64       `json:"prompt_tokens"`
-	CachedTokens      int64       `json:"cached_tokens"`          // the PromptTokens that were read from a prompt cache
-	CacheWriteTokens  int64       `json:"cache_write_tokens"`     // the PromptTokens that were written to a prompt cache
-	CacheWrites       CacheWrites `json:"cache_writes,omitempty"` // the CacheWriteTokens by how long the cache keeps them, as far as that is known
-	PromptAudioTokens int64       `json:"prompt_audio_tokens"`    // the PromptTokens of audio
-	PromptImageTokens int64       `json:"prompt_image_tokens"`    // the PromptTokens of images
+	PromptTokens      int64           `json:"prompt_tokens"`
+	CachedTokens      int64           `json:"cached_tokens"`          // the PromptTokens that were read from a prompt cache
+	CacheWriteTokens  int64           `json:"cache_write_tokens"`     // the PromptTokens that were written to a prompt cache
+	CacheWrites       llm.CacheWrites `json:"cache_writes,omitempty"` // the CacheWriteTokens by how long the cache keeps them, as far as that is known
+	PromptAudioTokens int64           `json:"prompt_audio_tokens"`    // the PromptTokens of audio
+	PromptImageTokens int64           `json:"prompt_image_tokens"`    // the PromptTokens of images
 
 	CompletionTokens      int64 `json:"completion_tokens"`
 	ReasoningTokens       int64 `json:"reasoning_tokens"`        // the CompletionTokens that were used for reasoning
@@ -44,7 +49,7 @@ func (u Units) IsZero() bool {
 			return false
 		}
 	}
-	return u.CacheWrites.total() == 0
+	return u.CacheWrites.Total() == 0
 }
 
 // All returns the numbers of u but CacheWrites with their names, in the order of the fields, for stores
@@ -64,9 +69,9 @@ func (u *Units) All() iter.Seq2[string, *int64] {
 func (u *Units) Add(other Units) {
 	from := other.numbers()
 	for i, n := range u.numbers() {
-		*n = addSaturating(*n, *from[i])
+		*n = saturating.Add(*n, *from[i])
 	}
-	u.CacheWrites = u.CacheWrites.plus(other.CacheWrites)
+	u.CacheWrites = u.CacheWrites.Plus(other.CacheWrites)
 }
 
 // minus returns how much more u is than other. Numbers that are less are zero.
@@ -75,19 +80,19 @@ func (u Units) minus(other Units) Units {
 	for i, n := range u.numbers() {
 		*n = max(*n-*less[i], 0)
 	}
-	u.CacheWrites = u.CacheWrites.minus(other.CacheWrites)
+	u.CacheWrites = u.CacheWrites.Minus(other.CacheWrites)
 	return u
 }
 
 // Tokens returns the tokens of prompts and completions together.
-func (u Units) Tokens() int64 { return addSaturating(u.PromptTokens, u.CompletionTokens) }
+func (u Units) Tokens() int64 { return saturating.Add(u.PromptTokens, u.CompletionTokens) }
 
-// Units returns the units of u: its tokens. Negative numbers count as zero.
-func (u Usage) Units() Units {
+// UnitsOf returns the units of u: its tokens. Negative numbers count as zero.
+func UnitsOf(u llm.Usage) Units {
 	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
 	units := Units{
 		PromptTokens: int64(u.PromptTokens), CachedTokens: int64(p.CachedTokens),
-		CacheWriteTokens: int64(p.CacheWriteTokens), CacheWrites: CacheWrites(nil).plus(p.CacheWrites),
+		CacheWriteTokens: int64(p.CacheWriteTokens), CacheWrites: llm.CacheWrites(nil).Plus(p.CacheWrites),
 		PromptAudioTokens: int64(p.AudioTokens), PromptImageTokens: int64(p.ImageTokens),
 		CompletionTokens: int64(u.CompletionTokens), ReasoningTokens: int64(c.ReasoningTokens), CompletionAudioTokens: int64(c.AudioTokens),
 	}

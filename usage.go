@@ -1,7 +1,6 @@
 package llmhttp
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,191 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // ScopeUsage is the [Scope] of what the account used, and of the quota of the key.
 const ScopeUsage Scope = "usage"
-
-// Usage is the number of tokens that a request used. A [Handler] takes negative numbers for
-// zero, and lowers details that are more than what they are a part of. It is decoded
-// leniently: see [ChatChunk].
-type Usage struct {
-	PromptTokens     int `json:"prompt_tokens"`
-	CompletionTokens int `json:"completion_tokens"`
-	TotalTokens      int `json:"total_tokens"` // if zero, the sum of the other two is encoded
-
-	PromptTokensDetails     PromptTokensDetails     `json:"prompt_tokens_details,omitzero"`
-	CompletionTokensDetails CompletionTokensDetails `json:"completion_tokens_details,omitzero"`
-	Extra                   Extra                   `json:"-"`
-}
-
-// PromptTokensDetails counts some of the PromptTokens of a [Usage] by their kind.
-// The name of CacheWriteTokens is OpenRouter's
-// (https://openrouter.ai/docs/use-cases/usage-accounting). CacheWrites are LiteLLM's
-// cache_creation_token_details, with members such as ephemeral_5m_input_tokens; those of an hour are also
-// cache_write_1h_tokens.
-type PromptTokensDetails struct {
-	CachedTokens     int         `json:"cached_tokens,omitzero"`                // read from the prompt cache
-	CacheWriteTokens int         `json:"cache_write_tokens,omitzero"`           // written to the prompt cache; if the sum of CacheWrites is more, a Handler takes that
-	CacheWrites      CacheWrites `json:"cache_creation_token_details,omitzero"` // the CacheWriteTokens by their lifetime, as far as it is known
-	AudioTokens      int         `json:"audio_tokens,omitzero"`
-	ImageTokens      int         `json:"image_tokens,omitzero"`
-	Extra            Extra       `json:"-"`
-}
-
-// CompletionTokensDetails counts some of the CompletionTokens of a [Usage] by
-// their kind.
-type CompletionTokensDetails struct {
-	ReasoningTokens int   `json:"reasoning_tokens,omitzero"`
-	AudioTokens     int   `json:"audio_tokens,omitzero"`
-	Extra           Extra `json:"-"`
-}
-
-var usageJSON = jsonwire.NewObject(
-	jsonwire.Int("prompt_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
-	jsonwire.Int("completion_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
-	totalTokensField,
-	jsonwire.Struct(
-		"prompt_tokens_details",
-		func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails },
-		promptTokensDetailsJSON,
-	),
-	jsonwire.Struct(
-		"completion_tokens_details",
-		func(u *Usage) *CompletionTokensDetails { return &u.CompletionTokensDetails },
-		completionTokensDetailsJSON,
-	),
-	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
-)
-
-var totalTokensField = jsonwire.Int("total_tokens", func(u *Usage) *int { return &u.TotalTokens }).
-	Always().AppendWith(func(u *Usage, b []byte) ([]byte, error) { return strconv.AppendInt(b, int64(u.total()), 10), nil })
-
-var promptTokensDetailsJSON = jsonwire.NewObject(
-	jsonwire.Int("cached_tokens", func(p *PromptTokensDetails) *int { return &p.CachedTokens }),
-	jsonwire.Int("cache_write_tokens", func(p *PromptTokensDetails) *int { return &p.CacheWriteTokens }),
-	cacheWritesField,
-	cacheWrite1hField,
-	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
-	jsonwire.Int("image_tokens", func(p *PromptTokensDetails) *int { return &p.ImageTokens }),
-	jsonwire.Extra(func(p *PromptTokensDetails) *Extra { return &p.Extra }),
-)
-
-var completionTokensDetailsJSON = jsonwire.NewObject(
-	jsonwire.Int("reasoning_tokens", func(c *CompletionTokensDetails) *int { return &c.ReasoningTokens }),
-	jsonwire.Int("audio_tokens", func(c *CompletionTokensDetails) *int { return &c.AudioTokens }),
-	jsonwire.Extra(func(c *CompletionTokensDetails) *Extra { return &c.Extra }),
-)
-
-// MarshalJSON encodes u.
-func (u Usage) MarshalJSON() ([]byte, error) { return marshal(usageJSON, &u) }
-
-// UnmarshalJSON decodes a usage leniently.
-func (u *Usage) UnmarshalJSON(data []byte) error { return unmarshalReply(data, usageJSON, u) }
-
-// MarshalJSON encodes p.
-func (p PromptTokensDetails) MarshalJSON() ([]byte, error) {
-	return marshal(promptTokensDetailsJSON, &p)
-}
-
-// UnmarshalJSON decodes details leniently.
-func (p *PromptTokensDetails) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, promptTokensDetailsJSON, p)
-}
-
-// MarshalJSON encodes c.
-func (c CompletionTokensDetails) MarshalJSON() ([]byte, error) {
-	return marshal(completionTokensDetailsJSON, &c)
-}
-
-// UnmarshalJSON decodes details leniently.
-func (c *CompletionTokensDetails) UnmarshalJSON(data []byte) error {
-	return unmarshalReply(data, completionTokensDetailsJSON, c)
-}
-
-// Add adds the numbers of other to those of u. A negative number
-// counts as zero, and a sum that does not fit into an int is [math.MaxInt]. A TotalTokens of
-// zero counts as the sum of the other two. The members of Extra are not added, because what
-// they mean is not known: those of u and of its details stay as they are. A nil other adds
-// nothing.
-func (u *Usage) Add(other *Usage) {
-	if other == nil {
-		return
-	}
-	total, hasTotal := addTokens(u.total(), other.total()), u.TotalTokens != 0 || other.TotalTokens != 0
-	from := other.counts()
-	for i, n := range u.counts() {
-		*n = addTokens(*n, *from[i])
-	}
-	p := &u.PromptTokensDetails
-	p.CacheWrites = p.CacheWrites.plus(other.PromptTokensDetails.CacheWrites)
-	if hasTotal {
-		u.TotalTokens = total
-	}
-}
-
-// addTokens returns the sum of two numbers of tokens, as Usage.Add does.
-func addTokens(a, b int) int {
-	a, b = max(a, 0), max(b, 0)
-	return a + min(b, math.MaxInt-a)
-}
-
-// counts returns all numbers of u but CacheWrites.
-func (u *Usage) counts() [9]*int {
-	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	return [...]*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens,
-		&p.CachedTokens, &p.CacheWriteTokens, &p.AudioTokens, &p.ImageTokens, &c.ReasoningTokens, &c.AudioTokens}
-}
-
-// total returns TotalTokens, or the sum of the other two if that is zero.
-func (u *Usage) total() int {
-	return cmp.Or(u.TotalTokens, addTokens(u.PromptTokens, u.CompletionTokens))
-}
-
-// nilIfZero returns u, or nil if no number in it is above zero. Some servers send
-// such a usage if they do not count tokens.
-func nilIfZero(u *Usage) *Usage {
-	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
-		return nil
-	}
-	return u
-}
-
-func (u *Usage) dropInvalid() bool {
-	return dropInvalid(u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra)
-}
-
-// canGrowTo reports whether next can be the usage of the same request at a later
-// time. Servers send a running total in each chunk, such as vLLM with
-// continuous_usage_stats, and the prompts of an agent add up.
-func (u *Usage) canGrowTo(next *Usage) bool {
-	return u.PromptTokens <= next.PromptTokens && u.CompletionTokens <= next.CompletionTokens && u.total() <= next.total()
-}
-
-// bound makes negative numbers zero, and the others small enough to be added.
-func (u *Usage) bound() {
-	for _, n := range u.counts() {
-		*n = min(max(*n, 0), math.MaxInt/4)
-	}
-	p := &u.PromptTokensDetails
-	p.CacheWrites = p.CacheWrites.normal(math.MaxInt / 4)
-}
-
-// reconcile makes the numbers of u, which are bounded, agree with each other: the total is the
-// sum, and details are no more than the tokens that they are a part of. Otherwise a price
-// for uncached tokens would become negative.
-func (u *Usage) reconcile() {
-	u.TotalTokens = u.PromptTokens + u.CompletionTokens
-	p, c := &u.PromptTokensDetails, &u.CompletionTokensDetails
-	p.CachedTokens = min(p.CachedTokens, u.PromptTokens)
-	p.CacheWriteTokens = int(min(max(int64(p.CacheWriteTokens), p.CacheWrites.total()), int64(u.PromptTokens-p.CachedTokens)))
-	p.CacheWrites = p.CacheWrites.atMost(int64(p.CacheWriteTokens))
-	p.AudioTokens = min(p.AudioTokens, u.PromptTokens)
-	p.ImageTokens = min(p.ImageTokens, u.PromptTokens)
-	c.ReasoningTokens = min(c.ReasoningTokens, u.CompletionTokens)
-	c.AudioTokens = min(c.AudioTokens, u.CompletionTokens)
-}
 
 const (
 	// defaultDays and maxDays bound what the usage endpoint reports.
@@ -237,7 +58,7 @@ func askUsageStore[T any](q *request, ask func(ctx context.Context) (T, error)) 
 		defer cancel()
 		v, err := ask(ctx)
 		if err != nil {
-			err = &Error{
+			err = &llm.Error{
 				Status:     http.StatusServiceUnavailable,
 				RetryAfter: time.Second,
 				Message:    "We could not read your usage. Please try again.",
@@ -264,7 +85,7 @@ func parseDates(rawQuery string) (url.Values, error) {
 			continue
 		}
 		if _, err := url.ParseQuery(pair); err != nil {
-			return query, errInvalidText(name, value, dateForm)
+			return query, invalid.Form(name, value, dateForm)
 		}
 	}
 	return query, nil
@@ -283,7 +104,7 @@ func usageRange(rawQuery string, now time.Time) (from, to time.Time, err error) 
 		s := query.Get(param)
 		t, e := time.Parse("2006-1-2", s) // also accepts leading zeros
 		if e != nil {
-			err = errInvalidText(param, s, dateForm)
+			err = invalid.Form(param, s, dateForm)
 		}
 		return t
 	}
@@ -299,14 +120,14 @@ func usageRange(rawQuery string, now time.Time) (from, to time.Time, err error) 
 		if !query.Has(param) {
 			param = "start_date"
 		}
-		err = errBadRequest(
+		err = invalid.Param(
 			"invalid_value",
 			param,
 			"Invalid '%s': the range has no day. 'end_date', which is not part of the range, must not be before 'start_date'.",
 			param,
 		)
 	case to.Sub(from) > maxDays*day:
-		err = errBadRequest(
+		err = invalid.Param(
 			"invalid_value",
 			"start_date",
 			"Invalid 'start_date': the range is too long. Expected at most %d days.",
@@ -456,7 +277,7 @@ func newBilledUsage(s *UsageSum) *billedUsage {
 
 // newBillingReply returns the reply for sums, which are in the order of their days.
 func newBillingReply(sums []UsageSum) *billingReply {
-	reply := &billingReply{Object: objectList, DailyCosts: []dailyBill{}}
+	reply := &billingReply{Object: membername.ObjectList, DailyCosts: []dailyBill{}}
 	var all UsageSum
 	for i, s := range sums {
 		if i == 0 || !s.Start.Equal(sums[i-1].Start) {

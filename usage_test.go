@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -54,7 +55,7 @@ func eachCount(v reflect.Value, path string, f func(path string, n reflect.Value
 // Add adds each number, also a new one, and none twice.
 func TestUsage_AddEachCount(t *testing.T) {
 	next := 0
-	newUsage := func() (u llmhttp.Usage) {
+	newUsage := func() (u llm.Usage) {
 		eachCount(reflect.ValueOf(&u).Elem(), "", func(_ string, n reflect.Value) { next++; n.SetInt(int64(next * next)) })
 		return u
 	}
@@ -69,15 +70,15 @@ func TestUsage_AddEachCount(t *testing.T) {
 }
 
 func TestUsage_Add(t *testing.T) {
-	cost := llmhttp.Extra{"cost": json.RawMessage("1")}
-	for name, test := range map[string]struct{ u, other, want llmhttp.Usage }{
-		"no totals":        {llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}, llmhttp.Usage{PromptTokens: 3}, llmhttp.Usage{PromptTokens: 4, CompletionTokens: 2}},
-		"one total":        {llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 10}, llmhttp.Usage{PromptTokens: 3}, llmhttp.Usage{PromptTokens: 4, CompletionTokens: 2, TotalTokens: 13}},
-		"the other total":  {llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2}, llmhttp.Usage{TotalTokens: 10}, llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 13}},
-		"too much":         {llmhttp.Usage{PromptTokens: math.MaxInt - 1}, llmhttp.Usage{PromptTokens: 2, CompletionTokens: 1}, llmhttp.Usage{PromptTokens: math.MaxInt, CompletionTokens: 1}},
-		"too large totals": {llmhttp.Usage{TotalTokens: math.MaxInt}, llmhttp.Usage{TotalTokens: math.MaxInt}, llmhttp.Usage{TotalTokens: math.MaxInt}},
-		"negative":         {llmhttp.Usage{PromptTokens: -5, CompletionTokens: 1}, llmhttp.Usage{PromptTokens: 2, CompletionTokens: -7}, llmhttp.Usage{PromptTokens: 2, CompletionTokens: 1}},
-		"Extra":            {llmhttp.Usage{Extra: cost}, llmhttp.Usage{PromptTokens: 1, Extra: llmhttp.Extra{"cost": json.RawMessage("2"), "x": nil}}, llmhttp.Usage{PromptTokens: 1, Extra: cost}},
+	cost := llm.Extra{"cost": json.RawMessage("1")}
+	for name, test := range map[string]struct{ u, other, want llm.Usage }{
+		"no totals":        {llm.Usage{PromptTokens: 1, CompletionTokens: 2}, llm.Usage{PromptTokens: 3}, llm.Usage{PromptTokens: 4, CompletionTokens: 2}},
+		"one total":        {llm.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 10}, llm.Usage{PromptTokens: 3}, llm.Usage{PromptTokens: 4, CompletionTokens: 2, TotalTokens: 13}},
+		"the other total":  {llm.Usage{PromptTokens: 1, CompletionTokens: 2}, llm.Usage{TotalTokens: 10}, llm.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 13}},
+		"too much":         {llm.Usage{PromptTokens: math.MaxInt - 1}, llm.Usage{PromptTokens: 2, CompletionTokens: 1}, llm.Usage{PromptTokens: math.MaxInt, CompletionTokens: 1}},
+		"too large totals": {llm.Usage{TotalTokens: math.MaxInt}, llm.Usage{TotalTokens: math.MaxInt}, llm.Usage{TotalTokens: math.MaxInt}},
+		"negative":         {llm.Usage{PromptTokens: -5, CompletionTokens: 1}, llm.Usage{PromptTokens: 2, CompletionTokens: -7}, llm.Usage{PromptTokens: 2, CompletionTokens: 1}},
+		"Extra":            {llm.Usage{Extra: cost}, llm.Usage{PromptTokens: 1, Extra: llm.Extra{"cost": json.RawMessage("2"), "x": nil}}, llm.Usage{PromptTokens: 1, Extra: cost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := test.u
@@ -85,12 +86,12 @@ func TestUsage_Add(t *testing.T) {
 			assert.Equal(t, test.want, got)
 		})
 	}
-	u := llmhttp.Usage{PromptTokens: 1, TotalTokens: 3}
+	u := llm.Usage{PromptTokens: 1, TotalTokens: 3}
 	u.Add(nil)
-	assert.Equal(t, llmhttp.Usage{PromptTokens: 1, TotalTokens: 3}, u, "nil adds nothing")
+	assert.Equal(t, llm.Usage{PromptTokens: 1, TotalTokens: 3}, u, "nil adds nothing")
 	u.Add(&u)
-	assert.Equal(t, llmhttp.Usage{PromptTokens: 2, TotalTokens: 6}, u, "a usage can be added to itself")
-	huge := llmhttp.Usage{PromptTokens: math.MaxInt, CompletionTokens: math.MaxInt}
+	assert.Equal(t, llm.Usage{PromptTokens: 2, TotalTokens: 6}, u, "a usage can be added to itself")
+	huge := llm.Usage{PromptTokens: math.MaxInt, CompletionTokens: math.MaxInt}
 	assert.Contains(t, encode(t, huge), fmt.Sprintf(`"total_tokens":%d`, math.MaxInt))
 }
 

@@ -15,18 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 // These tests check what is recorded of the usage that Backends report.
 
-func usageOf(prompt, completion int) llmhttp.Usage {
-	return llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion}
+func usageOf(prompt, completion int) llm.Usage {
+	return llm.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion}
 }
 
 // chunkWithUsage returns a chunk that has text and usage.
-func chunkWithUsage(text string, u llmhttp.Usage) *llmhttp.ChatChunk {
-	c := llmhttp.TextChunk(text)
+func chunkWithUsage(text string, u llm.Usage) *llm.ChatChunk {
+	c := llm.TextChunk(text)
 	c.Usage = &u
 	return c
 }
@@ -34,22 +35,22 @@ func chunkWithUsage(text string, u llmhttp.Usage) *llmhttp.ChatChunk {
 // A Backend may report usage in chunks, by ReportUsage, or both.
 func TestReportUsage_Chat(t *testing.T) {
 	type key struct{}
-	report := llmhttp.ReportUsage
+	report := llm.ReportUsage
 	tests := map[string]struct {
 		serve     func(ctx context.Context, yield yieldFunc)
-		want      llmhttp.Usage
+		want      llm.Usage
 		estimated bool
 		logged    string
 	}{
 		"before a chunk": {serve: func(ctx context.Context, yield yieldFunc) {
 			report(ctx, usageOf(7, 3))
-			yield(llmhttp.TextChunk("one"), nil)
+			yield(llm.TextChunk("one"), nil)
 		}, want: usageOf(7, 3)},
 		"without a chunk": {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)) }, want: usageOf(7, 3)},
 		"without a total": {serve: func(ctx context.Context, _ yieldFunc) {
-			report(ctx, llmhttp.Usage{PromptTokens: 7, CompletionTokens: 3})
+			report(ctx, llm.Usage{PromptTokens: 7, CompletionTokens: 3})
 		}, want: usageOf(7, 3)},
-		"a zero":             {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, llmhttp.Usage{}) }, want: usageOf(0, 0)},
+		"a zero":             {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, llm.Usage{}) }, want: usageOf(0, 0)},
 		"a running total":    {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(20, 9)) }, want: usageOf(20, 9)},
 		"the last of equals": {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(6, 4)) }, want: usageOf(6, 4)},
 		"not less":           {serve: func(ctx context.Context, _ yieldFunc) { report(ctx, usageOf(7, 3)); report(ctx, usageOf(5, 4)) }, want: usageOf(7, 3)},
@@ -71,7 +72,7 @@ func TestReportUsage_Chat(t *testing.T) {
 		}, want: usageOf(7, 3)},
 		"another context": {serve: func(_ context.Context, yield yieldFunc) {
 			report(context.Background(), usageOf(7, 3))
-			yield(llmhttp.TextChunk(""), nil)
+			yield(llm.TextChunk(""), nil)
 		}, want: usageOf(4, 0), estimated: true},
 		"concurrently": {serve: func(ctx context.Context, _ yieldFunc) {
 			var all sync.WaitGroup
@@ -81,7 +82,7 @@ func TestReportUsage_Chat(t *testing.T) {
 			all.Wait()
 		}, want: usageOf(19, 1)},
 		"before a panic": {serve: func(ctx context.Context, yield yieldFunc) {
-			yield(llmhttp.TextChunk("one"), nil)
+			yield(llm.TextChunk("one"), nil)
 			report(ctx, usageOf(7, 3))
 			panic("boom")
 		}, want: usageOf(7, 3)},
@@ -92,7 +93,7 @@ func TestReportUsage_Chat(t *testing.T) {
 				s := startServer(t, config{backend: streamBackend(tt.serve), opts: llmhttp.Options{TextTokens: countWords}})
 				s.chat(body)
 				record := s.record()
-				assert.Equal(t, tt.want.Units(), record.Units)
+				assert.Equal(t, llmhttp.UnitsOf(tt.want), record.Units)
 				assert.Equal(t, tt.estimated, record.Estimated)
 				assert.NotContains(t, s.log.String(), "reported usage after")
 			})
@@ -104,9 +105,9 @@ func TestReportUsage_Chat(t *testing.T) {
 // and when the client has left.
 func TestReportUsage_NobodyReads(t *testing.T) {
 	for name, finish := range map[string]func(ctx context.Context, yield yieldFunc){
-		"reported": func(ctx context.Context, _ yieldFunc) { llmhttp.ReportUsage(ctx, usageOf(50000, 100000)) },
+		"reported": func(ctx context.Context, _ yieldFunc) { llm.ReportUsage(ctx, usageOf(50000, 100000)) },
 		"yielded": func(_ context.Context, yield yieldFunc) {
-			yield(&llmhttp.ChatChunk{Usage: new(usageOf(50000, 100000))}, nil)
+			yield(&llm.ChatChunk{Usage: new(usageOf(50000, 100000))}, nil)
 		},
 	} {
 		for mode, body := range chatModes {
@@ -114,12 +115,12 @@ func TestReportUsage_NobodyReads(t *testing.T) {
 				checkNoLeaks(t)
 				ctx, leave := context.WithCancel(t.Context())
 				s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-					yield(llmhttp.TextChunk("one"), nil)
+					yield(llm.TextChunk("one"), nil)
 					leave()
 					<-ctx.Done()
-					for yield(llmhttp.TextChunk(strings.Repeat("x", 1<<20)), nil) && mode == "stream" {
+					for yield(llm.TextChunk(strings.Repeat("x", 1<<20)), nil) && mode == "stream" {
 					}
-					after, left := llmhttp.ClientLeft(ctx)
+					after, left := llm.ClientLeft(ctx)
 					assert.True(t, left)
 					assert.NoError(t, after.Err())
 					assert.Equal(t, llmhttp.RequestIDFrom(ctx), llmhttp.RequestIDFrom(after))
@@ -129,7 +130,7 @@ func TestReportUsage_NobodyReads(t *testing.T) {
 					resp.Body.Close()
 				}
 				record := s.record()
-				assert.Equal(t, usageOf(50000, 100000).Units(), record.Units)
+				assert.Equal(t, llmhttp.UnitsOf(usageOf(50000, 100000)), record.Units)
 				assert.False(t, record.Estimated)
 				assert.NotContains(t, s.log.String(), "WARN")
 			})
@@ -137,41 +138,41 @@ func TestReportUsage_NobodyReads(t *testing.T) {
 	}
 	t.Run("yield has returned false", func(t *testing.T) {
 		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{MaxCompletionTokens: 1}), backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-			for yield(llmhttp.TextChunk("many words "), nil) {
+			for yield(llm.TextChunk("many words "), nil) {
 			}
-			_, left := llmhttp.ClientLeft(ctx)
+			_, left := llm.ClientLeft(ctx)
 			assert.False(t, left, "the client waits for the end of the reply")
-			llmhttp.ReportUsage(ctx, usageOf(50000, 100000))
+			llm.ReportUsage(ctx, usageOf(50000, 100000))
 		})})
 		assert.Equal(t, 200, s.chat(chatBody).StatusCode)
-		assert.Equal(t, usageOf(50000, 100000).Units(), s.record().Units)
+		assert.Equal(t, llmhttp.UnitsOf(usageOf(50000, 100000)), s.record().Units)
 	})
 }
 
 func TestReportUsage_OtherEndpoints(t *testing.T) {
-	report := func(ctx context.Context) { llmhttp.ReportUsage(ctx, usageOf(70, 30)) }
+	report := func(ctx context.Context) { llm.ReportUsage(ctx, usageOf(70, 30)) }
 	own, spoken := usageOf(7, 3), usageOf(70, 30)
 	spoken.CompletionTokensDetails.AudioTokens = 30
 	for name, tt := range map[string]struct {
 		path, body string
 		backend    *stubBackend
-		want       llmhttp.Usage
+		want       llm.Usage
 	}{
-		"images": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		"images": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llm.ImageRequest) (*llm.ImageResponse, error) {
 			report(ctx)
-			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}}, nil
+			return &llm.ImageResponse{Data: []llm.Image{{Data: []byte(pngData)}}}, nil
 		}}, usageOf(70, 30)},
-		"images that fail": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		"images that fail": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llm.ImageRequest) (*llm.ImageResponse, error) {
 			report(ctx)
 			return nil, errCause
 		}}, usageOf(70, 30)},
-		"images that return another": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		"images that return another": {imagesPath, imageBody, &stubBackend{images: func(ctx context.Context, _ *llm.ImageRequest) (*llm.ImageResponse, error) {
 			report(ctx)
-			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte(pngData)}}, Usage: &own}, nil
+			return &llm.ImageResponse{Data: []llm.Image{{Data: []byte(pngData)}}, Usage: &own}, nil
 		}}, own},
-		"embeddings": {embeddingsPath, embeddingBody, &stubBackend{embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+		"embeddings": {embeddingsPath, embeddingBody, &stubBackend{embed: func(ctx context.Context, _ *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 			report(ctx)
-			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
+			return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}, usageOf(70, 30)},
 		"speech": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 			return func(yield func(*llmhttp.SpeechChunk, error) bool) {
@@ -187,7 +188,7 @@ func TestReportUsage_OtherEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{backend: tt.backend})
 			s.do("POST", tt.path, tt.body)
-			assert.Equal(t, tt.want.Units(), tokensOf(s.record().Units))
+			assert.Equal(t, llmhttp.UnitsOf(tt.want), tokensOf(s.record().Units))
 		})
 	}
 }
@@ -201,10 +202,10 @@ func TestReportUsage_AfterReturn(t *testing.T) {
 	})})
 	s.chat(chatBody)
 	s.summary()
-	llmhttp.ReportUsage(late, usageOf(70, 30))
+	llm.ReportUsage(late, usageOf(70, 30))
 	assert.Contains(t, s.log.String(), "reported usage after it")
-	assert.Equal(t, usageOf(7, 3).Units(), s.record().Units)
-	after, left := llmhttp.ClientLeft(late)
+	assert.Equal(t, llmhttp.UnitsOf(usageOf(7, 3)), s.record().Units)
+	after, left := llm.ClientLeft(late)
 	assert.Error(t, after.Err())
 	assert.False(t, left)
 }
@@ -227,10 +228,10 @@ func TestClientLeft_End(t *testing.T) {
 				usage := new(usageLog)
 				h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, _ yieldFunc) {
 					<-ctx.Done()
-					after, left := llmhttp.ClientLeft(ctx)
+					after, left := llm.ClientLeft(ctx)
 					assert.True(t, left)
 					<-after.Done()
-					llmhttp.ReportUsage(after, usageOf(7, 3))
+					llm.ReportUsage(after, usageOf(7, 3))
 				}), keysFor(testKey()), &llmhttp.Options{Logger: noLog, Usage: usage, Timeout: time.Minute})
 				ctx, leave := context.WithCancel(t.Context())
 				r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(chatBody))
@@ -244,7 +245,7 @@ func TestClientLeft_End(t *testing.T) {
 					time.Sleep(time.Second / 2)
 				}
 				assert.Equal(t, tt.want, time.Since(left))
-				assert.Equal(t, usageOf(7, 3).Units(), usage.records()[0].Units)
+				assert.Equal(t, llmhttp.UnitsOf(usageOf(7, 3)), usage.records()[0].Units)
 			})
 		})
 	}
@@ -253,7 +254,7 @@ func TestClientLeft_End(t *testing.T) {
 			h := llmhttp.NewHandler(streamBackend(func(ctx context.Context, _ yieldFunc) {
 				<-ctx.Done()
 				time.Sleep(time.Second / 2) // in which Shutdown interrupts the request
-				_, left := llmhttp.ClientLeft(ctx)
+				_, left := llm.ClientLeft(ctx)
 				assert.False(t, left)
 			}), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
 			ctx, leave := context.WithCancel(t.Context())
@@ -265,7 +266,7 @@ func TestClientLeft_End(t *testing.T) {
 			h.Shutdown(ctx)
 		})
 	})
-	left, ok := llmhttp.ClientLeft(context.Background())
+	left, ok := llm.ClientLeft(context.Background())
 	assert.False(t, ok)
 	assert.Equal(t, context.Background(), left)
 }
@@ -273,28 +274,28 @@ func TestClientLeft_End(t *testing.T) {
 // The numbers of a usage agree with each other, whatever the server sent: otherwise requests
 // are free, or pay a negative price.
 func TestSettle_UsageIsReconciled(t *testing.T) {
-	details := func(u llmhttp.Usage, cached, write, reasoning int) llmhttp.Usage {
-		u.PromptTokensDetails = llmhttp.PromptTokensDetails{CachedTokens: cached, CacheWriteTokens: write}
-		u.CompletionTokensDetails = llmhttp.CompletionTokensDetails{ReasoningTokens: reasoning}
+	details := func(u llm.Usage, cached, write, reasoning int) llm.Usage {
+		u.PromptTokensDetails = llm.PromptTokensDetails{CachedTokens: cached, CacheWriteTokens: write}
+		u.CompletionTokensDetails = llm.CompletionTokensDetails{ReasoningTokens: reasoning}
 		return u
 	}
-	audio := func(u llmhttp.Usage, prompt, completion int) llmhttp.Usage {
+	audio := func(u llm.Usage, prompt, completion int) llm.Usage {
 		u.PromptTokensDetails.AudioTokens, u.CompletionTokensDetails.AudioTokens = prompt, completion
 		return u
 	}
-	total := llmhttp.Usage{TotalTokens: 1000}
+	total := llm.Usage{TotalTokens: 1000}
 	tests := map[string]struct {
 		path, body     string
-		reported, want llmhttp.Usage
+		reported, want llm.Usage
 	}{
 		"embeddings, total only":           {embeddingsPath, embeddingBody, total, usageOf(1000, 0)},
-		"embeddings, a larger total":       {embeddingsPath, embeddingBody, llmhttp.Usage{PromptTokens: 3, TotalTokens: 1000}, usageOf(1000, 0)},
+		"embeddings, a larger total":       {embeddingsPath, embeddingBody, llm.Usage{PromptTokens: 3, TotalTokens: 1000}, usageOf(1000, 0)},
 		"images, total only":               {imagesPath, imageBody, total, usageOf(0, 1000)},
 		"chat, total only":                 {chatPath, chatBody, total, usageOf(400, 600)}, // 4 words, and a reply of 6
-		"chat, total and prompt":           {chatPath, chatBody, llmhttp.Usage{PromptTokens: 300, TotalTokens: 1000}, usageOf(300, 700)},
-		"chat, total and completion":       {chatPath, chatBody, llmhttp.Usage{CompletionTokens: 300, TotalTokens: 1000}, usageOf(700, 300)},
-		"reasoning beside the completion":  {chatPath, chatBody, details(llmhttp.Usage{PromptTokens: 32, CompletionTokens: 9, TotalTokens: 135}, 0, 0, 94), details(usageOf(32, 103), 0, 0, 94)},
-		"a smaller total":                  {chatPath, chatBody, llmhttp.Usage{PromptTokens: 300, CompletionTokens: 20, TotalTokens: 1}, usageOf(300, 20)},
+		"chat, total and prompt":           {chatPath, chatBody, llm.Usage{PromptTokens: 300, TotalTokens: 1000}, usageOf(300, 700)},
+		"chat, total and completion":       {chatPath, chatBody, llm.Usage{CompletionTokens: 300, TotalTokens: 1000}, usageOf(700, 300)},
+		"reasoning beside the completion":  {chatPath, chatBody, details(llm.Usage{PromptTokens: 32, CompletionTokens: 9, TotalTokens: 135}, 0, 0, 94), details(usageOf(32, 103), 0, 0, 94)},
+		"a smaller total":                  {chatPath, chatBody, llm.Usage{PromptTokens: 300, CompletionTokens: 20, TotalTokens: 1}, usageOf(300, 20)},
 		"cached above the prompt":          {chatPath, chatBody, details(usageOf(10, 5), 1000, 0, 0), details(usageOf(10, 5), 10, 0, 0)},
 		"cached and written":               {chatPath, chatBody, details(usageOf(10, 5), 6, 7, 0), details(usageOf(10, 5), 6, 4, 0)},
 		"written above the prompt":         {chatPath, chatBody, details(usageOf(10, 5), 0, 1000, 0), details(usageOf(10, 5), 0, 10, 0)},
@@ -304,7 +305,7 @@ func TestSettle_UsageIsReconciled(t *testing.T) {
 		"audio above the rest":             {chatPath, chatBody, audio(usageOf(10, 5), 11, 6), audio(usageOf(10, 5), 10, 5)},
 		"a negative prompt":                {chatPath, chatBody, usageOf(-10, 5), usageOf(0, 5)},
 		"cached tokens of embeddings":      {embeddingsPath, embeddingBody, details(usageOf(10, 0), 1000, 0, 0), details(usageOf(10, 0), 10, 0, 0)},
-		"details within a total that grew": {chatPath, chatBody, details(llmhttp.Usage{PromptTokens: 10, TotalTokens: 30}, 10, 0, 20), details(usageOf(10, 20), 10, 0, 20)},
+		"details within a total that grew": {chatPath, chatBody, details(llm.Usage{PromptTokens: 10, TotalTokens: 30}, 10, 0, 20), details(usageOf(10, 20), 10, 0, 20)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -312,7 +313,7 @@ func TestSettle_UsageIsReconciled(t *testing.T) {
 			s := startServer(t, config{
 				opts: llmhttp.Options{TextTokens: countWords}, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100_000}}),
 				backend: &stubBackend{
-					chat: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+					chat: func(context.Context, *llm.ChatRequest) llm.ChatStream {
 						return streamOf(chunkWithUsage("a reply that has six words", reported))
 					},
 					usage: &reported,
@@ -323,7 +324,7 @@ func TestSettle_UsageIsReconciled(t *testing.T) {
 			if tt.path == imagesPath {
 				want = usageOf(2, 998) // "a cat"
 			}
-			assert.Equal(t, want.Units(), tokensOf(s.record().Units))
+			assert.Equal(t, llmhttp.UnitsOf(want), tokensOf(s.record().Units))
 			assert.False(t, s.record().Estimated)
 			assert.Contains(t, r.body, fmt.Sprintf(`"total_tokens":%d`, want.TotalTokens))
 		})
@@ -335,7 +336,7 @@ func TestSettle_TotalTokensCountTowardAQuota(t *testing.T) {
 	for path, body := range modelBodies {
 		t.Run(path, func(t *testing.T) {
 			keys := limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 10_000}})
-			s := startServer(t, config{keys: keys, opts: llmhttp.Options{Usage: memory.NewUsageStore()}, backend: &stubBackend{usage: &llmhttp.Usage{TotalTokens: 10_000}}})
+			s := startServer(t, config{keys: keys, opts: llmhttp.Options{Usage: memory.NewUsageStore()}, backend: &stubBackend{usage: &llm.Usage{TotalTokens: 10_000}}})
 			require.Equal(t, 200, s.do("POST", path, body).StatusCode)
 			assert.Equal(t, 429, s.do("POST", path, body).StatusCode)
 		})
@@ -345,7 +346,7 @@ func TestSettle_TotalTokensCountTowardAQuota(t *testing.T) {
 // A running total that only grows is no mistake of the Backend: vLLM sends one in each chunk with
 // continuous_usage_stats, and an agent adds up the prompts of its calls.
 func TestSettle_RunningTotal(t *testing.T) {
-	for name, totals := range map[string][]llmhttp.Usage{
+	for name, totals := range map[string][]llm.Usage{
 		"vLLM":       {usageOf(10, 0), usageOf(10, 1), usageOf(10, 2)},
 		"agent":      {usageOf(10, 5), usageOf(40, 9), usageOf(90, 9)},
 		"total only": {{TotalTokens: 5}, {TotalTokens: 99}},
@@ -353,7 +354,7 @@ func TestSettle_RunningTotal(t *testing.T) {
 	} {
 		for mode, body := range chatModes {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: chunkBackend(func() (chunks []*llmhttp.ChatChunk) {
+				s := startServer(t, config{backend: chunkBackend(func() (chunks []*llm.ChatChunk) {
 					for _, u := range totals {
 						chunks = append(chunks, chunkWithUsage("x ", u))
 					}
@@ -371,23 +372,23 @@ func TestSettle_RunningTotal(t *testing.T) {
 // nothing was sent.
 func TestSettle_ClientLeavesAnImage(t *testing.T) {
 	for name, tt := range map[string]struct {
-		fail      func(ctx context.Context) (*llmhttp.ImageResponse, error)
+		fail      func(ctx context.Context) (*llm.ImageResponse, error)
 		images    int
 		estimated bool
 	}{
-		"canceled": {func(ctx context.Context) (*llmhttp.ImageResponse, error) { return nil, ctx.Err() }, 3, true},
-		"nothing":  {func(context.Context) (*llmhttp.ImageResponse, error) { return nil, nil }, 3, true},
-		"not sent": {func(ctx context.Context) (*llmhttp.ImageResponse, error) {
-			return nil, fmt.Errorf("%w: %w", llmhttp.ErrNotSent, ctx.Err())
+		"canceled": {func(ctx context.Context) (*llm.ImageResponse, error) { return nil, ctx.Err() }, 3, true},
+		"nothing":  {func(context.Context) (*llm.ImageResponse, error) { return nil, nil }, 3, true},
+		"not sent": {func(ctx context.Context) (*llm.ImageResponse, error) {
+			return nil, fmt.Errorf("%w: %w", llm.ErrNotSent, ctx.Err())
 		}, 0, false},
-		"fewer returned": {func(context.Context) (*llmhttp.ImageResponse, error) {
-			return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 2)}, nil
+		"fewer returned": {func(context.Context) (*llm.ImageResponse, error) {
+			return &llm.ImageResponse{Data: make([]llm.Image, 2)}, nil
 		}, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			s := startServer(t, config{backend: &stubBackend{
-				images: func(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+				images: func(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 					req.N = nil // it is the Backend's
 					leave()
 					<-ctx.Done()
@@ -402,7 +403,7 @@ func TestSettle_ClientLeavesAnImage(t *testing.T) {
 		})
 	}
 	t.Run("a failure without a departure", func(t *testing.T) {
-		s := startServer(t, config{backend: &stubBackend{images: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, errCause }}})
+		s := startServer(t, config{backend: &stubBackend{images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return nil, errCause }}})
 		assert.Equal(t, http.StatusInternalServerError, s.do("POST", imagesPath, imageBody).StatusCode)
 		assert.Zero(t, s.record().Units.Images)
 	})
@@ -469,8 +470,8 @@ func TestSettle_EstimateCountsEverythingSent(t *testing.T) {
 		})
 	}
 	t.Run("embeddings", func(t *testing.T) {
-		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-			return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
+		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+			return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}})
 		r := s.do("POST", embeddingsPath, `{"model":"m","input":"x","messages":[{"content":"`+longText+`"}]}`)
 		require.Equal(t, 200, r.StatusCode)

@@ -4,31 +4,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"net/url"
 )
-
-// EndUser returns the end user whom the client names: the member safety_identifier of Extra, or
-// else user, if that is a string. It returns "" if the client names none. Every [Protocol] sets
-// these members; Anthropic's metadata.user_id is user. See Options.User.
-func (r *ChatRequest) EndUser() string { return namedUser(r.Extra) }
-
-// endUserMembers are the members of a request that may name the end user, the first one first.
-var endUserMembers = [...]string{"safety_identifier", "user"}
-
-// namedUser returns the end user whom members of a request name.
-func namedUser(members Extra) string {
-	for _, name := range endUserMembers {
-		if raw := members[name]; raw != nil {
-			var user string
-			if json.Unmarshal(raw, &user) == nil && user != "" {
-				return user
-			}
-		}
-	}
-	return ""
-}
 
 // UserSubject returns the subject whose rates and Concurrent are those of an end user: see
 // Key.PerUser. The same name is another user in each account. user is that of the

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -123,7 +124,7 @@ func TestUsers_Concurrent(t *testing.T) {
 		backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			entered <- struct{}{}
 			<-leave
-			yield(llmhttp.TextChunk("Hello!"), nil)
+			yield(llm.TextChunk("Hello!"), nil)
 		}),
 		keys: perUserKeys(llmhttp.Limits{Concurrent: 2}, llmhttp.Limits{Concurrent: 1}),
 	})
@@ -225,7 +226,7 @@ func TestUsers_OptionsUser(t *testing.T) {
 	assert.Equal(t, "bob", s.record().User)
 	s.chat(asUser("cleo"), withHeader("X-User", "bob")).checkError(t, 429)
 	assert.Equal(t, 200, s.chat(asUser("ann")).StatusCode)
-	refuse = llmhttp.Errorf(http.StatusForbidden, "no_user", "Who are you?")
+	refuse = llm.Errorf(http.StatusForbidden, "no_user", "Who are you?")
 	assert.Equal(t, "no_user", s.chat(chatBody).checkError(t, 403).Code)
 	refuse = errCause
 	s.chat(chatBody).checkError(t, 500)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
 )
@@ -98,7 +99,7 @@ func TestValidate_SameInAllFormats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for path, member := range m.members {
 				var summary *llmhttp.RequestSummary
-				h := llmhttp.NewHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hello!") }),
+				h := llmhttp.NewHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hello!") }),
 					keysFor(testKey()), &llmhttp.Options{
 						Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
 						Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
@@ -115,7 +116,7 @@ func TestValidate_SameInAllFormats(t *testing.T) {
 				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply))
 				assert.Equal(t, "invalid_request_error", reply.Error.Type, path)
 				assert.Contains(t, reply.Error.Message, m.text, path)
-				e, ok := errors.AsType[*llmhttp.Error](summary.Err)
+				e, ok := errors.AsType[*llm.Error](summary.Err)
 				require.True(t, ok)
 				assert.Equal(t, m.code, e.Code, "%s: %s", path, e.Message)
 				assert.Equal(t, m.params[path], e.Param, path)
@@ -141,36 +142,36 @@ func withMember(t *testing.T, doc, member string) string {
 
 // Validate accepts what the Handler accepts, and refuses requests that no document can have.
 func TestValidate(t *testing.T) {
-	plain := func() *llmhttp.ChatRequest {
-		return &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hi")}}}
+	plain := func() *llm.ChatRequest {
+		return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hi")}}}
 	}
 	require.NoError(t, plain().Validate())
-	var full llmhttp.ChatRequest
+	var full llm.ChatRequest
 	require.NoError(t, json.Unmarshal([]byte(maximalChat), &full))
 	require.NoError(t, full.Validate())
 	for name, test := range map[string]struct {
-		change      func(r *llmhttp.ChatRequest)
+		change      func(r *llm.ChatRequest)
 		code, param string
 	}{
-		"nothing":               {func(r *llmhttp.ChatRequest) { *r = llmhttp.ChatRequest{} }, missing, "model"},
-		"no messages":           {func(r *llmhttp.ChatRequest) { r.Messages = nil }, missing, "messages"},
-		"many messages":         {func(r *llmhttp.ChatRequest) { r.Messages = make([]llmhttp.Message, 16385) }, arrayTooLong, "messages"},
-		"many parts":            {func(r *llmhttp.ChatRequest) { r.Messages[0].Content = make(llmhttp.Content, 4097) }, arrayTooLong, "messages[0].content"},
-		"many calls":            {func(r *llmhttp.ChatRequest) { r.Messages[0].ToolCalls = make([]llmhttp.ToolCall, 1025) }, arrayTooLong, "messages[0].tool_calls"},
-		"many details":          {func(r *llmhttp.ChatRequest) { r.Messages[0].ReasoningDetails = make([]llmhttp.ReasoningDetail, 4097) }, arrayTooLong, "messages[0].reasoning_details"},
-		"no number":             {func(r *llmhttp.ChatRequest) { r.Temperature = new(math.NaN()) }, decimalLow, "temperature"},
-		"infinite":              {func(r *llmhttp.ChatRequest) { r.TopP = new(math.Inf(1)) }, decimalHigh, "top_p"},
-		"five stop sequences":   {func(r *llmhttp.ChatRequest) { r.Stop = make(llmhttp.StringList, 5) }, arrayTooLong, "stop"},
-		"many tools":            {func(r *llmhttp.ChatRequest) { r.Tools = make([]llmhttp.Tool, 2049) }, arrayTooLong, "tools"},
-		"empty parameters":      {func(r *llmhttp.ChatRequest) { r.Tools = []llmhttp.Tool{function(json.RawMessage{})} }, invalidType, "tools[0].function.parameters"},
-		"parameters with space": {func(r *llmhttp.ChatRequest) { r.Tools = []llmhttp.Tool{function(json.RawMessage("\n {}"))} }, accepted, ""},
-		"an empty choice":       {func(r *llmhttp.ChatRequest) { r.ToolChoice = new(llmhttp.ToolChoice) }, missing, "tool_choice.type"},
-		"many allowed tools": {func(r *llmhttp.ChatRequest) {
-			r.ToolChoice = &llmhttp.ToolChoice{Type: "allowed_tools", AllowedTools: &llmhttp.AllowedTools{Tools: make([]llmhttp.AllowedTool, 2049)}}
+		"nothing":               {func(r *llm.ChatRequest) { *r = llm.ChatRequest{} }, missing, "model"},
+		"no messages":           {func(r *llm.ChatRequest) { r.Messages = nil }, missing, "messages"},
+		"many messages":         {func(r *llm.ChatRequest) { r.Messages = make([]llm.Message, 16385) }, arrayTooLong, "messages"},
+		"many parts":            {func(r *llm.ChatRequest) { r.Messages[0].Content = make(llm.Content, 4097) }, arrayTooLong, "messages[0].content"},
+		"many calls":            {func(r *llm.ChatRequest) { r.Messages[0].ToolCalls = make([]llm.ToolCall, 1025) }, arrayTooLong, "messages[0].tool_calls"},
+		"many details":          {func(r *llm.ChatRequest) { r.Messages[0].ReasoningDetails = make([]llm.ReasoningDetail, 4097) }, arrayTooLong, "messages[0].reasoning_details"},
+		"no number":             {func(r *llm.ChatRequest) { r.Temperature = new(math.NaN()) }, decimalLow, "temperature"},
+		"infinite":              {func(r *llm.ChatRequest) { r.TopP = new(math.Inf(1)) }, decimalHigh, "top_p"},
+		"five stop sequences":   {func(r *llm.ChatRequest) { r.Stop = make(llm.StringList, 5) }, arrayTooLong, "stop"},
+		"many tools":            {func(r *llm.ChatRequest) { r.Tools = make([]llm.Tool, 2049) }, arrayTooLong, "tools"},
+		"empty parameters":      {func(r *llm.ChatRequest) { r.Tools = []llm.Tool{function(json.RawMessage{})} }, invalidType, "tools[0].function.parameters"},
+		"parameters with space": {func(r *llm.ChatRequest) { r.Tools = []llm.Tool{function(json.RawMessage("\n {}"))} }, accepted, ""},
+		"an empty choice":       {func(r *llm.ChatRequest) { r.ToolChoice = new(llm.ToolChoice) }, missing, "tool_choice.type"},
+		"many allowed tools": {func(r *llm.ChatRequest) {
+			r.ToolChoice = &llm.ToolChoice{Type: "allowed_tools", AllowedTools: &llm.AllowedTools{Tools: make([]llm.AllowedTool, 2049)}}
 		}, arrayTooLong, "tool_choice.allowed_tools.tools"},
-		"no schema": {func(r *llmhttp.ChatRequest) { r.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema"} }, missing, "response_format.json_schema"},
-		"an empty schema": {func(r *llmhttp.ChatRequest) {
-			r.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", JSONSchema: &llmhttp.JSONSchema{Schema: json.RawMessage{}}}
+		"no schema": {func(r *llm.ChatRequest) { r.ResponseFormat = &llm.ResponseFormat{Type: "json_schema"} }, missing, "response_format.json_schema"},
+		"an empty schema": {func(r *llm.ChatRequest) {
+			r.ResponseFormat = &llm.ResponseFormat{Type: "json_schema", JSONSchema: &llm.JSONSchema{Schema: json.RawMessage{}}}
 		}, invalidType, "response_format.json_schema.schema"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +182,7 @@ func TestValidate(t *testing.T) {
 				assert.NoError(t, err)
 				return
 			}
-			e, ok := errors.AsType[*llmhttp.Error](err)
+			e, ok := errors.AsType[*llm.Error](err)
 			require.True(t, ok, "%v", err)
 			assert.Equal(t, 400, e.Status)
 			assert.Equal(t, test.code, e.Code)
@@ -190,14 +191,14 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func function(parameters json.RawMessage) llmhttp.Tool {
-	return llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: "f", Parameters: parameters}}
+func function(parameters json.RawMessage) llm.Tool {
+	return llm.Tool{Type: "function", Function: &llm.Function{Name: "f", Parameters: parameters}}
 }
 
 func TestError_WithParam(t *testing.T) {
-	e := llmhttp.Errorf(400, "c", "Invalid 'a.b': 'a' is not 'a.b'.")
+	e := llm.Errorf(400, "c", "Invalid 'a.b': 'a' is not 'a.b'.")
 	e.Param = "a.b"
-	assert.Equal(t, &llmhttp.Error{Status: 400, Code: "c", Param: "x", Message: "Invalid 'x': 'a' is not 'x'."}, e.WithParam("x"))
+	assert.Equal(t, &llm.Error{Status: 400, Code: "c", Param: "x", Message: "Invalid 'x': 'a' is not 'x'."}, e.WithParam("x"))
 	assert.Equal(t, "a.b", e.Param, "unchanged")
-	assert.Equal(t, &llmhttp.Error{Message: "''", Param: "x"}, (&llmhttp.Error{Message: "''"}).WithParam("x"))
+	assert.Equal(t, &llm.Error{Message: "''", Param: "x"}, (&llm.Error{Message: "''"}).WithParam("x"))
 }

@@ -14,7 +14,7 @@
 //     when it has the client's results.
 //   - A call of a tool that does not exist gets a [Failure].
 //
-// Each call of the model is one of [llmhttp.StartCall], so that it is priced by itself. The client gets the
+// Each call of the model is one of [llm.StartCall], so that it is priced by itself. The client gets the
 // usage of all. If it leaves, the tools stop, and it has paid for what was used. Parameters such as
 // max_tokens are those of each call.
 package agent
@@ -25,6 +25,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // defaultMaxTurns is the default of Options.MaxTurns.
@@ -48,7 +49,7 @@ type Options struct {
 	// Progress returns what the client is shown of a call of one of the agent's tools, as reasoning,
 	// before the call runs. It must be safe for concurrent use. An empty text shows nothing. Nil
 	// shows nothing.
-	Progress func(call llmhttp.ToolCall) string
+	Progress func(call llm.ToolCall) string
 }
 
 // A Backend is an agent: an [llmhttp.Backend] that calls a model and tools. Create one with [New].
@@ -82,17 +83,17 @@ func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error),
 }
 
 // ListModels returns the models of the model's Backend.
-func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	return llmhttp.Forwarder{Backend: b.model}.ListModels(ctx)
 }
 
 // Chat runs a request. It refuses requests for several choices, and those with a tool that has the
 // name of one of the agent's.
-func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	if req.Choices() > 1 {
-		return llmhttp.Fail(llmhttp.Errorf(http.StatusBadRequest, "unsupported_value", "There is one answer.").WithParam("n"))
+		return llm.Fail(llm.Errorf(http.StatusBadRequest, "unsupported_value", "There is one answer.").WithParam("n"))
 	}
-	return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+	return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 		tools, err := b.tools(ctx)
 		if err != nil {
 			return err

@@ -21,6 +21,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -32,18 +34,18 @@ type script struct {
 	silent  bool // reports no usage
 
 	mu       sync.Mutex // guards requests
-	requests []*llmhttp.ChatRequest
+	requests []*llm.ChatRequest
 }
 
 func model(replies ...[]memory.Step) *script { return &script{replies: replies} }
 
-func (s *script) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (s *script) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	steps := slices.Clone(s.replies[min(len(s.requests), len(s.replies)-1)])
 	s.requests = append(s.requests, req.Clone())
 	if !s.silent {
-		steps = append(steps, memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15}}))
+		steps = append(steps, memory.Chunk(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 10, CompletionTokens: 5, TotalTokens: 15}}))
 	}
 	return memory.Scripted(steps...).Chat(ctx, req)
 }
@@ -54,32 +56,32 @@ func tools(all ...agent.Tool) func(context.Context) ([]agent.Tool, error) {
 }
 
 // look is a tool that repeats its arguments.
-var look = agent.Tool{Function: llmhttp.Function{Name: "look"}, Run: func(_ context.Context, arguments string) (llmhttp.Message, error) {
+var look = agent.Tool{Function: llm.Function{Name: "look"}, Run: func(_ context.Context, arguments string) (llm.Message, error) {
 	return agent.Result("found " + arguments), nil
 }}
 
 var (
-	callLook = []memory.Step{memory.Call("c1", "look", `{"a":1}`), memory.Finish(llmhttp.FinishToolCalls)}
-	answer   = []memory.Step{memory.Say("Done."), memory.Finish(llmhttp.FinishStop)}
+	callLook = []memory.Step{memory.Call("c1", "look", `{"a":1}`), memory.Finish(llm.FinishToolCalls)}
+	answer   = []memory.Step{memory.Say("Done."), memory.Finish(llm.FinishStop)}
 )
 
 // question returns a request with the names of tools of the client.
-func question(clientTools ...string) *llmhttp.ChatRequest {
-	req := &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hi")}}}
+func question(clientTools ...string) *llm.ChatRequest {
+	req := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hi")}}}
 	for _, name := range clientTools {
-		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: name}})
+		req.Tools = append(req.Tools, llm.Tool{Type: "function", Function: &llm.Function{Name: name}})
 	}
 	return req
 }
 
-func ask(t *testing.T, b llmhttp.Backend, req *llmhttp.ChatRequest) *llmhttp.ChatResponse {
+func ask(t *testing.T, b llmhttp.Backend, req *llm.ChatRequest) *llm.ChatResponse {
 	t.Helper()
-	reply, err := llmhttp.Collect(b.Chat(t.Context(), req))
+	reply, err := join.Collect(b.Chat(t.Context(), req))
 	require.NoError(t, err)
 	return reply
 }
 
-func names(tools []llmhttp.Tool) (names []string) {
+func names(tools []llm.Tool) (names []string) {
 	for _, t := range tools {
 		names = append(names, t.Function.Name)
 	}
@@ -94,7 +96,7 @@ func post(h http.Handler, key, conversation string) string {
 	r.Header.Set("X-Conversation-Id", conversation)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	var reply llmhttp.ChatResponse
+	var reply llm.ChatResponse
 	if json.Unmarshal(w.Body.Bytes(), &reply) != nil || len(reply.Choices) == 0 {
 		return w.Body.String()
 	}
@@ -112,19 +114,19 @@ func TestBackend(t *testing.T) {
 	reply := ask(t, agent.New(m, tools(look), nil), question())
 	assert.Equal(t, "Looking. Done.", reply.Choices[0].Message.Content.Text())
 	assert.Empty(t, reply.Choices[0].Message.Reasoning)
-	assert.Equal(t, llmhttp.FinishStop, reply.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishStop, reply.Choices[0].FinishReason)
 	assert.Equal(t, 30, reply.Usage.TotalTokens)
 	require.Len(t, m.requests, 2)
 	assert.Equal(t, []string{"look"}, names(m.requests[0].Tools))
 	messages := m.requests[1].Messages
 	require.Len(t, messages, 3)
 	assert.Equal(t, "c1", messages[1].ToolCalls[0].ID)
-	assert.Equal(t, llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: "c1", Content: llmhttp.Text(`found {"a":1}`)}, messages[2])
+	assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: "c1", Content: llm.Text(`found {"a":1}`)}, messages[2])
 }
 
 func TestBackend_Progress(t *testing.T) {
 	m := model([]memory.Step{memory.Call("c1", "look", "{}"), memory.Call("c2", "look", `{"secret":1}`)}, answer)
-	b := agent.New(m, tools(look), &agent.Options{Progress: func(call llmhttp.ToolCall) string {
+	b := agent.New(m, tools(look), &agent.Options{Progress: func(call llm.ToolCall) string {
 		if call.ID == "c2" {
 			return ""
 		}
@@ -137,7 +139,7 @@ func TestBackend_Progress(t *testing.T) {
 func TestBackend_ParallelCalls(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
-	meet := agent.Tool{Function: llmhttp.Function{Name: "meet"}, Run: func(context.Context, string) (llmhttp.Message, error) {
+	meet := agent.Tool{Function: llm.Function{Name: "meet"}, Run: func(context.Context, string) (llm.Message, error) {
 		both.Done()
 		both.Wait()
 		return agent.Result("met"), nil
@@ -149,17 +151,17 @@ func TestBackend_ParallelCalls(t *testing.T) {
 
 // Calls of the client's tools go to the client, those of the agent beside them do not.
 func TestBackend_ClientTools(t *testing.T) {
-	m := model([]memory.Step{memory.Call("c1", "look", "{}"), memory.Call("c2", "read", `{"path":"a"}`), memory.Finish(llmhttp.FinishToolCalls)}, answer)
+	m := model([]memory.Step{memory.Call("c1", "look", "{}"), memory.Call("c2", "read", `{"path":"a"}`), memory.Finish(llm.FinishToolCalls)}, answer)
 	b := agent.New(m, tools(look), nil)
 	choice := ask(t, b, question("read")).Choices[0]
-	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
+	assert.Equal(t, llm.FinishToolCalls, choice.FinishReason)
 	require.Len(t, choice.Message.ToolCalls, 1)
-	assert.Equal(t, llmhttp.FunctionCall{Name: "read", Arguments: `{"path":"a"}`}, choice.Message.ToolCalls[0].Function)
+	assert.Equal(t, llm.FunctionCall{Name: "read", Arguments: `{"path":"a"}`}, choice.Message.ToolCalls[0].Function)
 	require.Len(t, m.requests, 1)
 	assert.Equal(t, []string{"read", "look"}, names(m.requests[0].Tools))
 
 	req := question("read")
-	req.ToolChoice = &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
+	req.ToolChoice = &llm.ToolChoice{Mode: llm.ToolChoiceNone}
 	ask(t, b, req)
 	assert.Equal(t, []string{"look"}, names(m.requests[1].Tools), "none of the client's tools")
 	assert.Nil(t, m.requests[1].ToolChoice)
@@ -177,7 +179,7 @@ func TestBackend_UnknownTool(t *testing.T) {
 	assert.Equal(t, "There is no tool with this name.", result.Content.Text())
 
 	req := question("read")
-	req.Tools = append(req.Tools, llmhttp.Tool{Type: "bash_20250124"})
+	req.Tools = append(req.Tools, llm.Tool{Type: "bash_20250124"})
 	assert.Len(t, ask(t, agent.New(model(call), tools(look), nil), req).Choices[0].Message.ToolCalls, 1)
 }
 
@@ -185,9 +187,9 @@ func TestBackend_Refuses(t *testing.T) {
 	b := agent.New(model(answer), tools(look), nil)
 	several := question()
 	several.N = new(2)
-	for param, req := range map[string]*llmhttp.ChatRequest{"n": several, "tools": question("look")} {
-		_, err := llmhttp.Collect(b.Chat(t.Context(), req))
-		e, ok := errors.AsType[*llmhttp.Error](err)
+	for param, req := range map[string]*llm.ChatRequest{"n": several, "tools": question("look")} {
+		_, err := join.Collect(b.Chat(t.Context(), req))
+		e, ok := errors.AsType[*llm.Error](err)
 		require.True(t, ok, param)
 		assert.Equal(t, http.StatusBadRequest, e.Status)
 		assert.Equal(t, param, e.Param)
@@ -222,12 +224,12 @@ func TestBackend_Bounds(t *testing.T) {
 			for i, req := range m.requests {
 				assert.Equal(t, []string{"look"}, names(req.Tools))
 				if isLast := i == tc.turns-1; isLast {
-					assert.Equal(t, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}, req.ToolChoice)
+					assert.Equal(t, &llm.ToolChoice{Mode: llm.ToolChoiceNone}, req.ToolChoice)
 				} else {
 					assert.Nil(t, req.ToolChoice)
 				}
 			}
-			assert.Equal(t, llmhttp.FinishLength, choice.FinishReason, "the script calls it nevertheless")
+			assert.Equal(t, llm.FinishLength, choice.FinishReason, "the script calls it nevertheless")
 			assert.Empty(t, choice.Message.ToolCalls)
 		})
 	}
@@ -236,15 +238,15 @@ func TestBackend_Bounds(t *testing.T) {
 	ask(t, agent.New(m, tools(), &agent.Options{MaxTurns: 1}), question())
 	assert.Nil(t, m.requests[0].ToolChoice, "there are no tools")
 
-	m = model(callLook, callLook, []memory.Step{memory.Call("c2", "read", "{}"), memory.Finish(llmhttp.FinishToolCalls)})
+	m = model(callLook, callLook, []memory.Step{memory.Call("c2", "read", "{}"), memory.Finish(llm.FinishToolCalls)})
 	choice := ask(t, agent.New(m, tools(look), &agent.Options{MaxTurns: 3}), question("read")).Choices[0]
 	assert.Equal(t, []string{"read"}, names(m.requests[2].Tools), "the client's tools stay")
-	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
+	assert.Equal(t, llm.FinishToolCalls, choice.FinishReason)
 	assert.Len(t, choice.Message.ToolCalls, 1)
 }
 
 // askHandler sends a chat to a Handler of b and returns the reply.
-func askHandler(t *testing.T, b llmhttp.Backend, opts *llmhttp.Options) (reply *llmhttp.ChatResponse) {
+func askHandler(t *testing.T, b llmhttp.Backend, opts *llmhttp.Options) (reply *llm.ChatResponse) {
 	t.Helper()
 	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
 	r.Header.Set("Content-Type", "application/json")
@@ -272,15 +274,15 @@ func TestBackend_UnknownCost(t *testing.T) {
 	assert.Contains(t, post(h, "", ""), `"error"`)
 	assert.Contains(t, log.String(), "agent: Options.MaxCost cannot be enforced: llmhttp: Spent: there is no Options.Price")
 	assert.Empty(t, m.requests)
-	_, err := llmhttp.Collect(agent.New(m, tools(look), opts).Chat(t.Context(), question()))
+	_, err := join.Collect(agent.New(m, tools(look), opts).Chat(t.Context(), question()))
 	assert.ErrorContains(t, err, "agent: Options.MaxCost cannot be enforced")
 }
 
 // Errors are not for the client, and mistakes of tools are told.
 func TestBackend_Errors(t *testing.T) {
 	secret := errors.New("password is swordfish")
-	failing := agent.Tool{Function: look.Function, Run: func(context.Context, string) (llmhttp.Message, error) {
-		return llmhttp.Message{}, secret
+	failing := agent.Tool{Function: look.Function, Run: func(context.Context, string) (llm.Message, error) {
+		return llm.Message{}, secret
 	}}
 	for name, tc := range map[string]struct {
 		tools func(context.Context) ([]agent.Tool, error)
@@ -313,10 +315,10 @@ func TestNew_Panics(t *testing.T) {
 
 // The record of a request has the model that served it, also if the first chunk shows progress.
 func TestBackend_ServedModel(t *testing.T) {
-	served := memory.Chunk(&llmhttp.ChatChunk{Model: "large-2"})
+	served := memory.Chunk(&llm.ChatChunk{Model: "large-2"})
 	for name, opts := range map[string]*agent.Options{
 		"text first":     nil,
-		"progress first": {Progress: func(llmhttp.ToolCall) string { return "Looking. " }},
+		"progress first": {Progress: func(llm.ToolCall) string { return "Looking. " }},
 	} {
 		usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
 		m := model(append([]memory.Step{served}, callLook...), append([]memory.Step{served}, answer...))
@@ -330,9 +332,9 @@ func TestBackend_ServedModel(t *testing.T) {
 // A model may change the request that it gets.
 func TestBackend_ModelChangesRequest(t *testing.T) {
 	m := model(callLook, answer)
-	changing := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	changing := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		stream := m.Chat(ctx, req)
-		req.Messages[0].Content = llmhttp.Text("changed")
+		req.Messages[0].Content = llm.Text("changed")
 		return stream
 	})
 	ask(t, agent.New(changing, tools(look), nil), question())
@@ -347,12 +349,12 @@ func TestBackend_Usage(t *testing.T) {
 		return <-usage.records
 	}
 	m := model(callLook)
-	r := record(llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	r := record(llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		if len(m.requests) == 0 {
 			return m.Chat(ctx, req)
 		}
-		llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: 20, CompletionTokens: 1})
-		return llmhttp.Fail(io.ErrUnexpectedEOF)
+		llm.ReportUsage(ctx, llm.Usage{PromptTokens: 20, CompletionTokens: 1})
+		return llm.Fail(io.ErrUnexpectedEOF)
 	}))
 	assert.Equal(t, int64(15+21), r.Units.Tokens())
 	assert.False(t, r.Estimated)
@@ -381,11 +383,11 @@ func (l usageLog) Record(_ context.Context, records ...llmhttp.UsageRecord) erro
 func TestBackend_ClientLeaves(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var stopped atomic.Bool
-	hang := agent.Tool{Function: look.Function, Run: func(ctx context.Context, _ string) (llmhttp.Message, error) {
+	hang := agent.Tool{Function: look.Function, Run: func(ctx context.Context, _ string) (llm.Message, error) {
 		leave()
 		<-ctx.Done()
 		stopped.Store(true)
-		return llmhttp.Message{}, ctx.Err()
+		return llm.Message{}, ctx.Err()
 	}}
 	usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
 	m := model(callLook, answer)
@@ -412,14 +414,14 @@ func TestBackend_ListModels(t *testing.T) {
 
 func TestNewTool(t *testing.T) {
 	type arguments struct{ City string }
-	tool := agent.NewTool(llmhttp.Function{Name: "f"}, func(_ context.Context, a arguments) (llmhttp.Message, error) {
+	tool := agent.NewTool(llm.Function{Name: "f"}, func(_ context.Context, a arguments) (llm.Message, error) {
 		return agent.Result("in " + a.City), io.EOF
 	})
 	assert.Equal(t, "f", tool.Name)
 	for given, want := range map[string]string{`{"city":"Bergen"}`: "in Bergen", "": "in ", "{}": "in "} {
 		m, err := tool.Run(t.Context(), given)
 		assert.Equal(t, io.EOF, err)
-		assert.Equal(t, llmhttp.Message{Content: llmhttp.Text(want)}, m)
+		assert.Equal(t, llm.Message{Content: llm.Text(want)}, m)
 	}
 	for _, given := range []string{`{"city":`, `{"city":1}`, "Bergen"} {
 		m, err := tool.Run(t.Context(), given)

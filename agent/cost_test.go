@@ -14,12 +14,13 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
 // turns are what five turns use. Their prompts together are longer than those that cost more.
-var turns = []llmhttp.Usage{
+var turns = []llm.Usage{
 	{PromptTokens: 40_000, CompletionTokens: 500}, {PromptTokens: 45_001, CompletionTokens: 700}, {PromptTokens: 50_003, CompletionTokens: 333},
 	{PromptTokens: 60_000, CompletionTokens: 1}, {PromptTokens: 70_007, CompletionTokens: 900},
 }
@@ -27,14 +28,14 @@ var turns = []llmhttp.Usage{
 // turning returns a model that uses turns, and calls a tool in all but the last.
 func turning() llmhttp.Backend {
 	n := 0
-	return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		steps := callLook
 		if n == len(turns)-1 {
 			steps = answer
 		}
 		u := turns[n]
 		n++
-		return memory.Scripted(append([]memory.Step{memory.Chunk(&llmhttp.ChatChunk{Model: "large-2", Usage: &u})}, steps...)...).Chat(ctx, req)
+		return memory.Scripted(append([]memory.Step{memory.Chunk(&llm.ChatChunk{Model: "large-2", Usage: &u})}, steps...)...).Chat(ctx, req)
 	})
 }
 
@@ -47,11 +48,11 @@ func TestBackend_Cost(t *testing.T) {
 	var sums [6]llmhttp.Cost // of the first turns
 	var units llmhttp.Units
 	for i, u := range turns {
-		cost, err := table.Price(&llmhttp.UsageRecord{Model: "large-2", Units: u.Units()})
+		cost, err := table.Price(&llmhttp.UsageRecord{Model: "large-2", Units: llmhttp.UnitsOf(u)})
 		require.NoError(t, err)
 		sums[i+1] = sums[i]
 		sums[i+1].Add(cost)
-		units.Add(u.Units())
+		units.Add(llmhttp.UnitsOf(u))
 	}
 	assert.Equal(t, "0.881543", sums[5].Total().String())
 

@@ -7,21 +7,23 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 // A model that can ask for the weather. The script takes the place of the model.
 func Example() {
-	model := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
-		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {
+	model := &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
+		if last := req.Messages[len(req.Messages)-1]; last.Role == llm.RoleTool {
 			return []memory.Step{memory.Say(last.Content.Text() + " Take an umbrella.")}
 		}
 		return []memory.Step{memory.Say("Let me look. "), memory.Call("call_1", "forecast", `{"city": "Bergen"}`)}
 	}}
-	forecast := agent.NewTool(llmhttp.Function{
+	forecast := agent.NewTool(llm.Function{
 		Name: "forecast", Description: "The weather in a city",
 		Parameters: json.RawMessage(`{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}`),
-	}, func(ctx context.Context, in struct{ City string }) (llmhttp.Message, error) {
+	}, func(ctx context.Context, in struct{ City string }) (llm.Message, error) {
 		if in.City != "Bergen" {
 			return agent.Failure("I know only Bergen."), nil
 		}
@@ -30,8 +32,8 @@ func Example() {
 	b := agent.New(model, func(context.Context) ([]agent.Tool, error) { return []agent.Tool{forecast}, nil }, nil)
 
 	// A Handler calls it, as any other Backend.
-	reply, err := llmhttp.Collect(b.Chat(context.Background(), &llmhttp.ChatRequest{
-		Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("How is the weather in Bergen?")}},
+	reply, err := join.Collect(b.Chat(context.Background(), &llm.ChatRequest{
+		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("How is the weather in Bergen?")}},
 	}))
 	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
 	// Output: Let me look. It rains. Take an umbrella. <nil>
@@ -41,8 +43,8 @@ func Example() {
 // continues that of another one.
 func ExampleSessions() {
 	var sessions agent.Sessions[counter]
-	b := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Reply(fmt.Sprint("Question ", sessions.Get(ctx).next()))
+	b := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return llm.Reply(fmt.Sprint("Question ", sessions.Get(ctx).next()))
 	})
 	h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{Observe: agent.ConversationHeader("X-Conversation-Id")})
 	for _, conversation := range []string{"trip", "trip", "other", ""} {

@@ -10,22 +10,23 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A run is one request.
 type run struct {
 	*Backend
-	req     *llmhttp.ChatRequest
+	req     *llm.ChatRequest
 	tools   map[string]*Tool // those of the agent, by their names
-	offered []llmhttp.Tool   // the same, as the model gets them
-	client  []llmhttp.Tool   // those of the client
-	choice  *llmhttp.ToolChoice
-	used    llmhttp.Usage // of all calls of the model so far
-	unknown bool          // the usage of a call is not known
-	served  string        // the name of the model in its replies; empty if it is not known
+	offered []llm.Tool       // the same, as the model gets them
+	client  []llm.Tool       // those of the client
+	choice  *llm.ToolChoice
+	used    llm.Usage // of all calls of the model so far
+	unknown bool      // the usage of a call is not known
+	served  string    // the name of the model in its replies; empty if it is not known
 }
 
-func newRun(b *Backend, req *llmhttp.ChatRequest, tools []Tool) (*run, error) {
+func newRun(b *Backend, req *llm.ChatRequest, tools []Tool) (*run, error) {
 	r := &run{Backend: b, req: req, tools: make(map[string]*Tool), client: req.Tools, choice: req.ToolChoice}
 	for i := range tools {
 		t := &tools[i]
@@ -33,23 +34,23 @@ func newRun(b *Backend, req *llmhttp.ChatRequest, tools []Tool) (*run, error) {
 			return nil, fmt.Errorf("agent: tool %d, %q, has no name, no Run, or the name of another one", i, t.Name)
 		}
 		r.tools[t.Name] = t
-		r.offered = append(r.offered, llmhttp.Tool{Type: "function", Function: &t.Function})
+		r.offered = append(r.offered, llm.Tool{Type: "function", Function: &t.Function})
 	}
 	for _, t := range r.client {
 		if t.Function != nil && r.tools[t.Function.Name] != nil {
-			return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "The server has a tool with the name %q.", t.Function.Name).
+			return nil, llm.Errorf(http.StatusBadRequest, "invalid_value", "The server has a tool with the name %q.", t.Function.Name).
 				WithParam("tools")
 		}
 	}
-	if r.choice != nil && r.choice.Mode == llmhttp.ToolChoiceNone { // of the client's tools
+	if r.choice != nil && r.choice.Mode == llm.ToolChoiceNone { // of the client's tools
 		r.client, r.choice = nil, nil
 	}
 	return r, nil
 }
 
 // run calls the model and the tools in turns.
-func (r *run) run(ctx context.Context, sendChunk func(*llmhttp.ChatChunk) error) error {
-	send := func(c *llmhttp.ChatChunk) error {
+func (r *run) run(ctx context.Context, sendChunk func(*llm.ChatChunk) error) error {
+	send := func(c *llm.ChatChunk) error {
 		c.Model = r.served // the request is billed by it
 		return sendChunk(c)
 	}
@@ -70,7 +71,7 @@ func (r *run) run(ctx context.Context, sendChunk func(*llmhttp.ChatChunk) error)
 		if err := r.showProgress(own, send); err != nil {
 			return err
 		}
-		results, err := llmhttp.CallTools(ctx, own, func(ctx context.Context, call llmhttp.ToolCall) (llmhttp.Message, error) {
+		results, err := llmhttp.CallTools(ctx, own, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
 			if t := r.tools[call.Function.Name]; t != nil {
 				return t.Run(ctx, call.Function.Arguments)
 			}
@@ -96,24 +97,24 @@ func (r *run) isLast(ctx context.Context, turn int) (bool, error) {
 }
 
 // callModel calls the model, sends on what it says, and accounts for it.
-func (r *run) callModel(ctx context.Context, isLast bool, send func(*llmhttp.ChatChunk) error) (*llmhttp.ChatResponse, error) {
+func (r *run) callModel(ctx context.Context, isLast bool, send func(*llm.ChatChunk) error) (*llm.ChatResponse, error) {
 	req := r.req.Clone()
 	req.Tools, req.ToolChoice = r.offer(isLast)
-	ctx, end := llmhttp.StartCall(ctx, req.Model)
-	stream := llmhttp.Tee(r.model.Chat(ctx, req), func(c *llmhttp.ChatChunk, _ error) {
+	ctx, end := llm.StartCall(ctx, req.Model)
+	stream := llm.Tee(r.model.Chat(ctx, req), func(c *llm.ChatChunk, _ error) {
 		if c != nil {
 			r.served = cmp.Or(c.Model, r.served)
 		}
 	})
 	reply, err := llmhttp.Relay(stream, send)
-	end(llmhttp.Call{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
+	end(llm.Call{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
 	r.used.Add(reply.Usage)
 	r.unknown = r.unknown || reply.Usage == nil
 	return reply, err
 }
 
 // serviceTier returns the service_tier of a reply, or "".
-func serviceTier(reply *llmhttp.ChatResponse) (tier string) {
+func serviceTier(reply *llm.ChatResponse) (tier string) {
 	if raw := reply.Extra["service_tier"]; raw != nil && json.Unmarshal(raw, &tier) != nil {
 		return ""
 	}
@@ -122,21 +123,21 @@ func serviceTier(reply *llmhttp.ChatResponse) (tier string) {
 
 // offer returns the tools of a turn. In the last one the model keeps tools that it may not call if
 // there are no others, because some servers refuse calls among the messages without them.
-func (r *run) offer(isLast bool) ([]llmhttp.Tool, *llmhttp.ToolChoice) {
+func (r *run) offer(isLast bool) ([]llm.Tool, *llm.ToolChoice) {
 	switch {
 	case !isLast:
 		return slices.Concat(r.client, r.offered), r.choice
 	case len(r.client) > 0 || len(r.offered) == 0:
 		return r.client, r.choice
 	}
-	return r.offered, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}
+	return r.offered, &llm.ToolChoice{Mode: llm.ToolChoiceNone}
 }
 
 // split divides the calls of the model into those for the client and the others, among which may be
 // calls of tools that do not exist.
-func (r *run) split(calls []llmhttp.ToolCall) (own, client []llmhttp.ToolCall) {
+func (r *run) split(calls []llm.ToolCall) (own, client []llm.ToolCall) {
 	for _, call := range calls {
-		if r.tools[call.Function.Name] == nil && slices.ContainsFunc(r.client, func(t llmhttp.Tool) bool {
+		if r.tools[call.Function.Name] == nil && slices.ContainsFunc(r.client, func(t llm.Tool) bool {
 			return t.Function == nil || t.Function.Name == call.Function.Name // tools of other types have their names elsewhere
 		}) {
 			client = append(client, call)
@@ -148,13 +149,13 @@ func (r *run) split(calls []llmhttp.ToolCall) (own, client []llmhttp.ToolCall) {
 }
 
 // showProgress shows the client which tools are called.
-func (r *run) showProgress(calls []llmhttp.ToolCall, send func(*llmhttp.ChatChunk) error) error {
+func (r *run) showProgress(calls []llm.ToolCall, send func(*llm.ChatChunk) error) error {
 	if r.opts.Progress == nil {
 		return nil
 	}
 	for _, call := range calls {
-		shown := llmhttp.Delta{Reasoning: r.opts.Progress(call)}
-		if err := send(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: shown}}}); err != nil {
+		shown := llm.Delta{Reasoning: r.opts.Progress(call)}
+		if err := send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: shown}}}); err != nil {
 			return err
 		}
 	}
@@ -163,19 +164,19 @@ func (r *run) showProgress(calls []llmhttp.ToolCall, send func(*llmhttp.ChatChun
 
 // end returns the last chunk of a reply: the calls for the client, why it ends, and the usage of
 // the whole request.
-func (r *run) end(from *llmhttp.Choice, calls []llmhttp.ToolCall) *llmhttp.ChatChunk {
-	c := llmhttp.ChunkChoice{FinishReason: from.FinishReason, StopSequence: from.StopSequence}
+func (r *run) end(from *llm.Choice, calls []llm.ToolCall) *llm.ChatChunk {
+	c := llm.ChunkChoice{FinishReason: from.FinishReason, StopSequence: from.StopSequence}
 	if len(calls) == 0 && len(from.Message.ToolCalls) > 0 { // calls that a bound has prevented
-		c.FinishReason = llmhttp.FinishLength
+		c.FinishReason = llm.FinishLength
 	}
 	for i, call := range calls {
 		c.Delta.ToolCalls = append(
 			c.Delta.ToolCalls,
-			llmhttp.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra},
+			llm.ToolCallDelta{Index: i, ID: call.ID, Type: call.Type, Function: call.Function, Extra: call.Extra},
 		)
 	}
-	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}
-	if !r.unknown && r.used.Units().Tokens() > 0 {
+	chunk := &llm.ChatChunk{Choices: []llm.ChunkChoice{c}}
+	if !r.unknown && llmhttp.UnitsOf(r.used).Tokens() > 0 {
 		chunk.Usage = &r.used
 	}
 	return chunk

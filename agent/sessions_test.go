@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A counter is the state of a conversation.
@@ -22,8 +23,8 @@ func (c *counter) next() int32 { return c.n.Add(1) }
 // newCounter returns a Handler whose replies are the number of the request in its conversation.
 // A key is the name of its account.
 func newCounter(sessions *agent.Sessions[counter]) *llmhttp.Handler {
-	b := llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Reply(fmt.Sprint(sessions.Get(ctx).next()))
+	b := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+		return llm.Reply(fmt.Sprint(sessions.Get(ctx).next()))
 	})
 	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "key", Account: secret}, nil

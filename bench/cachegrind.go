@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // countFlag is the first argument of the processes of this command that run in cachegrind:
@@ -172,9 +173,9 @@ func countChunks(contender string, n int) error {
 // pausingBackend returns the Backend of cannedBackend with a pause before each chunk.
 func pausingBackend(n int, evict evictor) llmhttp.Backend {
 	canned := cannedBackend(n)
-	return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			canned.Chat(ctx, req)(func(c *llmhttp.ChatChunk, err error) bool {
+	return llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			canned.Chat(ctx, req)(func(c *llm.ChatChunk, err error) bool {
 				evict.pause()
 				return yield(c, err)
 			})

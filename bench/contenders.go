@@ -27,6 +27,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/otelllm"
@@ -170,16 +171,16 @@ func (s speaker) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.
 
 // newModel returns a Backend that answers in mode m.
 func newModel(m mode) llmhttp.Backend {
-	return speaker{mode: m, BackendFunc: func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	return speaker{mode: m, BackendFunc: func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			n := 0
 			for text := range m.texts(ctx) {
 				n++
-				if !yield(llmhttp.TextChunk(text), nil) {
+				if !yield(llm.TextChunk(text), nil) {
 					return
 				}
 			}
-			yield(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: n}}, nil)
+			yield(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: promptTokens, CompletionTokens: n}}, nil)
 		}
 	}}
 }

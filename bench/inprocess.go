@@ -12,6 +12,7 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // benchmark returns a measurement of f by an ordinary Go benchmark.
@@ -32,7 +33,7 @@ func benchmark(contender string, f func() error) measurement {
 func runDecode(b *bench) {
 	measure := func(name string, r request) {
 		b.measureCase(name, b.rounds,
-			benchmark(ours, func() error { return new(llmhttp.ChatRequest).UnmarshalJSON(r.body) }),
+			benchmark(ours, func() error { return new(llm.ChatRequest).UnmarshalJSON(r.body) }),
 			benchmark(goOpenAI, func() error { return json.Unmarshal(r.body, new(openai.ChatCompletionRequest)) }))
 	}
 	measure("Decode/size=128KB", imageRequest(128<<10))
@@ -59,9 +60,9 @@ func benchmarkHandler(chunks int, stream bool) measurement {
 // cannedBackend returns a Backend that yields a chunk n times. It allocates
 // nothing.
 func cannedBackend(n int) llmhttp.Backend {
-	chunk := llmhttp.TextChunk(word(0))
-	end := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: n}}
-	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {
+	chunk := llm.TextChunk(word(0))
+	end := &llm.ChatChunk{Usage: &llm.Usage{PromptTokens: promptTokens, CompletionTokens: n}}
+	stream := func(yield func(*llm.ChatChunk, error) bool) {
 		for range n {
 			if !yield(chunk, nil) {
 				return
@@ -69,7 +70,7 @@ func cannedBackend(n int) llmhttp.Backend {
 		}
 		yield(end, nil)
 	}
-	return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
+	return llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream })
 }
 
 // inProcess returns a function that has h serve r. Apart from h it allocates

@@ -21,6 +21,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/internal/tier"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -228,7 +229,7 @@ func TestBrowser_Playground(t *testing.T) {
 // A brokenStreams Backend fails in the middle of each chat.
 type brokenStreams struct{ *modeltest.Backend }
 
-func (brokenStreams) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (brokenStreams) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return failingBackend(ctx, req)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/internal/tier"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -288,11 +289,11 @@ var nodePath, _ = filepath.Abs(filepath.Join("..", "clients", "node", "node_modu
 func record(id string, at time.Time, account, key, model string, tokens int) llmhttp.UsageRecord {
 	r := llmhttp.UsageRecord{
 		ID: id, Time: at, Account: account, KeyID: key, Model: model, Operation: llmhttp.OperationChat,
-		Units: llmhttp.Usage{
+		Units: llmhttp.UnitsOf(llm.Usage{
 			PromptTokens: tokens, CompletionTokens: tokens / 4,
-			PromptTokensDetails:     llmhttp.PromptTokensDetails{CachedTokens: tokens / 2},
-			CompletionTokensDetails: llmhttp.CompletionTokensDetails{ReasoningTokens: tokens / 10},
-		}.Units(),
+			PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: tokens / 2},
+			CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: tokens / 10},
+		}),
 	}
 	r.Cost, _ = testPrice(&r)
 	return r

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
@@ -18,9 +18,9 @@ import (
 // brokenBackend fails every chat.
 type brokenBackend struct{}
 
-func (brokenBackend) Chat(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		yield(nil, &llmhttp.Error{Status: http.StatusBadGateway, Code: "marker", Message: "marker text"})
+func (brokenBackend) Chat(context.Context, *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		yield(nil, &llm.Error{Status: http.StatusBadGateway, Code: "marker", Message: "marker text"})
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -333,10 +334,10 @@ func TestPlayground_NamedHost(t *testing.T) {
 }
 
 // failingBackend fails in the middle of each stream.
-var failingBackend = llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if yield(llmhttp.TextChunk("Once upon"), nil) {
-			yield(nil, &llmhttp.Error{Status: http.StatusServiceUnavailable, Message: "the model is out of memory"})
+var failingBackend = llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		if yield(llm.TextChunk("Once upon"), nil) {
+			yield(nil, &llm.Error{Status: http.StatusServiceUnavailable, Message: "the model is out of memory"})
 		}
 	}
 })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -112,10 +113,10 @@ func fillMonitor(m *console.Monitor) {
 				FirstToken: time.Duration(120+(n*i)%200) * time.Millisecond, Duration: time.Duration(900+(n*i*31)%4000) * time.Millisecond,
 			}}
 			if n%17 == i%5 {
-				s.Status, s.Err, s.ErrorClass = 429, &llmhttp.Error{Status: 429}, llmhttp.ClassRateLimit
+				s.Status, s.Err, s.ErrorClass = 429, &llm.Error{Status: 429}, llmhttp.ClassRateLimit
 				s.Refused = llmhttp.Refusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: s.Record.KeyID}, Limit: llmhttp.BucketRequests}
 				if i%4 == 0 {
-					s.Status, s.Err, s.ErrorClass, s.Refused = 502, &llmhttp.Error{Status: 502}, llmhttp.ClassBackend, llmhttp.Refusal{}
+					s.Status, s.Err, s.ErrorClass, s.Refused = 502, &llm.Error{Status: 502}, llmhttp.ClassBackend, llmhttp.Refusal{}
 				}
 			}
 			o.Ended(s)

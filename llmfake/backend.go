@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -13,8 +14,8 @@ import (
 type backend struct{ s *Server }
 
 // Chat implements [llmhttp.Backend].
-func (b backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		ex := exchangeFrom(ctx)
 		request := b.s.describe(ctx, func(r *Request) { r.Chat, r.Model, r.Stream = req.Clone(), req.Model, req.Stream })
 		if ex.isProbe() {
@@ -22,7 +23,7 @@ func (b backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 			return
 		}
 		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: req, pace: b.s.paceOf(request)}
-		p.model = func(ctx context.Context) llmhttp.ChatStream {
+		p.model = func(ctx context.Context) llm.ChatStream {
 			asked := req.Clone()
 			asked.Model = simulator.ModelChat
 			return b.s.model.Chat(ctx, asked)
@@ -32,20 +33,20 @@ func (b backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 }
 
 // Complete implements [llmhttp.Completer]. For a player, the prompts are the messages of a chat.
-func (b backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		ex := exchangeFrom(ctx)
 		request := b.s.describe(ctx, func(r *Request) { r.Completion, r.Model, r.Stream = new(*req), req.Model, req.Stream })
 		if ex.isProbe() {
 			yield(nil, errMarker)
 			return
 		}
-		chat := &llmhttp.ChatRequest{Model: req.Model, N: new(req.Choices()), MaxTokens: req.MaxTokens, Stop: req.Stop, Stream: req.Stream}
+		chat := &llm.ChatRequest{Model: req.Model, N: new(req.Choices()), MaxTokens: req.MaxTokens, Stop: req.Stop, Stream: req.Stream}
 		for _, text := range req.Prompt.Texts {
-			chat.Messages = append(chat.Messages, llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text(text)})
+			chat.Messages = append(chat.Messages, llm.Message{Role: llm.RoleUser, Content: llm.Text(text)})
 		}
 		p := &player{server: b.s, ctx: ctx, exchange: ex, request: request, chat: chat, pace: b.s.paceOf(request)}
-		p.model = func(ctx context.Context) llmhttp.ChatStream {
+		p.model = func(ctx context.Context) llm.ChatStream {
 			asked := *req
 			asked.Model = simulator.ModelComplete
 			return b.s.model.Complete(ctx, &asked)
@@ -55,7 +56,7 @@ func (b backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) l
 }
 
 // stream plays the reply that the request gets, and its end.
-func (p *player) stream(yield func(*llmhttp.ChatChunk, error) bool) {
+func (p *player) stream(yield func(*llm.ChatChunk, error) bool) {
 	p.yield = yield
 	reply, err := p.server.choose(p.request)
 	if err != nil {
@@ -69,7 +70,7 @@ func (p *player) stream(yield func(*llmhttp.ChatChunk, error) bool) {
 }
 
 // Embed implements [llmhttp.Embedder].
-func (b backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	request := b.s.describe(ctx, func(r *Request) { r.Embedding, r.Model = new(*req), req.Model })
 	p, err := b.s.playOther(ctx, request)
 	switch {
@@ -90,7 +91,7 @@ func (b backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llm
 		b.s.errorf("%s has %s, and its reply has %s", request, plural(req.Input.Len(), "input"), plural(len(p.vectors), "vector"))
 		return nil, errUnexpectedReply()
 	}
-	return &llmhttp.EmbeddingResponse{Vectors: p.vectors, Usage: p.usage}, nil
+	return &llm.EmbeddingResponse{Vectors: p.vectors, Usage: p.usage}, nil
 }
 
 // Rerank implements [llmhttp.Reranker].
@@ -143,7 +144,7 @@ func (b backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (
 }
 
 // GenerateImages implements [llmhttp.ImageGenerator].
-func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	if err := b.playImages(ctx, req); err != nil {
 		return nil, err
 	}
@@ -151,13 +152,13 @@ func (b backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) 
 }
 
 // EditImages implements [llmhttp.ImageEditor].
-func (b backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.GenerateImages(ctx, req)
 }
 
 // StreamImages implements [llmhttp.ImageStreamer].
-func (b backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+func (b backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
 		if err := b.playImages(ctx, req); err != nil {
 			yield(nil, err)
 			return
@@ -168,7 +169,7 @@ func (b backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) ll
 
 // playImages plays the reply to a request for images or an edit. If there is no error, it is the
 // simulated one.
-func (b backend) playImages(ctx context.Context, req *llmhttp.ImageRequest) error {
+func (b backend) playImages(ctx context.Context, req *llm.ImageRequest) error {
 	request := b.s.describe(ctx, func(r *Request) { r.Image, r.Model, r.Stream = new(*req), req.Model, req.Stream })
 	p, err := b.s.playOther(ctx, request)
 	if err == nil && !p.simulated {
@@ -251,14 +252,14 @@ func (b backend) ImageSizes(ctx context.Context, model string) ([]string, error)
 }
 
 // CountTokens implements [llmhttp.TokenCounter].
-func (b backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+func (b backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	asked := *req
 	asked.Model = simulator.ModelChat
 	return b.s.model.CountTokens(ctx, &asked)
 }
 
 // ListModels implements [llmhttp.ModelLister].
-func (b backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	models, err := b.s.model.ListModels(ctx)
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -303,6 +304,6 @@ func (s *Server) playOther(ctx context.Context, request *Request) (*player, erro
 
 // errMarker is the error of a backend whose reply the [output] replaces. The output recognises
 // what a Handler has made of it by its text.
-var errMarker = llmhttp.Errorf(http.StatusBadRequest, "llmfake_marker", "%s", markerText)
+var errMarker = llm.Errorf(http.StatusBadRequest, "llmfake_marker", "%s", markerText)
 
 const markerText = "llmfake-marker-2f1d8e50: no client gets this text"

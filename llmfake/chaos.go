@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Chaos makes requests fail at random. The fields other than Seed and Delay are probabilities
@@ -135,18 +135,18 @@ func (s *Server) applyChaos(ex *exchange, r *http.Request) error {
 		apply       func() error
 	}{
 		{c.RateLimit, "RateLimit", func() error {
-			return &llmhttp.Error{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
+			return &llm.Error{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
 				Message: "Rate limit reached. Please try again in 1s.", RetryAfter: time.Second}
 		}},
 		{c.ServerError, "ServerError", func() error {
-			return llmhttp.Errorf(
+			return llm.Errorf(
 				http.StatusInternalServerError,
 				"",
 				"The server had an error while processing your request. Sorry about that!",
 			)
 		}},
 		{c.Overloaded, "Overloaded", func() error {
-			return llmhttp.Errorf(http.StatusServiceUnavailable, "", "The engine is currently overloaded, please try again later.")
+			return llm.Errorf(http.StatusServiceUnavailable, "", "The engine is currently overloaded, please try again later.")
 		}},
 		{c.HTML, "HTML", func() error {
 			ex.out.setRaw(htmlPage(http.StatusBadGateway))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -47,7 +48,7 @@ func program(srv *llmfake.Server, text string, members ...string) string {
 		return "no response"
 	}
 	defer res.Body.Close()
-	var reply llmhttp.ChatResponse
+	var reply llm.ChatResponse
 	b, err := io.ReadAll(res.Body)
 	switch {
 	case res.StatusCode != 200:

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Fail returns a Reply that is an error with the given HTTP status, from 400 to 599, in the
@@ -39,8 +39,8 @@ func mustBeStatus(function string, status, low int) {
 }
 
 // errorFor returns the error of a server with the given status.
-func errorFor(status int) *llmhttp.Error {
-	e := llmhttp.Errorf(status, "", "%s", http.StatusText(status))
+func errorFor(status int) *llm.Error {
+	e := llm.Errorf(status, "", "%s", http.StatusText(status))
 	switch status {
 	case http.StatusBadRequest:
 		e.Message = "The request is invalid."
@@ -64,7 +64,7 @@ func errorFor(status int) *llmhttp.Error {
 
 // FailWith returns a Reply that is the error e, in the format of the request. It panics if e is nil
 // or its Status is not 400 to 599.
-func FailWith(e *llmhttp.Error) Reply {
+func FailWith(e *llm.Error) Reply {
 	if e == nil {
 		panic("llmfake: FailWith: the error is nil")
 	}
@@ -81,7 +81,7 @@ func (r Reply) named(text string) Reply {
 // RateLimited returns a Reply with status 429 that asks the client to wait, in the header
 // Retry-After. A client in a bubble of [testing/synctest] waits without taking time.
 func RateLimited(retryAfter time.Duration) Reply {
-	e := llmhttp.Errorf(http.StatusTooManyRequests, "rate_limit_exceeded", "Rate limit reached. Please try again in %v.", retryAfter)
+	e := llm.Errorf(http.StatusTooManyRequests, "rate_limit_exceeded", "Rate limit reached. Please try again in %v.", retryAfter)
 	e.RetryAfter = retryAfter
 	return FailWith(e).named(fmt.Sprintf("RateLimited(%v)", retryAfter))
 }
@@ -92,7 +92,7 @@ func Overloaded() Reply { return Fail(http.StatusServiceUnavailable).named("Over
 // ContextLengthExceeded returns a Reply with status 400 to a prompt of so many tokens, which is
 // more than the context window of the model.
 func ContextLengthExceeded(limit, tokens int) Reply {
-	e := llmhttp.Errorf(
+	e := llm.Errorf(
 		http.StatusBadRequest,
 		"context_length_exceeded",
 		"This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.",
@@ -112,10 +112,10 @@ func ContextLengthExceeded(limit, tokens int) Reply {
 
 // Break adds a failure. A stream that has begun gets the error event of its format, and in chat
 // completions the connection is cut after it. Otherwise the reply is the error, with its status.
-// An error that is not an [*llmhttp.Error], and nil, is a 500.
+// An error that is not an [*llm.Error], and nil, is a 500.
 func (r Reply) Break(err error) Reply {
 	if err == nil {
-		err = llmhttp.Errorf(http.StatusInternalServerError, "", "The server had an error while processing your request. Sorry about that!")
+		err = llm.Errorf(http.StatusInternalServerError, "", "The server had an error while processing your request. Sorry about that!")
 	}
 	return r.with(fmt.Sprintf("Break(%s)", quote(err.Error())), func(p *player) bool { return p.fail(err) })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -151,7 +151,7 @@ func (l *loggedTB) String() string {
 func TestBreak(t *testing.T) {
 	t.Parallel()
 	eachFormat(t, func(t *testing.T, srv *llmfake.Server, send func() (*http.Response, error), format int, stream bool) {
-		srv.Reply(llmfake.Text("once upon a time").Break(llmhttp.Errorf(503, "", "The model has gone.")))
+		srv.Reply(llmfake.Text("once upon a time").Break(llm.Errorf(503, "", "The model has gone.")))
 		res, err := send()
 		require.NoError(t, err)
 		var b strings.Builder

@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -24,7 +24,7 @@ func (p *player) cut(s string, isText bool) string {
 	if l.over {
 		return ""
 	}
-	end := choiceEnd{reason: llmhttp.FinishStop}
+	end := choiceEnd{reason: llm.FinishStop}
 	head := s
 	if isText {
 		// What was sent of a stop sequence before s cannot be taken back.
@@ -41,9 +41,9 @@ func (p *player) cut(s string, isText bool) string {
 	cut, n := simulator.CutTokens(head, limit-l.tokens)
 	l.tokens += n
 	if len(cut) < len(head) {
-		end = choiceEnd{reason: llmhttp.FinishLength}
+		end = choiceEnd{reason: llm.FinishLength}
 	}
-	if end.stop != "" || end.reason == llmhttp.FinishLength {
+	if end.stop != "" || end.reason == llm.FinishLength {
 		l.over = true
 		for _, i := range p.indices() {
 			*p.endOf(i) = end
@@ -56,7 +56,7 @@ func (p *player) cut(s string, isText bool) string {
 const maxWord = 48
 
 // sendText sends a text word by word, with a delay before each. delta returns the delta of a word.
-func (p *player) sendText(s string, delay time.Duration, isText bool, delta func(word string) llmhttp.Delta) bool {
+func (p *player) sendText(s string, delay time.Duration, isText bool, delta func(word string) llm.Delta) bool {
 	if p.chat == nil {
 		return p.send(delta(s))
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -23,9 +23,9 @@ type player struct {
 	ctx      context.Context
 	exchange *exchange
 	request  *Request
-	chat     *llmhttp.ChatRequest                     // nil if the reply is not a stream of chunks
-	yield    func(*llmhttp.ChatChunk, error) bool     // nil if the reply is not a stream of chunks
-	model    func(context.Context) llmhttp.ChatStream // the reply of the simulated model
+	chat     *llm.ChatRequest                     // nil if the reply is not a stream of chunks
+	yield    func(*llm.ChatChunk, error) bool     // nil if the reply is not a stream of chunks
+	model    func(context.Context) llm.ChatStream // the reply of the simulated model
 	pace     *replyPace
 
 	choices  []int // those that deltas are for; nil before the first delta
@@ -33,8 +33,8 @@ type player struct {
 	calls    int   // of each of the choices
 	ends     map[int]*choiceEnd
 	length   length // of each of the choices
-	finish   llmhttp.FinishReason
-	usage    *llmhttp.Usage
+	finish   llm.FinishReason
+	usage    *llm.Usage
 	texts    map[textOf]*strings.Builder // what counts as the completion
 	sent     bool                        // a chunk was sent
 	finished bool                        // sendFinish was called
@@ -54,7 +54,7 @@ type textOf struct {
 
 // A choiceEnd is how a choice ends.
 type choiceEnd struct {
-	reason llmhttp.FinishReason
+	reason llm.FinishReason
 	stop   string
 }
 
@@ -114,20 +114,20 @@ func (p *player) endOf(choice int) *choiceEnd {
 		p.ends = make(map[int]*choiceEnd)
 	}
 	if p.ends[choice] == nil {
-		p.ends[choice] = &choiceEnd{reason: llmhttp.FinishStop}
+		p.ends[choice] = &choiceEnd{reason: llm.FinishStop}
 	}
 	return p.ends[choice]
 }
 
 // send sends a delta for each of the choices.
-func (p *player) send(d llmhttp.Delta) bool {
+func (p *player) send(d llm.Delta) bool {
 	if p.chat == nil {
 		p.server.errorf("%s got %s, which is a reply to a chat", p.request, p.request.Reply)
 		return p.fail(errUnexpectedReply())
 	}
 	for _, i := range p.indices() {
 		p.endOf(i)
-		c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: i, Delta: d}}}
+		c := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: i, Delta: d}}}
 		if !p.sendChunk(c.Clone()) {
 			return false
 		}
@@ -136,9 +136,9 @@ func (p *player) send(d llmhttp.Delta) bool {
 }
 
 // sendChunk sends a chunk at the pace of the Server.
-func (p *player) sendChunk(c *llmhttp.ChatChunk) bool {
+func (p *player) sendChunk(c *llm.ChatChunk) bool {
 	if p.chat == nil {
-		return p.send(llmhttp.Delta{})
+		return p.send(llm.Delta{})
 	}
 	if !p.wait(p.pace.next()) {
 		return false
@@ -151,8 +151,8 @@ func (p *player) sendChunk(c *llmhttp.ChatChunk) bool {
 		p.note(textOf{choice.Index, "refusal"}, d.Refusal)
 		for _, call := range d.ToolCalls {
 			p.note(textOf{choice.Index, "call " + strconv.Itoa(call.Index)}, call.Function.Arguments)
-			if end := p.endOf(choice.Index); end.reason == llmhttp.FinishStop {
-				end.reason = llmhttp.FinishToolCalls
+			if end := p.endOf(choice.Index); end.reason == llm.FinishStop {
+				end.reason = llm.FinishToolCalls
 			}
 		}
 		if choice.FinishReason != "" {
@@ -187,7 +187,7 @@ func (p *player) note(of textOf, piece string) {
 // sendCall sends a call of a tool, in pieces.
 func (p *player) sendCall(tool, arguments string) bool {
 	if p.chat == nil {
-		return p.send(llmhttp.Delta{})
+		return p.send(llm.Delta{})
 	}
 	if p.length.over {
 		return true
@@ -196,16 +196,16 @@ func (p *player) sendCall(tool, arguments string) bool {
 	index := p.calls
 	p.calls++
 	for _, i := range p.indices() {
-		call := llmhttp.ToolCallDelta{Index: index, ID: p.server.newCallID(), Type: "function", Function: llmhttp.FunctionCall{Name: tool}}
+		call := llm.ToolCallDelta{Index: index, ID: p.server.newCallID(), Type: "function", Function: llm.FunctionCall{Name: tool}}
 		for _, piece := range splitArguments(arguments) {
 			call.Function.Arguments = piece
-			c := &llmhttp.ChatChunk{
-				Choices: []llmhttp.ChunkChoice{{Index: i, Delta: llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}}},
+			c := &llm.ChatChunk{
+				Choices: []llm.ChunkChoice{{Index: i, Delta: llm.Delta{ToolCalls: []llm.ToolCallDelta{call}}}},
 			}
 			if !p.sendChunk(c) {
 				return false
 			}
-			call = llmhttp.ToolCallDelta{Index: index}
+			call = llm.ToolCallDelta{Index: index}
 		}
 	}
 	return true
@@ -222,7 +222,7 @@ func (s *Server) newCallID() string {
 // playChoices plays a reply for each choice that the client asked for.
 func (p *player) playChoices(choices []Reply) bool {
 	if p.chat == nil {
-		return p.send(llmhttp.Delta{})
+		return p.send(llm.Delta{})
 	}
 	finish := p.finish
 	for i, r := range choices[:min(len(choices), max(p.chat.Choices(), 1))] {
@@ -273,23 +273,23 @@ func (p *player) sendFinish() {
 			p.endOf(i)
 		}
 	}
-	c := &llmhttp.ChatChunk{Usage: p.finalUsage()}
+	c := &llm.ChatChunk{Usage: p.finalUsage()}
 	for _, i := range slices.Sorted(maps.Keys(p.ends)) {
 		end := p.ends[i]
 		if p.finish != "" {
 			end.reason = p.finish
 		}
-		c.Choices = append(c.Choices, llmhttp.ChunkChoice{Index: i, FinishReason: end.reason, StopSequence: end.stop})
+		c.Choices = append(c.Choices, llm.ChunkChoice{Index: i, FinishReason: end.reason, StopSequence: end.stop})
 	}
 	p.yield(c, nil)
 }
 
 // finalUsage returns the usage that the reply reports.
-func (p *player) finalUsage() *llmhttp.Usage {
+func (p *player) finalUsage() *llm.Usage {
 	if p.usage != nil {
 		return p.usage
 	}
-	u := &llmhttp.Usage{}
+	u := &llm.Usage{}
 	for of, text := range p.texts {
 		n := simulator.CountTokens(p.chat.Model, text.String())
 		u.CompletionTokens += n

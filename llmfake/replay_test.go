@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -131,7 +131,7 @@ func TestReplay_Golden(t *testing.T) {
 		if *update {
 			real := llmfake.NewServer(t)
 			real.Reply(llmfake.Wait(time.Second).Words("It rains in Bergen.", 500*time.Millisecond), llmfake.Text("It rains."),
-				llmfake.FailWith(llmhttp.Errorf(401, "invalid_api_key", "Incorrect API key provided: sk-proj-12345678*****. Your organization is org-1234567890.")))
+				llmfake.FailWith(llm.Errorf(401, "invalid_api_key", "Incorrect API key provided: sk-proj-12345678*****. Your organization is org-1234567890.")))
 			opts.Transport = real.Transport()
 		}
 		srv := llmfake.NewReplay(t, opts)

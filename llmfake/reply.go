@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Reply is what a request gets. The functions of this package that return a Reply begin one,
@@ -35,8 +35,8 @@ import (
 type Reply struct {
 	steps   []step
 	texts   []string // descriptions of the steps
-	usage   *llmhttp.Usage
-	finish  llmhttp.FinishReason
+	usage   *llm.Usage
+	finish  llm.FinishReason
 	rewrite func(protocol string, event []byte) []byte // nil if there is none
 }
 
@@ -68,7 +68,7 @@ func Text(s string) Reply { return Reply{}.Text(s) }
 // Text adds a text.
 func (r Reply) Text(s string) Reply {
 	return r.with(fmt.Sprintf("Text(%s)", quote(s)), func(p *player) bool {
-		return p.sendText(s, 0, true, func(piece string) llmhttp.Delta { return llmhttp.Delta{Content: piece} })
+		return p.sendText(s, 0, true, func(piece string) llm.Delta { return llm.Delta{Content: piece} })
 	})
 }
 
@@ -78,7 +78,7 @@ func Words(s string, delay time.Duration) Reply { return Reply{}.Words(s, delay)
 // Words adds a text whose words arrive with a delay before each. A whole reply takes as long.
 func (r Reply) Words(s string, delay time.Duration) Reply {
 	return r.with(fmt.Sprintf("Words(%s, %v)", quote(s), delay), func(p *player) bool {
-		return p.sendText(s, delay, true, func(piece string) llmhttp.Delta { return llmhttp.Delta{Content: piece} })
+		return p.sendText(s, delay, true, func(piece string) llm.Delta { return llm.Delta{Content: piece} })
 	})
 }
 
@@ -107,12 +107,12 @@ func (r Reply) Reason(s string) Reply {
 			return true
 		}
 		for _, piece := range modelreply.Words(s, maxWord) {
-			if !p.send(llmhttp.Delta{Reasoning: piece}) {
+			if !p.send(llm.Delta{Reasoning: piece}) {
 				return false
 			}
 		}
-		d := llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature(s)}
-		return p.send(llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{d}})
+		d := llm.ReasoningDetail{Type: llm.ReasoningText, Signature: signature(s)}
+		return p.send(llm.Delta{ReasoningDetails: []llm.ReasoningDetail{d}})
 	})
 }
 
@@ -149,7 +149,7 @@ func Refuse(s string) Reply { return Reply{}.Refuse(s) }
 // Refuse adds a refusal: the text with which a model says that it will not do what it is asked.
 func (r Reply) Refuse(s string) Reply {
 	return r.with(fmt.Sprintf("Refuse(%s)", quote(s)), func(p *player) bool {
-		return p.sendText(s, 0, false, func(piece string) llmhttp.Delta { return llmhttp.Delta{Refusal: piece} })
+		return p.sendText(s, 0, false, func(piece string) llm.Delta { return llm.Delta{Refusal: piece} })
 	})
 }
 
@@ -162,13 +162,13 @@ func (r Reply) Cite(url, title string, start, end int) Reply {
 	}}
 	b, _ := json.Marshal([]any{annotation}) // strings and numbers can be encoded
 	return r.with(fmt.Sprintf("Cite(%q)", url), func(p *player) bool {
-		return p.length.over || p.send(llmhttp.Delta{Extra: llmhttp.Extra{"annotations": b}})
+		return p.length.over || p.send(llm.Delta{Extra: llm.Extra{"annotations": b}})
 	})
 }
 
 // Chunk adds a chunk, for what the other methods do not express, such as log probabilities or
 // members of vendors. The reply has a copy. The index of the choice is as in the chunk.
-func (r Reply) Chunk(c *llmhttp.ChatChunk) Reply {
+func (r Reply) Chunk(c *llm.ChatChunk) Reply {
 	mustNotBeNil("Chunk", c == nil)
 	c = c.Clone()
 	return r.with("Chunk(...)", func(p *player) bool { return p.sendChunk(c.Clone()) })
@@ -229,7 +229,7 @@ func Func(f func(r *Request) Reply) Reply {
 }
 
 // errFunctionPanicked is what a client gets if a function of the test panicked.
-var errFunctionPanicked = llmhttp.Errorf(
+var errFunctionPanicked = llm.Errorf(
 	http.StatusInternalServerError,
 	"llmfake_panic",
 	"llmfake: a function of the test panicked. See its log.",
@@ -273,18 +273,18 @@ func panicPlace() string {
 
 // Usage sets the number of tokens that the reply reports.
 func (r Reply) Usage(prompt, completion int) Reply {
-	return r.UsageDetails(llmhttp.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion})
+	return r.UsageDetails(llm.Usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion})
 }
 
 // UsageDetails is like [Reply.Usage], with cached, reasoning and other tokens.
-func (r Reply) UsageDetails(u llmhttp.Usage) Reply {
+func (r Reply) UsageDetails(u llm.Usage) Reply {
 	r.usage = &u
 	return r.describe(fmt.Sprintf("Usage(%d, %d)", u.PromptTokens, u.CompletionTokens))
 }
 
 // Finish sets the reason for the end of the reply. Without it the reason is tool_calls if the
 // reply calls tools, and otherwise stop.
-func (r Reply) Finish(reason llmhttp.FinishReason) Reply {
+func (r Reply) Finish(reason llm.FinishReason) Reply {
 	r.finish = reason
 	return r.describe(fmt.Sprintf("Finish(%q)", reason))
 }
@@ -329,8 +329,8 @@ func splitArguments(s string) []string {
 }
 
 // errUnexpectedReply is what a client gets if the reply does not fit its request.
-func errUnexpectedReply() *llmhttp.Error {
-	e := llmhttp.Errorf(
+func errUnexpectedReply() *llm.Error {
+	e := llm.Errorf(
 		http.StatusBadRequest,
 		"llmfake_wrong_reply",
 		"llmfake: the reply of the test does not fit the request. See its log.",

@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
 // complete sends a chat with the given members and returns the decoded reply.
-func complete(t *testing.T, srv *llmfake.Server, members string) *llmhttp.ChatResponse {
+func complete(t *testing.T, srv *llmfake.Server, members string) *llm.ChatResponse {
 	t.Helper()
 	res := post(t, srv.Client(), "/v1/chat/completions", `{"model":"gpt-x","messages":[{"role":"user","content":"Hi"}]`+members+`}`)
-	var reply llmhttp.ChatResponse
+	var reply llm.ChatResponse
 	body := read(t, res)
 	require.Equal(t, 200, res.StatusCode, body)
 	require.NoError(t, json.Unmarshal([]byte(body), &reply))
@@ -34,28 +34,28 @@ func TestReply(t *testing.T) {
 	srv.Reply(llmfake.JSON(map[string]int{"n": 1}))
 	r := complete(t, srv, "")
 	assert.Equal(t, `{"n":1}`, r.Choices[0].Message.Content.Text())
-	assert.Equal(t, llmhttp.FinishStop, r.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishStop, r.Choices[0].FinishReason)
 	assert.Positive(t, r.Usage.PromptTokens)
 	assert.Positive(t, r.Usage.CompletionTokens)
 
-	srv.Reply(llmfake.Refuse("I will not.").Finish(llmhttp.FinishContentFilter))
+	srv.Reply(llmfake.Refuse("I will not.").Finish(llm.FinishContentFilter))
 	r = complete(t, srv, "")
 	assert.Equal(t, "I will not.", r.Choices[0].Message.Refusal)
-	assert.Equal(t, llmhttp.FinishContentFilter, r.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishContentFilter, r.Choices[0].FinishReason)
 
 	srv.Reply(llmfake.Text("See there.").Cite("https://example.com", "Example", 0, 3).Cite("https://example.org", "Other", 4, 9))
 	r = complete(t, srv, "")
 	assert.Contains(t, string(r.Choices[0].Message.Extra["annotations"]), "https://example.com")
 	assert.Contains(t, string(r.Choices[0].Message.Extra["annotations"]), "https://example.org")
 
-	srv.Reply(llmfake.Choices(llmfake.Text("a"), llmfake.Call("f", nil), llmfake.Text("c").Finish(llmhttp.FinishLength)).Usage(1, 2))
+	srv.Reply(llmfake.Choices(llmfake.Text("a"), llmfake.Call("f", nil), llmfake.Text("c").Finish(llm.FinishLength)).Usage(1, 2))
 	r = complete(t, srv, `,"n":3`)
 	require.Len(t, r.Choices, 3)
 	assert.Equal(t, "a", r.Choices[0].Message.Content.Text())
 	assert.Equal(t, "f", r.Choices[1].Message.ToolCalls[0].Function.Name)
 	assert.Equal(t, "{}", r.Choices[1].Message.ToolCalls[0].Function.Arguments)
-	assert.Equal(t, []llmhttp.FinishReason{"stop", "tool_calls", "length"},
-		[]llmhttp.FinishReason{r.Choices[0].FinishReason, r.Choices[1].FinishReason, r.Choices[2].FinishReason})
+	assert.Equal(t, []llm.FinishReason{"stop", "tool_calls", "length"},
+		[]llm.FinishReason{r.Choices[0].FinishReason, r.Choices[1].FinishReason, r.Choices[2].FinishReason})
 	assert.Equal(t, 3, r.Usage.TotalTokens)
 
 	srv.Reply(llmfake.Text("for all"))
@@ -63,7 +63,7 @@ func TestReply(t *testing.T) {
 	require.Len(t, r.Choices, 2)
 	assert.Equal(t, "for all", r.Choices[1].Message.Content.Text())
 
-	srv.Reply(llmfake.Text("x").UsageDetails(llmhttp.Usage{PromptTokens: 5, CompletionTokens: 1, PromptTokensDetails: llmhttp.PromptTokensDetails{CachedTokens: 4}}))
+	srv.Reply(llmfake.Text("x").UsageDetails(llm.Usage{PromptTokens: 5, CompletionTokens: 1, PromptTokensDetails: llm.PromptTokensDetails{CachedTokens: 4}}))
 	r = complete(t, srv, "")
 	assert.Equal(t, 4, r.Usage.PromptTokensDetails.CachedTokens)
 
@@ -77,8 +77,8 @@ func TestReply(t *testing.T) {
 	r = complete(t, srv, "")
 	assert.Equal(t, "HI", r.Choices[0].Message.Content.Text())
 
-	srv.Reply(llmfake.Reply{}.Chunk(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{
-		Delta: llmhttp.Delta{Content: "x"}, Extra: llmhttp.Extra{"logprobs": json.RawMessage(`{"content":[]}`)},
+	srv.Reply(llmfake.Reply{}.Chunk(&llm.ChatChunk{Choices: []llm.ChunkChoice{{
+		Delta: llm.Delta{Content: "x"}, Extra: llm.Extra{"logprobs": json.RawMessage(`{"content":[]}`)},
 	}}}))
 	r = complete(t, srv, "")
 	assert.JSONEq(t, `{"content":[]}`, string(r.Choices[0].Extra["logprobs"]))
@@ -87,7 +87,7 @@ func TestReply(t *testing.T) {
 	r = complete(t, srv, `,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer","minimum":3}},"required":["n"]}}}]`)
 	assert.Equal(t, "f", r.Choices[0].Message.ToolCalls[0].Function.Name)
 	assert.Contains(t, r.Choices[0].Message.ToolCalls[0].Function.Arguments, `"n"`)
-	assert.Equal(t, llmhttp.FinishToolCalls, r.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishToolCalls, r.Choices[0].FinishReason)
 	r = complete(t, srv, `,"max_tokens":1,"n":2`)
 	assert.Len(t, r.Choices, 2)
 }
@@ -363,7 +363,7 @@ func TestReply_Length(t *testing.T) {
 		"stop after the limit":   {llmfake.Text("one two four three"), stop + `,` + limit3, "one two four length", 3},
 		"stop in a call":         {llmfake.Call("f", `{"a":"END"}`), stop, `|f({"a":"END"}) tool_calls`, 1},
 		"call, then text":        {llmfake.Call("f", nil).Text("one"), `"n":1`, "one|f({}) tool_calls", 2},
-		"a chunk is not cut":     {llmfake.Reply{}.Chunk(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Content: "a b c d END"}}}}), limit3 + `,` + stop, "a b c d END stop", 5},
+		"a chunk is not cut":     {llmfake.Reply{}.Chunk(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Content: "a b c d END"}}}}), limit3 + `,` + stop, "a b c d END stop", 5},
 	} {
 		srv := llmfake.NewServer(t)
 		srv.Reply(c.reply)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The names of the formats of chat in [Request.Protocol].
@@ -48,10 +49,10 @@ type Request struct {
 
 	// Chat is the decoded request, in the terms of chat completions whatever the format was.
 	// It is nil if the request was not for a chat or was refused.
-	Chat       *llmhttp.ChatRequest
+	Chat       *llm.ChatRequest
 	Completion *llmhttp.CompletionRequest
-	Embedding  *llmhttp.EmbeddingRequest
-	Image      *llmhttp.ImageRequest // also for an edit; when that has ended, the content of its files is gone, and Body has it
+	Embedding  *llm.EmbeddingRequest
+	Image      *llm.ImageRequest // also for an edit; when that has ended, the content of its files is gone, and Body has it
 	Moderation *llmhttp.ModerationRequest
 	Rerank     *llmhttp.RerankRequest
 	Speech     *llmhttp.SpeechRequest
@@ -83,7 +84,7 @@ func (r *Request) Turn() int {
 	}
 	n := 1
 	for i := range r.Chat.Messages {
-		if r.Chat.Messages[i].Role == llmhttp.RoleAssistant {
+		if r.Chat.Messages[i].Role == llm.RoleAssistant {
 			n++
 		}
 	}
@@ -97,7 +98,7 @@ func (r *Request) UserText() string {
 	switch {
 	case r.Chat != nil:
 		for _, m := range slices.Backward(r.Chat.Messages) {
-			if m.Role == llmhttp.RoleUser {
+			if m.Role == llm.RoleUser {
 				return m.Content.Text()
 			}
 		}
@@ -112,7 +113,7 @@ func (r *Request) UserText() string {
 	case r.Moderation != nil && len(r.Moderation.Input.Texts) > 0:
 		return r.Moderation.Input.Texts[0]
 	case r.Moderation != nil:
-		return llmhttp.Content(r.Moderation.Input.Parts).Text()
+		return llm.Content(r.Moderation.Input.Parts).Text()
 	case r.Speech != nil:
 		return r.Speech.Input
 	}
@@ -124,7 +125,7 @@ func (r *Request) System() string {
 	var texts []string
 	if r.Chat != nil {
 		for i := range r.Chat.Messages {
-			if m := &r.Chat.Messages[i]; m.Role == llmhttp.RoleSystem || m.Role == llmhttp.RoleDeveloper {
+			if m := &r.Chat.Messages[i]; m.Role == llm.RoleSystem || m.Role == llm.RoleDeveloper {
 				texts = append(texts, m.Content.Text())
 			}
 		}
@@ -148,12 +149,12 @@ func (r *Request) ToolResults() []ToolResult {
 	names := map[string]string{}
 	for i := range r.Chat.Messages {
 		switch m := &r.Chat.Messages[i]; m.Role {
-		case llmhttp.RoleAssistant:
+		case llm.RoleAssistant:
 			results = nil
 			for _, call := range m.ToolCalls {
 				names[call.ID] = call.Function.Name
 			}
-		case llmhttp.RoleTool:
+		case llm.RoleTool:
 			results = append(results, ToolResult{m.ToolCallID, names[m.ToolCallID], m.Content.Text()})
 		}
 	}
@@ -192,7 +193,7 @@ func (r *Request) Transcript() []string {
 		m := &r.Chat.Messages[i]
 		var parts []string
 		for _, p := range m.Content {
-			if p.Type == llmhttp.PartText {
+			if p.Type == llm.PartText {
 				parts = append(parts, p.Text)
 			} else {
 				parts = append(parts, "["+p.Type+"]")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Rule gives replies to the requests that its Matchers select. [Server.When] returns one.
@@ -184,7 +185,7 @@ func (s *Server) choose(req *Request) (Reply, error) {
 		return Simulate(), nil
 	}
 	s.errorf("%s", s.unexpected(req))
-	e := llmhttp.Errorf(
+	e := llm.Errorf(
 		http.StatusBadRequest,
 		"llmfake_unexpected_request",
 		"llmfake: the test has no reply for this request. See its log for what it expects.",

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A scriptReply is a step or a list of steps.
@@ -88,11 +88,11 @@ func init() { // because choices refer to the steps
 		}) Reply {
 			return r.Usage(u.Prompt, u.Completion)
 		}),
-		"finish": stepOf(func(r Reply, reason llmhttp.FinishReason) Reply { return r.Finish(reason) }),
+		"finish": stepOf(func(r Reply, reason llm.FinishReason) Reply { return r.Finish(reason) }),
 		"wait":   stepOf(func(r Reply, d duration) Reply { return r.Wait(time.Duration(d)) }),
 		"fail":   addFail,
 		"break": stepOf(func(r Reply, message string) Reply {
-			return r.Break(llmhttp.Errorf(http.StatusInternalServerError, "", "%s", message))
+			return r.Break(llm.Errorf(http.StatusInternalServerError, "", "%s", message))
 		}),
 		"html":             addHTML,
 		"raw":              addRaw,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -64,7 +65,7 @@ type Server struct {
 	changed  chan struct{} // closed and replaced when a request arrives or ends
 	key      string        // the only valid API key; empty if any is
 	limits   llmhttp.Limits
-	models   []llmhttp.Model // besides those of the simulator
+	models   []llm.Model // besides those of the simulator
 	chaos    *chaosState
 	pace     *paceState // nil if there is none
 	calls    int        // tool calls that have got an ID
@@ -225,7 +226,7 @@ func (s *Server) AddModels(ids ...string) {
 
 func (s *Server) addModelsLocked(ids []string) {
 	for _, id := range ids {
-		s.models = append(s.models, llmhttp.Model{ID: id, Created: 1767225600, OwnedBy: "llmfake"})
+		s.models = append(s.models, llm.Model{ID: id, Created: 1767225600, OwnedBy: "llmfake"})
 	}
 }
 

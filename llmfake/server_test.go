@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -422,7 +423,7 @@ func TestServer_Mistakes(t *testing.T) {
 	}
 	for want, f := range map[string]func(){
 		"llmfake: Fail: the status must be 400 to 599, and not 200":   func() { llmfake.Fail(200) },
-		"llmfake: FailWith: the status must be 400 to 599, and not 0": func() { llmfake.FailWith(&llmhttp.Error{}) },
+		"llmfake: FailWith: the status must be 400 to 599, and not 0": func() { llmfake.FailWith(&llm.Error{}) },
 		"llmfake: FailWith: the error is nil":                         func() { llmfake.FailWith(nil) },
 		"llmfake: HTML: the status must be 200 to 599, and not 101":   func() { llmfake.HTML(101) },
 		"llmfake: Raw: the status must be 200 to 599, and not 0":      func() { llmfake.Raw(0, nil, nil) },

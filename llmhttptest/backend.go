@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // BackendOptions describe a Backend to [TestBackend]. The kit skips the tests of
@@ -33,7 +34,7 @@ type BackendOptions struct {
 	// TranscriptionModel is a model that transcribes Recording. If that is nil, it is a second of
 	// silence, as a WAV.
 	TranscriptionModel string
-	Recording          *llmhttp.File
+	Recording          *llm.File
 
 	// AnyModel means that the Backend accepts every model. Otherwise it must
 	// refuse models that do not exist.
@@ -65,7 +66,7 @@ func (o *BackendOptions) models() []string {
 // The kit does not check what a model says. It checks that chunks are
 // well-formed, that streams start, end and stop when they must, and that errors
 // are meant for clients. A Backend may refuse every request except plain ones
-// with an [llmhttp.Error] whose status is 4xx.
+// with an [llm.Error] whose status is 4xx.
 func TestBackend(t *testing.T, b llmhttp.Backend, opts BackendOptions) {
 	t.Helper()
 	if b == nil {
@@ -261,11 +262,11 @@ func unknownModels(model string) []string {
 	return []string{unique("no-such-model"), model + "-" + unique("x"), "no/such/" + unique("model") + "?*'\"%"}
 }
 
-// wantClientError reports an error unless err is an *llmhttp.Error with status
+// wantClientError reports an error unless err is an *llm.Error with status
 // 4xx. Handlers hide the text of other errors, and clients repeat such requests.
 func wantClientError(t testing.TB, err error) {
 	t.Helper()
-	var e *llmhttp.Error
+	var e *llm.Error
 	switch {
 	case !errors.As(err, &e) || e == nil:
 		t.Errorf("the error %q is a %T, want an *llmhttp.Error with status 4xx", err, err)

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // chatRequest returns a new plain chat request.
-func (b *backendTest) chatRequest() *llmhttp.ChatRequest {
-	return &llmhttp.ChatRequest{
+func (b *backendTest) chatRequest() *llm.ChatRequest {
+	return &llm.ChatRequest{
 		Model:    b.opts.ChatModel,
-		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text(b.opts.Prompt)}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(b.opts.Prompt)}},
 	}
 }
 
@@ -27,7 +27,7 @@ func checkChat(t testing.TB, b backendTest) {
 		req := b.chatRequest()
 		req.Stream = stream
 		if stream {
-			req.StreamOptions = &llmhttp.StreamOptions{IncludeUsage: true}
+			req.StreamOptions = &llm.StreamOptions{IncludeUsage: true}
 		}
 		if r := b.chat(t.Context(), t, req); r.err != nil {
 			t.Errorf("a plain chat with Stream %t yielded the error %v, want none", stream, r.err)
@@ -59,83 +59,83 @@ func checkChatRequests(t testing.TB, b backendTest) {
 
 // unusualRequests has functions that change a plain chat request to one of each kind that
 // a Handler accepts.
-var unusualRequests = map[string]func(r *llmhttp.ChatRequest){
-	"a conversation": func(r *llmhttp.ChatRequest) {
-		r.Messages = []llmhttp.Message{
-			{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Be brief.")},
-			{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!"), Name: "Alice"},
-			{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Hello, Alice!"), Reasoning: "It is Alice."},
+var unusualRequests = map[string]func(r *llm.ChatRequest){
+	"a conversation": func(r *llm.ChatRequest) {
+		r.Messages = []llm.Message{
+			{Role: llm.RoleSystem, Content: llm.Text("Be brief.")},
+			{Role: llm.RoleUser, Content: llm.Text("Hello!"), Name: "Alice"},
+			{Role: llm.RoleAssistant, Content: llm.Text("Hello, Alice!"), Reasoning: "It is Alice."},
 			r.Messages[0],
 		}
 	},
-	"no user message": func(r *llmhttp.ChatRequest) {
-		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleSystem, Content: llmhttp.Text("Greet the user.")}}
+	"no user message": func(r *llm.ChatRequest) {
+		r.Messages = []llm.Message{{Role: llm.RoleSystem, Content: llm.Text("Greet the user.")}}
 	},
-	"an assistant message at the end": func(r *llmhttp.ChatRequest) {
-		r.Messages = append(r.Messages, llmhttp.Message{Role: llmhttp.RoleAssistant, Content: llmhttp.Text("Well,")})
+	"an assistant message at the end": func(r *llm.ChatRequest) {
+		r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Content: llm.Text("Well,")})
 	},
-	"a developer message": func(r *llmhttp.ChatRequest) {
-		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleDeveloper, Content: llmhttp.Text("Be brief.")}, r.Messages[0]}
+	"a developer message": func(r *llm.ChatRequest) {
+		r.Messages = []llm.Message{{Role: llm.RoleDeveloper, Content: llm.Text("Be brief.")}, r.Messages[0]}
 	},
-	"an empty message": func(r *llmhttp.ChatRequest) {
-		r.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
+	"an empty message": func(r *llm.ChatRequest) {
+		r.Messages = []llm.Message{{Role: llm.RoleUser, Content: llm.Text("")}}
 	},
-	"control characters and emoji": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Text(
+	"control characters and emoji": func(r *llm.ChatRequest) {
+		r.Messages[0].Content = llm.Text(
 			"\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd",
 		)
 	},
-	"a long text": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Text(strings.Repeat("A word and another. ", 100))
+	"a long text": func(r *llm.ChatRequest) {
+		r.Messages[0].Content = llm.Text(strings.Repeat("A word and another. ", 100))
 	},
-	"several text parts": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Content{
-			{Type: llmhttp.PartText, Text: "Repeat: "},
-			{Type: llmhttp.PartText, Text: r.Messages[0].Content.Text()},
+	"several text parts": func(r *llm.ChatRequest) {
+		r.Messages[0].Content = llm.Content{
+			{Type: llm.PartText, Text: "Repeat: "},
+			{Type: llm.PartText, Text: r.Messages[0].Content.Text()},
 		}
 	},
-	"an image": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Content{{Type: llmhttp.PartText, Text: "What is this?"},
-			{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: onePixel}}}
+	"an image": func(r *llm.ChatRequest) {
+		r.Messages[0].Content = llm.Content{{Type: llm.PartText, Text: "What is this?"},
+			{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: onePixel}}}
 	},
-	"a part of an unknown type": func(r *llmhttp.ChatRequest) {
-		r.Messages[0].Content = llmhttp.Content{{Type: "smell", Extra: llmhttp.Extra{"smell": json.RawMessage(`{"of":"roses"}`)}}}
+	"a part of an unknown type": func(r *llm.ChatRequest) {
+		r.Messages[0].Content = llm.Content{{Type: "smell", Extra: llm.Extra{"smell": json.RawMessage(`{"of":"roses"}`)}}}
 	},
-	"unknown members": func(r *llmhttp.ChatRequest) {
-		r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":[1,2]}`), "user": json.RawMessage(`"u-1"`)}
-		r.Messages[0].Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`null`)}
+	"unknown members": func(r *llm.ChatRequest) {
+		r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":[1,2]}`), "user": json.RawMessage(`"u-1"`)}
+		r.Messages[0].Extra = llm.Extra{"x_unknown": json.RawMessage(`null`)}
 	},
-	"all numbers": func(r *llmhttp.ChatRequest) {
+	"all numbers": func(r *llm.ChatRequest) {
 		r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = new(0.0), new(1.0), new(-2.0), new(2.0)
 		r.MaxTokens = new(50)
 	},
-	"stop sequences": func(r *llmhttp.ChatRequest) { r.Stop = llmhttp.StringList{"fox", "", "\n", "dog"} },
-	"a JSON object": func(r *llmhttp.ChatRequest) {
-		r.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_object"}
-		r.Messages[0].Content = llmhttp.Text("Reply with a JSON object that has a member named a.")
+	"stop sequences": func(r *llm.ChatRequest) { r.Stop = llm.StringList{"fox", "", "\n", "dog"} },
+	"a JSON object": func(r *llm.ChatRequest) {
+		r.ResponseFormat = &llm.ResponseFormat{Type: "json_object"}
+		r.Messages[0].Content = llm.Text("Reply with a JSON object that has a member named a.")
 	},
-	"tools": func(r *llmhttp.ChatRequest) {
-		r.Tools = []llmhttp.Tool{weatherTool}
-		r.Messages[0].Content = llmhttp.Text("What is the weather in Paris?")
+	"tools": func(r *llm.ChatRequest) {
+		r.Tools = []llm.Tool{weatherTool}
+		r.Messages[0].Content = llm.Text("What is the weather in Paris?")
 	},
-	"a required tool": func(r *llmhttp.ChatRequest) {
-		r.Tools, r.ToolChoice = []llmhttp.Tool{weatherTool}, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceRequired}
+	"a required tool": func(r *llm.ChatRequest) {
+		r.Tools, r.ToolChoice = []llm.Tool{weatherTool}, &llm.ToolChoice{Mode: llm.ToolChoiceRequired}
 	},
-	"a tool of an unknown type": func(r *llmhttp.ChatRequest) {
-		r.Tools = []llmhttp.Tool{{Type: "x_unknown", Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}}}
+	"a tool of an unknown type": func(r *llm.ChatRequest) {
+		r.Tools = []llm.Tool{{Type: "x_unknown", Extra: llm.Extra{"x": json.RawMessage(`1`)}}}
 	},
-	"a tool result": func(r *llmhttp.ChatRequest) {
-		r.Tools = []llmhttp.Tool{weatherTool}
-		r.Messages = []llmhttp.Message{
-			{Role: llmhttp.RoleUser, Content: llmhttp.Text("What is the weather in Paris?")},
-			{Role: llmhttp.RoleAssistant, ToolCalls: []llmhttp.ToolCall{
-				{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "weather", Arguments: `{"city":"Paris"}`}}}},
-			{Role: llmhttp.RoleTool, ToolCallID: "call_1", Content: llmhttp.Text("It rains.")},
+	"a tool result": func(r *llm.ChatRequest) {
+		r.Tools = []llm.Tool{weatherTool}
+		r.Messages = []llm.Message{
+			{Role: llm.RoleUser, Content: llm.Text("What is the weather in Paris?")},
+			{Role: llm.RoleAssistant, ToolCalls: []llm.ToolCall{
+				{ID: "call_1", Type: "function", Function: llm.FunctionCall{Name: "weather", Arguments: `{"city":"Paris"}`}}}},
+			{Role: llm.RoleTool, ToolCallID: "call_1", Content: llm.Text("It rains.")},
 		}
 	},
 }
 
-var weatherTool = llmhttp.Tool{Type: "function", Function: &llmhttp.Function{Name: "weather", Description: "Tells the weather.",
+var weatherTool = llm.Tool{Type: "function", Function: &llm.Function{Name: "weather", Description: "Tells the weather.",
 	Parameters: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`)}}
 
 // onePixel is a PNG image of one pixel.
@@ -144,7 +144,7 @@ const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1
 func checkChatTokenLimit(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 16
-	for _, limited := range []llmhttp.ChatRequest{{MaxTokens: new(limit)}, {MaxCompletionTokens: new(limit)}} {
+	for _, limited := range []llm.ChatRequest{{MaxTokens: new(limit)}, {MaxCompletionTokens: new(limit)}} {
 		req := b.chatRequest()
 		req.MaxTokens, req.MaxCompletionTokens = limited.MaxTokens, limited.MaxCompletionTokens
 		for _, c := range b.chat(t.Context(), t, req).chunks {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // completionRequest returns a plain request to complete prompts.
@@ -18,7 +19,7 @@ func (b *backendTest) complete(ctx context.Context, t testing.TB, req *llmhttp.C
 	t.Helper()
 	n := req.Choices() // before the Backend may change req
 	whole := true
-	r, ok := b.iterateStream(ctx, t, "Complete", func(ctx context.Context) llmhttp.ChatStream { return b.Complete(ctx, req) },
+	r, ok := b.iterateStream(ctx, t, "Complete", func(ctx context.Context) llm.ChatStream { return b.Complete(ctx, req) },
 		func(r backendReply) bool { whole = more(r); return whole })
 	switch {
 	case !ok || !whole || ctx.Err() != nil:
@@ -51,7 +52,7 @@ func checkCompletions(t testing.TB, b backendTest) {
 	for _, stream := range []bool{false, true} {
 		req := b.completionRequest(b.opts.Prompt)
 		if req.Stream = stream; stream {
-			req.StreamOptions = &llmhttp.StreamOptions{IncludeUsage: true}
+			req.StreamOptions = &llm.StreamOptions{IncludeUsage: true}
 		}
 		if r := b.complete(t.Context(), t, req, allChunks); r.err != nil {
 			t.Errorf("a plain completion with Stream %t yielded the error %v, want none", stream, r.err)
@@ -71,11 +72,11 @@ func checkCompletions(t testing.TB, b backendTest) {
 		func(r *llmhttp.CompletionRequest) { r.Echo, r.Logprobs = true, new(1) },
 		func(r *llmhttp.CompletionRequest) { r.Echo, r.Logprobs, r.MaxTokens = true, new(0), new(0) },
 		func(r *llmhttp.CompletionRequest) { r.MaxTokens = nil },
-		func(r *llmhttp.CompletionRequest) { r.Stop = llmhttp.StringList{"fox", "", "\n", "dog"} },
+		func(r *llmhttp.CompletionRequest) { r.Stop = llm.StringList{"fox", "", "\n", "dog"} },
 		func(r *llmhttp.CompletionRequest) {
 			r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = new(0.0), new(1.0), new(-2.0), new(2.0)
 		},
-		func(r *llmhttp.CompletionRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+		func(r *llmhttp.CompletionRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.completionRequest(b.opts.Prompt)
 		change(req)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 type completionReq = llmhttp.CompletionRequest
@@ -17,19 +18,19 @@ func (e *echo) Complete(ctx context.Context, req *completionReq) stream { return
 func repeatPrompts(ctx context.Context, req *completionReq) stream {
 	return func(yield yieldFunc) {
 		if req.Model != "complete" {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		if req.Prompt.Tokens != nil {
-			yield(nil, llmhttp.Errorf(400, "invalid_type", "Tokens are not supported."))
+			yield(nil, llm.Errorf(400, "invalid_type", "Tokens are not supported."))
 			return
 		}
-		usage := &llmhttp.Usage{PromptTokens: req.Prompt.Len()}
+		usage := &llm.Usage{PromptTokens: req.Prompt.Len()}
 		n := req.Choices() / req.Prompt.Len()
 		for i := range req.Choices() {
-			words, reason := strings.SplitAfter(req.Prompt.Texts[i/n], " "), llmhttp.FinishStop
+			words, reason := strings.SplitAfter(req.Prompt.Texts[i/n], " "), llm.FinishStop
 			if limit, ok := req.TokenLimit(); ok && len(words) > limit {
-				words, reason = words[:limit], llmhttp.FinishLength
+				words, reason = words[:limit], llm.FinishLength
 			}
 			usage.CompletionTokens += len(words)
 			for _, word := range words {
@@ -37,7 +38,7 @@ func repeatPrompts(ctx context.Context, req *completionReq) stream {
 					yield(nil, ctx.Err())
 					return
 				}
-				if !yield(&chunk{Choices: []choice{{Index: i, Delta: llmhttp.Delta{Content: word}}}}, nil) {
+				if !yield(&chunk{Choices: []choice{{Index: i, Delta: llm.Delta{Content: word}}}}, nil) {
 					return
 				}
 			}
@@ -74,7 +75,7 @@ func editingCompletion(edit func(c *chunk)) func(testing.TB) backendTest {
 func completingUnless(err error, refuses func(req *completionReq) bool) func(testing.TB) backendTest {
 	return completing(func(ctx context.Context, req *completionReq) stream {
 		if refuses(req) {
-			return llmhttp.Fail(err)
+			return llm.Fail(err)
 		}
 		return repeatPrompts(ctx, req)
 	})
@@ -107,13 +108,13 @@ var completionMutants = []mutant[backendTest]{
 	{"token numbers are a server error", "Completions", completingUnless(errNotImplemented, func(req *completionReq) bool { return req.Prompt.Tokens != nil })},
 	{"a suffix is a server error", "Completions", completingUnless(errNotImplemented, func(req *completionReq) bool { return req.Suffix != "" })},
 	{"log probabilities are a server error", "Completions", completingUnless(errNotImplemented, func(req *completionReq) bool { return req.Logprobs != nil })},
-	{"every completion fails", "Completions", completingUnless(llmhttp.Errorf(429, "busy", "Busy."), func(*completionReq) bool { return true })},
+	{"every completion fails", "Completions", completingUnless(llm.Errorf(429, "busy", "Busy."), func(*completionReq) bool { return true })},
 	{"log probabilities are invalid", "Completions", editingCompletion(func(c *chunk) {
 		for i := range c.Choices {
 			c.Choices[i].Extra = invalid
 		}
 	})},
-	{"the usage is negative", "Completions", editingCompletion(func(c *chunk) { c.Usage = &llmhttp.Usage{PromptTokens: -1} })},
+	{"the usage is negative", "Completions", editingCompletion(func(c *chunk) { c.Usage = &llm.Usage{PromptTokens: -1} })},
 	{"MaxTokens is ignored", "CompletionTokenLimit", completing(func(ctx context.Context, req *completionReq) stream {
 		req.MaxTokens = nil
 		return repeatPrompts(ctx, req)

@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // embeddingRequest returns a plain request for the vectors of texts.
-func (b *backendTest) embeddingRequest(texts ...string) *llmhttp.EmbeddingRequest {
-	return &llmhttp.EmbeddingRequest{Model: b.opts.EmbeddingModel, Input: llmhttp.EmbeddingInput{Texts: slices.Clone(texts)}}
+func (b *backendTest) embeddingRequest(texts ...string) *llm.EmbeddingRequest {
+	return &llm.EmbeddingRequest{Model: b.opts.EmbeddingModel, Input: llm.EmbeddingInput{Texts: slices.Clone(texts)}}
 }
 
 // embed returns the vectors of req and reports faults of the response.
-func (b *backendTest) embed(t testing.TB, req *llmhttp.EmbeddingRequest) ([][]float32, error) {
+func (b *backendTest) embed(t testing.TB, req *llm.EmbeddingRequest) ([][]float32, error) {
 	t.Helper()
 	n, dimensions := req.Input.Len(), req.Dimensions // before the Backend may change req
 	resp, err := callMethod(b, t, "Embed", b.Embed, req)
@@ -79,17 +79,17 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 		t.Errorf("vectors had %d dimensions and then %d, want the same", len(one[0]), len(all[0]))
 	}
 	unusual := []string{sampleTexts[0], sampleTexts[0], " ", "\n", "\x00", "\U0001f642", strings.Repeat("word ", 200)}
-	tokens := func(tokens ...[]int) func(*llmhttp.EmbeddingRequest) {
-		return func(r *llmhttp.EmbeddingRequest) { r.Input = llmhttp.EmbeddingInput{Tokens: tokens} }
+	tokens := func(tokens ...[]int) func(*llm.EmbeddingRequest) {
+		return func(r *llm.EmbeddingRequest) { r.Input = llm.EmbeddingInput{Tokens: tokens} }
 	}
-	for _, change := range []func(*llmhttp.EmbeddingRequest){
-		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = unusual },
-		func(r *llmhttp.EmbeddingRequest) { r.Input.Texts = slices.Repeat(sampleTexts, 20) },
+	for _, change := range []func(*llm.EmbeddingRequest){
+		func(r *llm.EmbeddingRequest) { r.Input.Texts = unusual },
+		func(r *llm.EmbeddingRequest) { r.Input.Texts = slices.Repeat(sampleTexts, 20) },
 		tokens([]int{1, 2, 3}),
 		tokens([]int{1, 2, 3}, []int{4}),
-		func(r *llmhttp.EmbeddingRequest) { r.EncodingFormat = "base64" },
-		func(r *llmhttp.EmbeddingRequest) { r.Dimensions = new(max(1, len(one[0])/2)) },
-		func(r *llmhttp.EmbeddingRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
+		func(r *llm.EmbeddingRequest) { r.EncodingFormat = "base64" },
+		func(r *llm.EmbeddingRequest) { r.Dimensions = new(max(1, len(one[0])/2)) },
+		func(r *llm.EmbeddingRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
 		req := b.embeddingRequest(sampleTexts...)
 		change(req)

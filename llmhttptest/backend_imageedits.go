@@ -9,19 +9,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // imageEditRequest returns a plain request for one edit of one image.
-func (b *backendTest) imageEditRequest(t testing.TB) *llmhttp.ImageRequest {
+func (b *backendTest) imageEditRequest(t testing.TB) *llm.ImageRequest {
 	t.Helper()
 	req := b.imageRequest(t, b.opts.ImageEditModel)
-	req.Images = []*llmhttp.File{imageFile(t, "square.png", color.NRGBA{R: 0xff, A: 0xff})}
+	req.Images = []*llm.File{imageFile(t, "square.png", color.NRGBA{R: 0xff, A: 0xff})}
 	return req
 }
 
 // imageFile returns a PNG of one color, which has 256 pixels on each side.
-func imageFile(t testing.TB, name string, c color.Color) *llmhttp.File {
+func imageFile(t testing.TB, name string, c color.Color) *llm.File {
 	t.Helper()
 	img := image.NewNRGBA(image.Rect(0, 0, 256, 256))
 	for i := range 256 * 256 {
@@ -31,11 +31,11 @@ func imageFile(t testing.TB, name string, c color.Color) *llmhttp.File {
 	if err := png.Encode(&b, img); err != nil {
 		t.Fatal(err)
 	}
-	return &llmhttp.File{Name: name, ContentType: "image/png", Size: int64(b.Len()), Content: bytes.NewReader(b.Bytes())}
+	return &llm.File{Name: name, ContentType: "image/png", Size: int64(b.Len()), Content: bytes.NewReader(b.Bytes())}
 }
 
 // edit edits images and reports faults of the response.
-func (b *backendTest) edit(t testing.TB, req *llmhttp.ImageRequest) error {
+func (b *backendTest) edit(t testing.TB, req *llm.ImageRequest) error {
 	t.Helper()
 	return b.draw(t, "EditImages", b.EditImages, req)
 }
@@ -45,16 +45,16 @@ func checkImageEdits(t testing.TB, b backendTest) {
 	if err := b.edit(t, b.imageEditRequest(t)); err != nil {
 		t.Fatalf("EditImages returned the error %v for a plain request, want nil", err)
 	}
-	for _, change := range []func(*llmhttp.ImageRequest){
-		func(r *llmhttp.ImageRequest) { r.N = new(2) },
-		func(r *llmhttp.ImageRequest) { r.Size = "" },
-		func(r *llmhttp.ImageRequest) { r.Size = llmhttp.ImageSizeAuto },
-		func(r *llmhttp.ImageRequest) { r.Images[0].Name, r.Images[0].ContentType = "", "" },
-		func(r *llmhttp.ImageRequest) {
+	for _, change := range []func(*llm.ImageRequest){
+		func(r *llm.ImageRequest) { r.N = new(2) },
+		func(r *llm.ImageRequest) { r.Size = "" },
+		func(r *llm.ImageRequest) { r.Size = llm.ImageSizeAuto },
+		func(r *llm.ImageRequest) { r.Images[0].Name, r.Images[0].ContentType = "", "" },
+		func(r *llm.ImageRequest) {
 			r.Images = append(r.Images, imageFile(t, "", color.White))
 			r.Mask = imageFile(t, "mask.png", color.Transparent)
 		},
-		func(r *llmhttp.ImageRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+		func(r *llm.ImageRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.imageEditRequest(t)
 		change(req)
@@ -63,7 +63,7 @@ func checkImageEdits(t testing.TB, b backendTest) {
 		}
 	}
 	req := b.imageEditRequest(t)
-	req.Images[0] = &llmhttp.File{Name: "notes.txt", ContentType: "text/plain", Size: 5, Content: strings.NewReader("Hello")}
+	req.Images[0] = &llm.File{Name: "notes.txt", ContentType: "text/plain", Size: 5, Content: strings.NewReader("Hello")}
 	if err := b.edit(t, req); err != nil {
 		wantClientError(t, err)
 	}

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // editImages draws images of the size that is asked for, or of that of a file.
 func editImages(req *imageReq) (*imageResp, error) {
 	if strings.HasSuffix(req.Images[0].Name, ".txt") {
-		return nil, llmhttp.Errorf(400, "invalid_value", "No image.").WithParam("image")
+		return nil, llm.Errorf(400, "invalid_value", "No image.").WithParam("image")
 	}
 	if _, _, ok := parseSize(req.Size); !ok {
 		req.Size = "256x256"
@@ -39,13 +39,13 @@ var imageEditMutants = []mutant[backendTest]{
 	{"N is ignored", "ImageEdits", editingWith(func(req *imageReq) (*imageResp, error) { req.N = nil; return editImages(req) })},
 	{"Size is ignored", "ImageEdits", editingWith(func(req *imageReq) (*imageResp, error) { req.Size = ""; return editImages(req) })},
 	{"an empty Size is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Size == "" })},
-	{"an automatic Size is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Size == llmhttp.ImageSizeAuto })},
+	{"an automatic Size is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Size == llm.ImageSizeAuto })},
 	{"a file without a name is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Images[0].Name == "" })},
 	{"several images are a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return len(req.Images) > 1 })},
 	{"a mask is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Mask != nil })},
 	{"a file that is not an image is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Images[0].Name == "notes.txt" })},
 	{"Extra is a server error", "ImageEdits", editUnless(errNotImplemented, func(req *imageReq) bool { return req.Extra != nil })},
-	{"every call fails", "ImageEdits", editUnless(llmhttp.Errorf(429, "busy", "Busy."), func(*imageReq) bool { return true })},
+	{"every call fails", "ImageEdits", editUnless(llm.Errorf(429, "busy", "Busy."), func(*imageReq) bool { return true })},
 	{"the response and the error are nil", "ImageEdits", editingWith(func(*imageReq) (*imageResp, error) { return nil, nil })},
 	{"an image has no data", "ImageEdits", editingWith(func(req *imageReq) (*imageResp, error) {
 		resp, err := editImages(req)

@@ -16,11 +16,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // imageRequest returns a plain request for one image of the smallest size.
-func (b *backendTest) imageRequest(t testing.TB, model string) *llmhttp.ImageRequest {
+func (b *backendTest) imageRequest(t testing.TB, model string) *llm.ImageRequest {
 	t.Helper()
 	sizes, err := b.ImageSizes(t.Context(), model)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -34,7 +34,7 @@ func (b *backendTest) imageRequest(t testing.TB, model string) *llmhttp.ImageReq
 			return aw*ah - bw*bh
 		})
 	}
-	return &llmhttp.ImageRequest{Model: model, Prompt: "A red square.", Size: smallest, ResponseFormat: llmhttp.ImageFormatURL}
+	return &llm.ImageRequest{Model: model, Prompt: "A red square.", Size: smallest, ResponseFormat: llm.ImageFormatURL}
 }
 
 // parseSize parses a size such as "1024x1024".
@@ -44,7 +44,7 @@ func parseSize(s string) (width, height int, ok bool) {
 }
 
 // generate generates images and reports faults of the response.
-func (b *backendTest) generate(t testing.TB, req *llmhttp.ImageRequest) error {
+func (b *backendTest) generate(t testing.TB, req *llm.ImageRequest) error {
 	t.Helper()
 	return b.draw(t, "GenerateImages", b.GenerateImages, req)
 }
@@ -53,8 +53,8 @@ func (b *backendTest) generate(t testing.TB, req *llmhttp.ImageRequest) error {
 func (b *backendTest) draw(
 	t testing.TB,
 	name string,
-	method func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error),
-	req *llmhttp.ImageRequest,
+	method func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error),
+	req *llm.ImageRequest,
 ) error {
 	t.Helper()
 	n, size := req.Count(), req.Size // before the Backend may change req
@@ -116,12 +116,12 @@ func checkImages(t testing.TB, b backendTest) {
 	if err := b.generate(t, b.imageRequest(t, b.opts.ImageModel)); err != nil {
 		t.Fatalf("GenerateImages returned the error %v for a plain request, want nil", err)
 	}
-	for _, change := range []func(*llmhttp.ImageRequest){
-		func(*llmhttp.ImageRequest) {},
-		func(r *llmhttp.ImageRequest) { r.ResponseFormat, r.Quality = llmhttp.ImageFormatBase64, "standard" },
-		func(r *llmhttp.ImageRequest) { r.Size = llmhttp.ImageSizeAuto },
-		func(r *llmhttp.ImageRequest) { r.Prompt = "\U0001f642 \"quoted\"\n\x00" },
-		func(r *llmhttp.ImageRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+	for _, change := range []func(*llm.ImageRequest){
+		func(*llm.ImageRequest) {},
+		func(r *llm.ImageRequest) { r.ResponseFormat, r.Quality = llm.ImageFormatBase64, "standard" },
+		func(r *llm.ImageRequest) { r.Size = llm.ImageSizeAuto },
+		func(r *llm.ImageRequest) { r.Prompt = "\U0001f642 \"quoted\"\n\x00" },
+		func(r *llm.ImageRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.imageRequest(t, b.opts.ImageModel)
 		req.N = new(2)
@@ -158,7 +158,7 @@ func checkImageSizes(t testing.TB, b backendTest) {
 		return
 	}
 	for _, model := range unknownModels(b.opts.ImageModel) {
-		var e *llmhttp.Error
+		var e *llm.Error
 		if sizes, err := b.ImageSizes(t.Context(), model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
 			t.Errorf(
 				"ImageSizes of the model %q, which does not exist, returned %q and the error %v; want ModelNotFound",

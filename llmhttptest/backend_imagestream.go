@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A drawnReply is what a Backend has yielded for a request for a stream of images.
@@ -20,7 +20,7 @@ type drawnReply struct {
 func (b *backendTest) drawStream(
 	ctx context.Context,
 	t testing.TB,
-	req *llmhttp.ImageRequest,
+	req *llm.ImageRequest,
 	more func(r drawnReply) bool,
 ) (r drawnReply) {
 	t.Helper()
@@ -32,7 +32,7 @@ func (b *backendTest) drawStream(
 			panic("StreamImages returned a nil stream, want one that yields an error")
 		}
 		ended := ""
-		stream(func(c *llmhttp.ImageChunk, err error) bool {
+		stream(func(c *llm.ImageChunk, err error) bool {
 			if ended != "" {
 				t.Errorf("the stream yielded after %s, want it to return", ended)
 				return false
@@ -58,7 +58,7 @@ func (b *backendTest) drawStream(
 }
 
 // add adds a chunk to the reply and reports its faults.
-func (r *drawnReply) add(t testing.TB, c *llmhttp.ImageChunk, size string) {
+func (r *drawnReply) add(t testing.TB, c *llm.ImageChunk, size string) {
 	t.Helper()
 	what := fmt.Sprintf("chunk %d", r.chunks-1)
 	wantConsistentUsage(t, what, c.Usage)

@@ -5,17 +5,17 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 type (
-	drawn     = llmhttp.ImageChunk
+	drawn     = llm.ImageChunk
 	drawnFunc = func(*drawn, error) bool
 )
 
 // drawStream yields the images that the other methods return, and before each as many that are not
 // complete as are asked for.
-func drawStream(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+func drawStream(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 	return func(yield drawnFunc) {
 		draw := e.images
 		if req.Images != nil {
@@ -45,13 +45,13 @@ func drawStream(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream
 }
 
 // streaming returns a constructor of a Backend with another StreamImages.
-func streaming(f func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream) func(testing.TB) backendTest {
+func streaming(f func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream) func(testing.TB) backendTest {
 	return backendFixture(func(e *echo) { e.drawing = f })
 }
 
 // editingDrawn returns a constructor of a Backend that changes chunks.
 func editingDrawn(change func(c *drawn)) func(testing.TB) backendTest {
-	return streaming(func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+	return streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 		return func(yield drawnFunc) {
 			drawStream(ctx, e, req)(func(c *drawn, err error) bool {
 				if c != nil {
@@ -64,12 +64,12 @@ func editingDrawn(change func(c *drawn)) func(testing.TB) backendTest {
 }
 
 var imageStreamMutants = []mutant[backendTest]{
-	{"the stream is nil", "ImageStream", streaming(func(context.Context, *echo, *imageReq) llmhttp.ImageStream { return nil })},
-	{"the stream is empty", "ImageStream", streaming(func(context.Context, *echo, *imageReq) llmhttp.ImageStream { return func(drawnFunc) {} })},
-	{"every stream fails", "ImageStream", streaming(func(context.Context, *echo, *imageReq) llmhttp.ImageStream {
-		return func(yield drawnFunc) { yield(nil, llmhttp.Errorf(429, "busy", "Busy.")) }
+	{"the stream is nil", "ImageStream", streaming(func(context.Context, *echo, *imageReq) llm.ImageStream { return nil })},
+	{"the stream is empty", "ImageStream", streaming(func(context.Context, *echo, *imageReq) llm.ImageStream { return func(drawnFunc) {} })},
+	{"every stream fails", "ImageStream", streaming(func(context.Context, *echo, *imageReq) llm.ImageStream {
+		return func(yield drawnFunc) { yield(nil, llm.Errorf(429, "busy", "Busy.")) }
 	})},
-	{"previews are a server error", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+	{"previews are a server error", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 		if req.PartialImages != nil {
 			return func(yield drawnFunc) { yield(nil, errNotImplemented) }
 		}
@@ -77,10 +77,10 @@ var imageStreamMutants = []mutant[backendTest]{
 	})},
 	{"no image is complete", "ImageStream", editingDrawn(func(c *drawn) { c.Partial = true })},
 	{"previews are complete", "ImageStream", editingDrawn(func(c *drawn) { c.Partial = false })},
-	{"the last image is a preview", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+	{"the last image is a preview", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 		return func(yield drawnFunc) {
 			drawStream(ctx, e, req)(yield)
-			yield(&drawn{Image: &llmhttp.Image{URL: "data:image/png;base64,eA=="}, Partial: true}, nil)
+			yield(&drawn{Image: &llm.Image{URL: "data:image/png;base64,eA=="}, Partial: true}, nil)
 		}
 	})},
 	{"a preview has no image", "ImageStream", editingDrawn(func(c *drawn) {
@@ -88,22 +88,22 @@ var imageStreamMutants = []mutant[backendTest]{
 			c.Image = nil
 		}
 	})},
-	{"an image has no data", "ImageStream", editingDrawn(func(c *drawn) { c.Image = &llmhttp.Image{} })},
-	{"an image is HTML", "ImageStream", editingDrawn(func(c *drawn) { c.Image = &llmhttp.Image{Data: []byte("<html>")} })},
+	{"an image has no data", "ImageStream", editingDrawn(func(c *drawn) { c.Image = &llm.Image{} })},
+	{"an image is HTML", "ImageStream", editingDrawn(func(c *drawn) { c.Image = &llm.Image{Data: []byte("<html>")} })},
 	{"the Extra of an image is invalid", "ImageStream", editingDrawn(func(c *drawn) { c.Image.Extra = invalid })},
-	{"the usage is negative", "ImageStream", editingDrawn(func(c *drawn) { c.Usage = &llmhttp.Usage{PromptTokens: -1} })},
-	{"edits are not streamed", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+	{"the usage is negative", "ImageStream", editingDrawn(func(c *drawn) { c.Usage = &llm.Usage{PromptTokens: -1} })},
+	{"edits are not streamed", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 		if req.Images != nil {
 			return func(yield drawnFunc) { yield(nil, errors.New("no edits")) }
 		}
 		return drawStream(ctx, e, req)
 	})},
-	{"the result of yield is ignored", "ImageStreamBreak", streaming(func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+	{"the result of yield is ignored", "ImageStreamBreak", streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 		return func(yield drawnFunc) {
 			drawStream(ctx, e, req)(func(c *drawn, err error) bool { yield(c, err); return true })
 		}
 	})},
-	{"the context is ignored", "ImageStreamCancel", streaming(func(_ context.Context, e *echo, req *imageReq) llmhttp.ImageStream {
+	{"the context is ignored", "ImageStreamCancel", streaming(func(_ context.Context, e *echo, req *imageReq) llm.ImageStream {
 		return func(yield drawnFunc) {
 			for yield(&drawn{}, nil) {
 			}

@@ -12,19 +12,20 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Short names for the signatures of mutants.
 type (
-	chunk      = llmhttp.ChatChunk
-	choice     = llmhttp.ChunkChoice
-	stream     = llmhttp.ChatStream
+	chunk      = llm.ChatChunk
+	choice     = llm.ChunkChoice
+	stream     = llm.ChatStream
 	yieldFunc  = func(*chunk, error) bool
-	chatReq    = llmhttp.ChatRequest
-	imageReq   = llmhttp.ImageRequest
-	imageResp  = llmhttp.ImageResponse
-	vectorReq  = llmhttp.EmbeddingRequest
-	vectorResp = llmhttp.EmbeddingResponse
+	chatReq    = llm.ChatRequest
+	imageReq   = llm.ImageRequest
+	imageResp  = llm.ImageResponse
+	vectorReq  = llm.EmbeddingRequest
+	vectorResp = llm.EmbeddingResponse
 	speechReq  = llmhttp.SpeechRequest
 	sound      = llmhttp.SpeechChunk
 )
@@ -35,11 +36,11 @@ type echo struct {
 	edit     func(i int, c *chunk) *chunk // changes chunk i
 	chat     func(e *echo, ctx context.Context, req *chatReq) stream
 	complete func(ctx context.Context, req *completionReq) stream
-	list     func() ([]llmhttp.Model, error)
+	list     func() ([]llm.Model, error)
 	sizes    func(model string) ([]string, error)
 	images   func(req *imageReq) (*imageResp, error)
 	editing  func(req *imageReq) (*imageResp, error)
-	drawing  func(ctx context.Context, e *echo, req *imageReq) llmhttp.ImageStream
+	drawing  func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream
 	embed    func(req *vectorReq) (*vectorResp, error)
 	rerank   func(req *rerankReq) (*rerankResp, error)
 	moderate func(req *moderationReq) (*moderationResp, error)
@@ -63,7 +64,7 @@ var (
 
 func (e *echo) Chat(ctx context.Context, req *chatReq) stream { return e.chat(e, ctx, req) }
 
-func (e *echo) ListModels(context.Context) ([]llmhttp.Model, error) { return e.list() }
+func (e *echo) ListModels(context.Context) ([]llm.Model, error) { return e.list() }
 
 func (e *echo) ImageSizes(_ context.Context, model string) ([]string, error) { return e.sizes(model) }
 
@@ -75,7 +76,7 @@ func (e *echo) EditImages(_ context.Context, req *imageReq) (*imageResp, error) 
 	return e.editing(req)
 }
 
-func (e *echo) StreamImages(ctx context.Context, req *imageReq) llmhttp.ImageStream {
+func (e *echo) StreamImages(ctx context.Context, req *imageReq) llm.ImageStream {
 	return e.drawing(ctx, e, req)
 }
 
@@ -92,14 +93,14 @@ func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 var echoOptions = BackendOptions{ChatModel: "chat", CompletionModel: "complete", ImageModel: "draw", ImageEditModel: "draw", EmbeddingModel: "embed", RerankModel: "rerank", ModerationModel: "moderate", SpeechModel: "speak", TranscriptionModel: "hear"}
 
 // The window and the output limit of the first model are not known, which a negative number tells.
-var echoModels = []llmhttp.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "moderate"}, {ID: "speak"}, {ID: "hear"}, {ID: "complete"}}
+var echoModels = []llm.Model{{ID: "chat", ContextWindow: -1, OutputLimit: -1}, {ID: "draw"}, {ID: "embed"}, {ID: "rerank"}, {ID: "moderate"}, {ID: "speak"}, {ID: "hear"}, {ID: "complete"}}
 
 func newEcho() *echo {
 	return &echo{
 		edit:     func(_ int, c *chunk) *chunk { return c },
 		chat:     (*echo).repeat,
 		complete: repeatPrompts,
-		list:     func() ([]llmhttp.Model, error) { return echoModels, nil },
+		list:     func() ([]llm.Model, error) { return echoModels, nil },
 		sizes:    imageSizes,
 		images:   drawImages,
 		editing:  editImages,
@@ -116,13 +117,13 @@ func newEcho() *echo {
 func (e *echo) repeat(ctx context.Context, req *chatReq) stream {
 	return func(yield yieldFunc) {
 		if req.Model != "chat" {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		words := strings.SplitAfter(req.Messages[len(req.Messages)-1].Content.Text(), " ")
-		reason := llmhttp.FinishStop
+		reason := llm.FinishStop
 		if limit, ok := req.TokenLimit(); ok && len(words) > limit {
-			words, reason = words[:limit], llmhttp.FinishLength
+			words, reason = words[:limit], llm.FinishLength
 		}
 		yielded := 0
 		send := func(c *chunk) bool {
@@ -135,19 +136,19 @@ func (e *echo) repeat(ctx context.Context, req *chatReq) stream {
 		}
 		for _, word := range words {
 			for k := range req.Choices() {
-				c := llmhttp.TextChunk(word)
+				c := llm.TextChunk(word)
 				c.Choices[0].Index = k
 				if !send(c) {
 					return
 				}
 			}
 		}
-		end := &chunk{Usage: &llmhttp.Usage{PromptTokens: 7, CompletionTokens: len(words) * req.Choices()}}
+		end := &chunk{Usage: &llm.Usage{PromptTokens: 7, CompletionTokens: len(words) * req.Choices()}}
 		for k := range req.Choices() {
 			end.Choices = append(end.Choices, choice{Index: k, FinishReason: reason})
 		}
 		if len(req.Tools) > 0 {
-			end.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "call_1", Type: "function", Function: llmhttp.FunctionCall{Name: "weather"}}}
+			end.Choices[0].Delta.ToolCalls = []llm.ToolCallDelta{{ID: "call_1", Type: "function", Function: llm.FunctionCall{Name: "weather"}}}
 		}
 		send(end)
 	}
@@ -155,14 +156,14 @@ func (e *echo) repeat(ctx context.Context, req *chatReq) stream {
 
 func imageSizes(model string) ([]string, error) {
 	if model != "draw" {
-		return nil, llmhttp.ModelNotFound(model)
+		return nil, llm.ModelNotFound(model)
 	}
 	return []string{"16x8", "8x8"}, nil
 }
 
 func drawImages(req *imageReq) (*imageResp, error) {
 	if req.Model != "draw" {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	var b bytes.Buffer
 	w, h, ok := parseSize(req.Size)
@@ -174,7 +175,7 @@ func drawImages(req *imageReq) (*imageResp, error) {
 	}
 	resp := new(imageResp)
 	for range req.Count() {
-		resp.Data = append(resp.Data, llmhttp.Image{Data: b.Bytes()})
+		resp.Data = append(resp.Data, llm.Image{Data: b.Bytes()})
 	}
 	return resp, nil
 }
@@ -182,13 +183,13 @@ func drawImages(req *imageReq) (*imageResp, error) {
 // countBytes returns one vector for each text: the number of times each byte occurs.
 func countBytes(req *vectorReq) (*vectorResp, error) {
 	if req.Model != "embed" {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	texts := req.Input.Texts
 	if texts == nil {
-		return nil, llmhttp.Errorf(400, "invalid_type", "Tokens are not supported.")
+		return nil, llm.Errorf(400, "invalid_type", "Tokens are not supported.")
 	}
-	resp := &vectorResp{Usage: &llmhttp.Usage{PromptTokens: len(texts)}}
+	resp := &vectorResp{Usage: &llm.Usage{PromptTokens: len(texts)}}
 	for _, text := range texts {
 		v := make([]float32, 256)
 		if req.Dimensions != nil {
@@ -206,7 +207,7 @@ func countBytes(req *vectorReq) (*vectorResp, error) {
 func spell(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 	return func(yield func(*sound, error) bool) {
 		if req.Model != "speak" {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		words := strings.SplitAfter(req.Input, " ")
@@ -219,7 +220,7 @@ func spell(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 				return
 			}
 		}
-		yield(&sound{Usage: &llmhttp.Usage{PromptTokens: len(words)}}, nil)
+		yield(&sound{Usage: &llm.Usage{PromptTokens: len(words)}}, nil)
 	}
 }
 
@@ -278,7 +279,7 @@ func editingChoice(index int, change func(c *choice)) func(testing.TB) backendTe
 }
 
 // editingCalls returns a constructor of a Backend that changes its tool calls.
-func editingCalls(change func(c *llmhttp.ToolCallDelta)) func(testing.TB) backendTest {
+func editingCalls(change func(c *llm.ToolCallDelta)) func(testing.TB) backendTest {
 	return editingChoice(0, func(c *choice) {
 		for i := range c.Delta.ToolCalls {
 			change(&c.Delta.ToolCalls[i])
@@ -287,7 +288,7 @@ func editingCalls(change func(c *llmhttp.ToolCallDelta)) func(testing.TB) backen
 }
 
 // reporting returns a constructor of a Backend whose chunks all have usage u.
-func reporting(u llmhttp.Usage) func(testing.TB) backendTest {
+func reporting(u llm.Usage) func(testing.TB) backendTest {
 	return editing(func(_ int, c *chunk) *chunk { c.Usage = &u; return c })
 }
 
@@ -316,7 +317,7 @@ func rewriting(change func(req *chatReq)) func(testing.TB) backendTest {
 func failingWith(err error, fails func(req *chatReq) bool) func(testing.TB) backendTest {
 	return chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
 		if fails(req) {
-			return llmhttp.Fail(err)
+			return llm.Fail(err)
 		}
 		return e.repeat(ctx, req)
 	})
@@ -331,8 +332,8 @@ func unknownModel(err error) func(testing.TB) backendTest {
 }
 
 // listing returns a constructor of a Backend with other models.
-func listing(models ...llmhttp.Model) func(testing.TB) backendTest {
-	return backendFixture(func(e *echo) { e.list = func() ([]llmhttp.Model, error) { return models, nil } })
+func listing(models ...llm.Model) func(testing.TB) backendTest {
+	return backendFixture(func(e *echo) { e.list = func() ([]llm.Model, error) { return models, nil } })
 }
 
 // sizing returns a constructor of a Backend that allows the same image sizes for
@@ -348,7 +349,7 @@ func drawing(f func(req *imageReq) (*imageResp, error)) func(testing.TB) backend
 
 // editingImage returns a constructor of a Backend that changes the first image
 // of each response.
-func editingImage(change func(resp *imageResp, first *llmhttp.Image)) func(testing.TB) backendTest {
+func editingImage(change func(resp *imageResp, first *llm.Image)) func(testing.TB) backendTest {
 	return drawing(func(req *imageReq) (*imageResp, error) {
 		resp, err := drawImages(req)
 		if err == nil {
@@ -380,7 +381,7 @@ func exclusive[Req, Resp any](f func(Req) (Resp, error)) func(Req) (Resp, error)
 	var mu sync.Mutex
 	return func(req Req) (resp Resp, err error) {
 		if !mu.TryLock() {
-			return resp, llmhttp.Errorf(429, "busy", "Busy.")
+			return resp, llm.Errorf(429, "busy", "Busy.")
 		}
 		defer mu.Unlock()
 		time.Sleep(time.Microsecond)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func checkModels(t testing.TB, b backendTest) {
@@ -42,7 +42,7 @@ func checkModels(t testing.TB, b backendTest) {
 }
 
 // checkModelDetails checks what clients read of a model besides its ID.
-func checkModelDetails(t testing.TB, m *llmhttp.Model) {
+func checkModelDetails(t testing.TB, m *llm.Model) {
 	t.Helper()
 	for i, c := range m.Capabilities {
 		if c == "" || slices.Contains(m.Capabilities[:i], c) {

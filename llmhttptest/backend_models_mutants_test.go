@@ -7,24 +7,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // optionalMethodMutants have faults in the methods of the optional interfaces.
 var optionalMethodMutants = slices.Concat(listMutants, completionMutants, imageMutants, imageEditMutants, imageStreamMutants, embeddingMutants, rerankMutants, moderationMutants, speechMutants, transcriptionMutants)
 
 var listMutants = []mutant[backendTest]{
-	{"an ID is empty", "Models", listing(append(echoModels, llmhttp.Model{})...)},
-	{"an ID is repeated", "Models", listing(append(echoModels, llmhttp.Model{ID: "chat"})...)},
+	{"an ID is empty", "Models", listing(append(echoModels, llm.Model{})...)},
+	{"an ID is repeated", "Models", listing(append(echoModels, llm.Model{ID: "chat"})...)},
 	{"a model is missing", "Models", listing(echoModels[:2]...)},
-	{"Created is negative", "Models", listing(append(echoModels, llmhttp.Model{ID: "old", Created: math.MinInt64})...)},
-	{"a capability is empty", "Models", listing(append(echoModels, llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{""}})...)},
-	{"a capability is repeated", "Models", listing(append(echoModels, llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{"tools", "tools"}})...)},
-	{"the Extra of a model is invalid", "Models", listing(append(echoModels, llmhttp.Model{ID: "extra", Extra: invalid})...)},
-	{"ListModels fails", "Models", backendFixture(func(e *echo) { e.list = func() ([]llmhttp.Model, error) { return nil, errors.New("down") } })},
+	{"Created is negative", "Models", listing(append(echoModels, llm.Model{ID: "old", Created: math.MinInt64})...)},
+	{"a capability is empty", "Models", listing(append(echoModels, llm.Model{ID: "m", Capabilities: []llm.Capability{""}})...)},
+	{"a capability is repeated", "Models", listing(append(echoModels, llm.Model{ID: "m", Capabilities: []llm.Capability{"tools", "tools"}})...)},
+	{"the Extra of a model is invalid", "Models", listing(append(echoModels, llm.Model{ID: "extra", Extra: invalid})...)},
+	{"ListModels fails", "Models", backendFixture(func(e *echo) { e.list = func() ([]llm.Model, error) { return nil, errors.New("down") } })},
 	{"the order changes", "Models", backendFixture(func(e *echo) {
 		models := slices.Clone(echoModels)
-		e.list = func() ([]llmhttp.Model, error) {
+		e.list = func() ([]llm.Model, error) {
 			slices.Reverse(models)
 			return slices.Clone(models), nil
 		}
@@ -33,15 +33,15 @@ var listMutants = []mutant[backendTest]{
 
 var imageMutants = []mutant[backendTest]{
 	{"GenerateImages is not implemented", "Images", chatOnly},
-	{"N is ignored", "Images", editingImage(func(resp *imageResp, _ *llmhttp.Image) { resp.Data = resp.Data[:1] })},
-	{"an image has no data", "Images", editingImage(func(_ *imageResp, first *llmhttp.Image) { first.Data = nil })},
-	{"an image is HTML", "Images", editingImage(func(_ *imageResp, first *llmhttp.Image) { first.Data = []byte("<html>") })},
-	{"an image is cut", "Images", editingImage(func(_ *imageResp, first *llmhttp.Image) { first.Data = first.Data[:50] })},
+	{"N is ignored", "Images", editingImage(func(resp *imageResp, _ *llm.Image) { resp.Data = resp.Data[:1] })},
+	{"an image has no data", "Images", editingImage(func(_ *imageResp, first *llm.Image) { first.Data = nil })},
+	{"an image is HTML", "Images", editingImage(func(_ *imageResp, first *llm.Image) { first.Data = []byte("<html>") })},
+	{"an image is cut", "Images", editingImage(func(_ *imageResp, first *llm.Image) { first.Data = first.Data[:50] })},
 	{"Size is ignored", "Images", drawing(func(req *imageReq) (*imageResp, error) { req.Size = "9x9"; return drawImages(req) })},
-	{"a URL is a path", "Images", editingImage(func(_ *imageResp, first *llmhttp.Image) { *first = llmhttp.Image{URL: "/tmp/1.png"} })},
-	{"a URL is malformed", "Images", editingImage(func(_ *imageResp, first *llmhttp.Image) { *first = llmhttp.Image{URL: "http://[/"} })},
-	{"the usage is negative", "Images", editingImage(func(resp *imageResp, _ *llmhttp.Image) { resp.Usage = &llmhttp.Usage{PromptTokens: -1} })},
-	{"the Extra of an image is invalid", "Images", editingImage(func(_ *imageResp, first *llmhttp.Image) { first.Extra = invalid })},
+	{"a URL is a path", "Images", editingImage(func(_ *imageResp, first *llm.Image) { *first = llm.Image{URL: "/tmp/1.png"} })},
+	{"a URL is malformed", "Images", editingImage(func(_ *imageResp, first *llm.Image) { *first = llm.Image{URL: "http://[/"} })},
+	{"the usage is negative", "Images", editingImage(func(resp *imageResp, _ *llm.Image) { resp.Usage = &llm.Usage{PromptTokens: -1} })},
+	{"the Extra of an image is invalid", "Images", editingImage(func(_ *imageResp, first *llm.Image) { first.Extra = invalid })},
 	{"a quote in the prompt is a server error", "Images", drawing(func(req *imageReq) (*imageResp, error) {
 		if strings.Contains(req.Prompt, "\"") {
 			return nil, errors.New("syntax error")
@@ -49,12 +49,12 @@ var imageMutants = []mutant[backendTest]{
 		return drawImages(req)
 	})},
 	{"an automatic Size is a server error", "Images", drawing(func(req *imageReq) (*imageResp, error) {
-		if req.Size == llmhttp.ImageSizeAuto {
+		if req.Size == llm.ImageSizeAuto {
 			return nil, errNotImplemented
 		}
 		return drawImages(req)
 	})},
-	{"every call fails", "Images", drawing(func(*imageReq) (*imageResp, error) { return nil, llmhttp.Errorf(429, "busy", "Busy.") })},
+	{"every call fails", "Images", drawing(func(*imageReq) (*imageResp, error) { return nil, llm.Errorf(429, "busy", "Busy.") })},
 	{"the response and the error are nil", "Images", drawing(func(*imageReq) (*imageResp, error) { return nil, nil })},
 	{"concurrent calls are refused", "Images", backendFixture(func(e *echo) { e.images = exclusive(drawImages) })},
 

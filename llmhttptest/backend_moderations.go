@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // moderationRequest returns a plain request for moderations of texts.
@@ -26,7 +27,7 @@ func (b *backendTest) moderate(t testing.TB, req *llmhttp.ModerationRequest) (*l
 	if err := asked.CheckReply(resp); err != nil {
 		t.Fatalf("Moderate returned a response that a Handler refuses: %v", err)
 	}
-	extras := []llmhttp.Extra{resp.Extra}
+	extras := []llm.Extra{resp.Extra}
 	for i, r := range resp.Results {
 		extras = append(extras, r.Extra)
 		for category, harmful := range r.Categories {
@@ -59,18 +60,18 @@ func checkModerations(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ModerationModel)
 	b.mustModerate(t, sampleTexts[0])
 	b.mustModerate(t, sampleTexts...)
-	parts := func(list ...llmhttp.Part) func(*llmhttp.ModerationRequest) {
+	parts := func(list ...llm.Part) func(*llmhttp.ModerationRequest) {
 		return func(r *llmhttp.ModerationRequest) { r.Input = llmhttp.ModerationInput{Parts: list} }
 	}
-	text := llmhttp.Part{Type: llmhttp.PartText, Text: sampleTexts[0]}
-	picture := llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: onePixel}}
+	text := llm.Part{Type: llm.PartText, Text: sampleTexts[0]}
+	picture := llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: onePixel}}
 	for _, change := range []func(*llmhttp.ModerationRequest){
 		func(r *llmhttp.ModerationRequest) {
 			r.Input.Texts = []string{"", " ", "\n", "\x00", "\U0001f642", "same", "same", strings.Repeat("word ", 200)}
 		},
 		func(r *llmhttp.ModerationRequest) { r.Input.Texts = slices.Repeat(sampleTexts, 30) },
 		parts(text), parts(text, text), parts(picture), parts(text, picture),
-		func(r *llmhttp.ModerationRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
+		func(r *llmhttp.ModerationRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
 		req := b.moderationRequest(sampleTexts...)
 		change(req)

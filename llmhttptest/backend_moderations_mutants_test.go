@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 type (
@@ -23,13 +24,13 @@ func (e *echo) Moderate(_ context.Context, req *moderationReq) (*moderationResp,
 // findHate flags texts with the word "hate".
 func findHate(req *moderationReq) (*moderationResp, error) {
 	if req.Model != "moderate" {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	texts := req.Input.Texts
 	if req.Input.Parts != nil {
-		texts = []string{llmhttp.Content(req.Input.Parts).Text()}
+		texts = []string{llm.Content(req.Input.Parts).Text()}
 	}
-	resp := &moderationResp{Usage: &llmhttp.Usage{PromptTokens: len(texts)}}
+	resp := &moderationResp{Usage: &llm.Usage{PromptTokens: len(texts)}}
 	for _, text := range texts {
 		hate := strings.Contains(text, "hate")
 		resp.Results = append(resp.Results, llmhttp.ModerationResult{
@@ -70,7 +71,7 @@ var moderationMutants = []mutant[backendTest]{
 		return resp, err
 	})},
 	{"images are a server error", "Moderations", moderating(func(req *moderationReq) (*moderationResp, error) {
-		if slices.ContainsFunc(req.Input.Parts, func(p llmhttp.Part) bool { return p.ImageURL != nil }) {
+		if slices.ContainsFunc(req.Input.Parts, func(p llm.Part) bool { return p.ImageURL != nil }) {
 			return nil, errNotImplemented
 		}
 		return findHate(req)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestBackendMutants(t *testing.T) {
@@ -21,9 +22,9 @@ func TestBackend_AcceptsCorrectBackends(t *testing.T) {
 	e := newEcho()
 	anyModel := llmhttp.BackendFunc(func(ctx context.Context, req *chatReq) stream {
 		if req.Choices() > 1 {
-			return llmhttp.Fail(llmhttp.Errorf(400, "unsupported_value", "N must be 1."))
+			return llm.Fail(llm.Errorf(400, "unsupported_value", "N must be 1."))
 		}
-		return llmhttp.Reply(strings.ToUpper(req.Messages[len(req.Messages)-1].Content.Text()))
+		return llm.Reply(strings.ToUpper(req.Messages[len(req.Messages)-1].Content.Text()))
 	})
 	for name, test := range map[string]struct {
 		backend llmhttp.Backend
@@ -47,7 +48,7 @@ func (b cumulativeUsage) Chat(ctx context.Context, req *chatReq) stream {
 		n := 0
 		for c, err := range b.Backend.Chat(ctx, req) {
 			if n++; c != nil && c.Usage == nil {
-				c.Usage = &llmhttp.Usage{PromptTokens: 7, CompletionTokens: n}
+				c.Usage = &llm.Usage{PromptTokens: 7, CompletionTokens: n}
 			}
 			if !yield(c, err) {
 				return
@@ -57,7 +58,7 @@ func (b cumulativeUsage) Chat(ctx context.Context, req *chatReq) stream {
 }
 
 // invalid is not valid JSON.
-var invalid = llmhttp.Extra{"x": json.RawMessage(`{"a":`)}
+var invalid = llm.Extra{"x": json.RawMessage(`{"a":`)}
 
 // background passes on the chunks of correct from another goroutine. The
 // goroutine pauses before each chunk. It ends if a chunk is not received
@@ -81,7 +82,7 @@ func background(correct stream, pause time.Duration) <-chan *chunk {
 // chatMutants have faults in Chat.
 var chatMutants = []mutant[backendTest]{
 	{"the stream is nil", "Chat", chatting(func(*echo, context.Context, *chatReq) stream { return nil })},
-	{"every chat fails", "Chat", failingWith(llmhttp.Errorf(429, "busy", "Busy."), func(*chatReq) bool { return true })},
+	{"every chat fails", "Chat", failingWith(llm.Errorf(429, "busy", "Busy."), func(*chatReq) bool { return true })},
 	{"the stream is empty", "Chat", yielding(func(stream, yieldFunc) {})},
 	{"the stream panics", "Chat", yielding(func(stream, yieldFunc) { panic("no words") })},
 	{"a chunk is nil", "Chat", editing(func(i int, c *chunk) *chunk {
@@ -99,7 +100,7 @@ var chatMutants = []mutant[backendTest]{
 			case <-ctx.Done():
 			case <-time.After(time.Hour):
 			}
-			llmhttp.Reply("")(yield)
+			llm.Reply("")(yield)
 		}
 	})},
 	{"the stream yields on another goroutine", "Chat", yielding(func(correct stream, yield yieldFunc) {
@@ -110,13 +111,13 @@ var chatMutants = []mutant[backendTest]{
 	{"the Extra of a chunk is invalid", "Chat", editing(func(_ int, c *chunk) *chunk { c.Extra = invalid; return c })},
 	{"the Extra of a choice is invalid", "Chat", editingChoice(0, func(c *choice) { c.Extra = invalid })},
 	{"the Extra of a delta is invalid", "Chat", editingChoice(0, func(c *choice) { c.Delta.Extra = invalid })},
-	{"the Extra of a usage is invalid", "Chat", reporting(llmhttp.Usage{Extra: invalid})},
-	{"the usage is negative", "Chat", reporting(llmhttp.Usage{PromptTokens: -1})},
-	{"the total is not the sum", "Chat", reporting(llmhttp.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 4})},
-	{"each usage is that of its chunk", "Chat", reporting(llmhttp.Usage{PromptTokens: 7, CompletionTokens: 1})},
+	{"the Extra of a usage is invalid", "Chat", reporting(llm.Usage{Extra: invalid})},
+	{"the usage is negative", "Chat", reporting(llm.Usage{PromptTokens: -1})},
+	{"the total is not the sum", "Chat", reporting(llm.Usage{PromptTokens: 1, CompletionTokens: 2, TotalTokens: 4})},
+	{"each usage is that of its chunk", "Chat", reporting(llm.Usage{PromptTokens: 7, CompletionTokens: 1})},
 	{"only the first usage has prompt tokens", "Chat", editing(func(i int, c *chunk) *chunk {
 		if c.Usage == nil {
-			c.Usage = &llmhttp.Usage{CompletionTokens: i + 1}
+			c.Usage = &llm.Usage{CompletionTokens: i + 1}
 			if i == 0 {
 				c.Usage.PromptTokens = 7
 			}
@@ -130,13 +131,13 @@ var chatMutants = []mutant[backendTest]{
 		}
 		return c
 	})},
-	{"the role is user", "Chat", editingChoice(0, func(c *choice) { c.Delta.Role = llmhttp.RoleUser })},
+	{"the role is user", "Chat", editingChoice(0, func(c *choice) { c.Delta.Role = llm.RoleUser })},
 	{"the FinishReason is unknown", "Chat", editingChoice(0, func(c *choice) {
 		if c.FinishReason != "" {
 			c.FinishReason = "end_turn"
 		}
 	})},
-	{"each chunk has a FinishReason", "Chat", editingChoice(0, func(c *choice) { c.FinishReason = llmhttp.FinishStop })},
+	{"each chunk has a FinishReason", "Chat", editingChoice(0, func(c *choice) { c.FinishReason = llm.FinishStop })},
 	{"the text is Latin-1", "Chat", editingChoice(0, func(c *choice) { c.Delta.Content = strings.ReplaceAll(c.Delta.Content, "\u00fc", "\xfc") })},
 	{"the last byte of a character is lost", "Chat", editingChoice(0, func(c *choice) {
 		c.Delta.Content = strings.ReplaceAll(c.Delta.Content, "\U0001f44b", "\xf0\x9f\x91")
@@ -146,18 +147,18 @@ var chatMutants = []mutant[backendTest]{
 	{"N is at least 2", "ChatChoices", rewriting(func(req *chatReq) { req.N = new(max(2, req.Choices())) })},
 	{"all choices have index 0", "ChatChoices", editingChoice(1, func(c *choice) { c.Index = 0 })},
 	{"N above 1 is a server error", "ChatChoices", failingWith(errNotImplemented, func(req *chatReq) bool { return req.Choices() > 1 })},
-	{"N of 1 is refused", "ChatChoices", failingWith(llmhttp.Errorf(400, "bad_n", "Bad n."), func(req *chatReq) bool { return req.Choices() == 1 })},
+	{"N of 1 is refused", "ChatChoices", failingWith(llm.Errorf(400, "bad_n", "Bad n."), func(req *chatReq) bool { return req.Choices() == 1 })},
 
 	{"an image is a server error", "ChatRequests", failingWith(errNotImplemented, func(req *chatReq) bool {
-		return slices.ContainsFunc(req.Messages[0].Content, func(p llmhttp.Part) bool { return p.Type == llmhttp.PartImage })
+		return slices.ContainsFunc(req.Messages[0].Content, func(p llm.Part) bool { return p.Type == llm.PartImage })
 	})},
 	{"tools are a server error", "ChatRequests", failingWith(errNotImplemented, func(req *chatReq) bool { return len(req.Tools) > 0 })},
 	{"a missing user message panics", "ChatRequests", rewriting(func(req *chatReq) {
-		_ = req.Messages[slices.IndexFunc(req.Messages, func(m llmhttp.Message) bool { return m.Role == llmhttp.RoleUser })]
+		_ = req.Messages[slices.IndexFunc(req.Messages, func(m llm.Message) bool { return m.Role == llm.RoleUser })]
 	})},
-	{"tool calls have no ID", "ChatRequests", editingCalls(func(c *llmhttp.ToolCallDelta) { c.ID = "" })},
-	{"tool calls have no name", "ChatRequests", editingCalls(func(c *llmhttp.ToolCallDelta) { c.Function.Name = "" })},
-	{"the Extra of a tool call is invalid", "ChatRequests", editingCalls(func(c *llmhttp.ToolCallDelta) { c.Extra = invalid })},
+	{"tool calls have no ID", "ChatRequests", editingCalls(func(c *llm.ToolCallDelta) { c.ID = "" })},
+	{"tool calls have no name", "ChatRequests", editingCalls(func(c *llm.ToolCallDelta) { c.Function.Name = "" })},
+	{"the Extra of a tool call is invalid", "ChatRequests", editingCalls(func(c *llm.ToolCallDelta) { c.Extra = invalid })},
 
 	{"token limits are ignored", "ChatTokenLimit", rewriting(func(req *chatReq) { req.MaxTokens, req.MaxCompletionTokens = nil, nil })},
 	{"MaxCompletionTokens is ignored", "ChatTokenLimit", rewriting(func(req *chatReq) { req.MaxCompletionTokens = nil })},
@@ -169,11 +170,11 @@ var chatMutants = []mutant[backendTest]{
 		}
 	})},
 	{"an unknown model is a server error", "ChatUnknownModel", unknownModel(errors.New("no such model"))},
-	{"an unknown model has status 500", "ChatUnknownModel", unknownModel(llmhttp.Errorf(500, "", "no such model"))},
-	{"an unknown model is a nil Error", "ChatUnknownModel", unknownModel((*llmhttp.Error)(nil))},
+	{"an unknown model has status 500", "ChatUnknownModel", unknownModel(llm.Errorf(500, "", "no such model"))},
+	{"an unknown model is a nil Error", "ChatUnknownModel", unknownModel((*llm.Error)(nil))},
 	{"an unknown model is an error after a text", "ChatUnknownModel", chatting(func(e *echo, ctx context.Context, req *chatReq) stream {
 		return func(yield yieldFunc) {
-			if req.Model == "chat" || yield(llmhttp.TextChunk("Sorry"), nil) {
+			if req.Model == "chat" || yield(llm.TextChunk("Sorry"), nil) {
 				e.repeat(ctx, req)(yield)
 			}
 		}
@@ -225,7 +226,7 @@ var chatMutants = []mutant[backendTest]{
 		}
 	})},
 	{"the stream never ends", "ChatCancel", yielding(func(_ stream, yield yieldFunc) {
-		for yield(llmhttp.TextChunk("and "), nil) {
+		for yield(llm.TextChunk("and "), nil) {
 		}
 	})},
 	{"the context is ignored before the first chunk", "ChatCancelledBefore", yielding(func(correct stream, yield yieldFunc) {
@@ -238,7 +239,7 @@ var chatMutants = []mutant[backendTest]{
 		e.chat = func(e *echo, ctx context.Context, req *chatReq) stream {
 			return func(yield yieldFunc) {
 				if !mu.TryLock() {
-					yield(nil, llmhttp.Errorf(429, "busy", "Busy."))
+					yield(nil, llm.Errorf(429, "busy", "Busy."))
 					return
 				}
 				defer mu.Unlock()

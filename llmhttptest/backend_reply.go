@@ -11,17 +11,17 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A backendReply has what a Backend yielded.
 type backendReply struct {
-	chunks []*llmhttp.ChatChunk
+	chunks []*llm.ChatChunk
 	err    error
 }
 
 // chat iterates over the whole reply to req, and reports faults of the stream and its chunks.
-func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatRequest) backendReply {
+func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llm.ChatRequest) backendReply {
 	t.Helper()
 	n := req.Choices() // before the Backend may change req
 	r, ok := b.iterate(ctx, t, req, func(backendReply) bool { return true })
@@ -41,11 +41,11 @@ func (b *backendTest) chat(ctx context.Context, t testing.TB, req *llmhttp.ChatR
 func (b *backendTest) iterate(
 	ctx context.Context,
 	t testing.TB,
-	req *llmhttp.ChatRequest,
+	req *llm.ChatRequest,
 	more func(backendReply) bool,
 ) (backendReply, bool) {
 	t.Helper()
-	return b.iterateStream(ctx, t, "Chat", func(ctx context.Context) llmhttp.ChatStream { return b.Chat(ctx, req) }, more)
+	return b.iterateStream(ctx, t, "Chat", func(ctx context.Context) llm.ChatStream { return b.Chat(ctx, req) }, more)
 }
 
 // iterateStream is iterate for the stream that a method returns.
@@ -53,7 +53,7 @@ func (b *backendTest) iterateStream(
 	ctx context.Context,
 	t testing.TB,
 	method string,
-	newStream func(ctx context.Context) llmhttp.ChatStream,
+	newStream func(ctx context.Context) llm.ChatStream,
 	more func(backendReply) bool,
 ) (backendReply, bool) {
 	t.Helper()
@@ -91,7 +91,7 @@ type chatLoop struct {
 }
 
 // yield is the body of the loop.
-func (l *chatLoop) yield(c *llmhttp.ChatChunk, err error) bool {
+func (l *chatLoop) yield(c *llm.ChatChunk, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
@@ -133,7 +133,7 @@ type replyChecker struct {
 	t       testing.TB
 	chunk   string // describes the chunk that is checked
 	choices []choiceState
-	usage   *llmhttp.Usage // the latest
+	usage   *llm.Usage // the latest
 }
 
 // A choiceState has what the chunks so far contain of a choice.
@@ -157,7 +157,7 @@ func (r *backendReply) check(t testing.TB, n int) {
 	rc.checkEnd()
 }
 
-func (rc *replyChecker) checkChunk(c *llmhttp.ChatChunk) {
+func (rc *replyChecker) checkChunk(c *llm.ChatChunk) {
 	rc.t.Helper()
 	wantJSON(rc.t, rc.chunk, c, c.Extra)
 	wantConsistentUsage(rc.t, rc.chunk, c.Usage)
@@ -172,7 +172,7 @@ func (rc *replyChecker) checkChunk(c *llmhttp.ChatChunk) {
 	}
 }
 
-func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
+func (rc *replyChecker) checkChoice(c *llm.ChunkChoice) {
 	t := rc.t
 	t.Helper()
 	wantJSON(t, rc.chunk, c, c.Extra, c.Delta.Extra)
@@ -185,12 +185,12 @@ func (rc *replyChecker) checkChoice(c *llmhttp.ChunkChoice) {
 		t.Errorf("%s: choice %d continues after its FinishReason, want no more of it", rc.chunk, c.Index)
 	}
 	s.begun = true
-	if role := c.Delta.Role; role != "" && role != llmhttp.RoleAssistant {
-		t.Errorf("%s: the role is %q, want %q or none", rc.chunk, role, llmhttp.RoleAssistant)
+	if role := c.Delta.Role; role != "" && role != llm.RoleAssistant {
+		t.Errorf("%s: the role is %q, want %q or none", rc.chunk, role, llm.RoleAssistant)
 	}
 	switch c.FinishReason {
 	case "":
-	case llmhttp.FinishStop, llmhttp.FinishLength, llmhttp.FinishContentFilter, llmhttp.FinishToolCalls:
+	case llm.FinishStop, llm.FinishLength, llm.FinishContentFilter, llm.FinishToolCalls:
 		s.ended = true
 	default:
 		t.Errorf("%s: the FinishReason is %q, want one of the constants of llmhttp", rc.chunk, c.FinishReason)
@@ -241,7 +241,7 @@ func (rc *replyChecker) checkEnd() {
 
 // wantConsistentUsage reports an error if u, which may be nil, contradicts itself. what describes
 // where u is.
-func wantConsistentUsage(t testing.TB, what string, u *llmhttp.Usage) {
+func wantConsistentUsage(t testing.TB, what string, u *llm.Usage) {
 	t.Helper()
 	if u == nil {
 		return
@@ -256,7 +256,7 @@ func wantConsistentUsage(t testing.TB, what string, u *llmhttp.Usage) {
 }
 
 // wantJSON reports an error unless v, which contains extras, can be encoded.
-func wantJSON(t testing.TB, what string, v any, extras ...llmhttp.Extra) {
+func wantJSON(t testing.TB, what string, v any, extras ...llm.Extra) {
 	t.Helper()
 	for _, extra := range extras {
 		for name, raw := range extra {

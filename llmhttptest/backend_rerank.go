@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // rerankRequest returns a plain request for the scores of texts.
@@ -30,7 +31,7 @@ func (b *backendTest) rerank(t testing.TB, req *llmhttp.RerankRequest) (*llmhttp
 	if err := asked.CheckReply(resp); err != nil {
 		t.Fatalf("Rerank of %d documents returned a response that a Handler refuses: %v", len(asked.Documents), err)
 	}
-	extras := []llmhttp.Extra{resp.Extra}
+	extras := []llm.Extra{resp.Extra}
 	for _, r := range resp.Results {
 		extras = append(extras, r.Extra)
 	}
@@ -79,7 +80,7 @@ func checkRerank(t testing.TB, b backendTest) {
 		func(r *llmhttp.RerankRequest) { r.ReturnDocuments = true },
 		objects(`{"text":"a"}`, `{"title":"b","text":"c"}`),
 		objects(`{"image":"https://example.com/a.png"}`),
-		func(r *llmhttp.RerankRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`1`)} },
+		func(r *llmhttp.RerankRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
 		req := b.rerankRequest(sampleTexts[0], sampleTexts...)
 		change(req)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 type (
@@ -21,10 +22,10 @@ func (e *echo) Rerank(_ context.Context, req *rerankReq) (*rerankResp, error) { 
 // compareTexts scores documents by the words that they have in common with the query.
 func compareTexts(req *rerankReq) (*rerankResp, error) {
 	if req.Model != "rerank" {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	query := strings.Fields(req.Query)
-	resp := &rerankResp{Usage: &llmhttp.Usage{PromptTokens: len(query)}}
+	resp := &rerankResp{Usage: &llm.Usage{PromptTokens: len(query)}}
 	for i, d := range req.Documents {
 		words := strings.Fields(d.Text)
 		common := 0

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // speechRequest returns a plain request for speech.
@@ -89,7 +90,7 @@ func checkSpeech(t testing.TB, b backendTest) {
 		func(r *llmhttp.SpeechRequest) { r.Speed, r.Instructions = new(0.25), "Whisper." },
 		func(r *llmhttp.SpeechRequest) { r.Input = "\U0001f642 \"quoted\"\n\x00" },
 		func(r *llmhttp.SpeechRequest) { r.Input = " " },
-		func(r *llmhttp.SpeechRequest) { r.Extra = llmhttp.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+		func(r *llmhttp.SpeechRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.speechRequest()
 		change(req)

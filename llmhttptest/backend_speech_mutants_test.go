@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // noSpeech is a stream that yields nothing.
@@ -32,7 +33,7 @@ func speechUnless(err error, fails func(req *speechReq) bool) func(ctx context.C
 
 // A Speaker may have one format that is not the default.
 func TestBackend_SpeechFormat(t *testing.T) {
-	wavOnly := speaking(speechUnless(llmhttp.Errorf(400, "", "Only WAV."), func(req *speechReq) bool { return req.ResponseFormat != "wav" }))
+	wavOnly := speaking(speechUnless(llm.Errorf(400, "", "Only WAV."), func(req *speechReq) bool { return req.ResponseFormat != "wav" }))
 	for format, passes := range map[string]bool{"wav": true, "": false, "mp3": false} {
 		for name, check := range map[string]func(testing.TB, backendTest){"Speech": checkSpeech, "SpeechBreak": checkSpeechBreak} {
 			if name == "Speech" || passes {
@@ -59,16 +60,16 @@ var speechMutants = []mutant[backendTest]{
 		}
 		return spell(ctx, req)
 	})},
-	{"every call fails", "Speech", speaking(speechUnless(llmhttp.Errorf(429, "busy", "Busy."), func(*speechReq) bool { return true }))},
+	{"every call fails", "Speech", speaking(speechUnless(llm.Errorf(429, "busy", "Busy."), func(*speechReq) bool { return true }))},
 	{"an unknown voice is a server error", "Speech", speaking(speechUnless(errNotImplemented, func(req *speechReq) bool { return req.Voice.Name != "alloy" }))},
 	{"a format is a server error", "Speech", speaking(speechUnless(errNotImplemented, func(req *speechReq) bool { return req.ResponseFormat == "opus" }))},
 	{"Duration is that of the chunk", "Speech", editingSpeech(func(i int, c *sound) { c.Duration = time.Duration(10-i) * time.Millisecond })},
 	{"Duration is negative", "Speech", editingSpeech(func(_ int, c *sound) { c.Duration = -1 })},
-	{"the usage is negative", "Speech", editingSpeech(func(_ int, c *sound) { c.Usage = &llmhttp.Usage{PromptTokens: -1} })},
+	{"the usage is negative", "Speech", editingSpeech(func(_ int, c *sound) { c.Usage = &llm.Usage{PromptTokens: -1} })},
 	{"the stream goes on after an error", "Speech", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 		return func(yield func(*sound, error) bool) {
-			yield(nil, llmhttp.Errorf(400, "", "No."))
-			yield(nil, llmhttp.Errorf(400, "", "No."))
+			yield(nil, llm.Errorf(400, "", "No."))
+			yield(nil, llm.Errorf(400, "", "No."))
 		}
 	})},
 	{"concurrent calls are refused", "Speech", backendFixture(func(e *echo) {
@@ -76,7 +77,7 @@ var speechMutants = []mutant[backendTest]{
 		e.speak = func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 			return func(yield func(*sound, error) bool) {
 				if !mu.TryLock() {
-					yield(nil, llmhttp.Errorf(429, "busy", "Busy."))
+					yield(nil, llm.Errorf(429, "busy", "Busy."))
 					return
 				}
 				defer mu.Unlock()

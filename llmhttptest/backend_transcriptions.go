@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // recording returns the recording of BackendOptions, or a second of silence.
-func (o *BackendOptions) recording() *llmhttp.File {
+func (o *BackendOptions) recording() *llm.File {
 	if o.Recording != nil {
 		return new(*o.Recording)
 	}
 	silence := silentWAV()
-	return &llmhttp.File{Name: "silence.wav", ContentType: "audio/wav", Size: int64(len(silence)), Content: bytes.NewReader(silence)}
+	return &llm.File{Name: "silence.wav", ContentType: "audio/wav", Size: int64(len(silence)), Content: bytes.NewReader(silence)}
 }
 
 // silentWAV returns a second of silence: 16 kHz, 16 bits, mono.
@@ -144,7 +145,7 @@ func checkTranscriptions(t testing.TB, b backendTest) {
 		func(r *llmhttp.TranscriptionRequest) { r.Extra = map[string][]string{"x_unknown[]": {"a", "b"}} },
 		func(r *llmhttp.TranscriptionRequest) { r.File.Name, r.File.ContentType = "", "" },
 		func(r *llmhttp.TranscriptionRequest) {
-			r.File = &llmhttp.File{Name: "no recording.txt", ContentType: "text/plain", Size: 3, Content: bytes.NewReader([]byte("abc"))}
+			r.File = &llm.File{Name: "no recording.txt", ContentType: "text/plain", Size: 3, Content: bytes.NewReader([]byte("abc"))}
 		},
 	} {
 		req := b.transcriptionRequest()

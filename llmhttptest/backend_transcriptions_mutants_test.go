@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Short names for the signatures of mutants.
@@ -24,10 +25,10 @@ func hear(ctx context.Context, req *hearReq) llmhttp.TranscriptionStream {
 	return func(yield heardFunc) {
 		switch {
 		case req.Model != "hear":
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		case req.File.Extension() == "txt":
-			yield(nil, llmhttp.Errorf(400, "invalid_value", "No recording.").WithParam("file"))
+			yield(nil, llm.Errorf(400, "invalid_value", "No recording.").WithParam("file"))
 			return
 		}
 		for _, text := range []string{"Some", "body ", "hums."} {
@@ -76,7 +77,7 @@ var transcriptionMutants = []mutant[backendTest]{
 	{"Transcribe is not implemented", "Transcriptions", chatOnly},
 	{"the stream is nil", "Transcriptions", hearing(func(context.Context, *hearReq) llmhttp.TranscriptionStream { return nil })},
 	{"the stream is empty", "Transcriptions", hearing(func(context.Context, *hearReq) llmhttp.TranscriptionStream { return func(heardFunc) {} })},
-	{"every call fails", "Transcriptions", hearing(hearUnless(llmhttp.Errorf(429, "busy", "Busy."), func(*hearReq) bool { return true }))},
+	{"every call fails", "Transcriptions", hearing(hearUnless(llm.Errorf(429, "busy", "Busy."), func(*hearReq) bool { return true }))},
 	{"a format is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.ResponseFormat == llmhttp.TranscriptionSRT }))},
 	{"a file that is not a recording is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.File.Extension() == "txt" }))},
 	{"a file without a name is a server error", "Transcriptions", hearing(hearUnless(errNotImplemented, func(req *hearReq) bool { return req.File.Name == "" }))},
@@ -84,14 +85,14 @@ var transcriptionMutants = []mutant[backendTest]{
 	{"a segment ends before it starts", "Transcriptions", editingHeard(func(c *heard) { c.Segments[0].Start = 2 })},
 	{"a word has no time", "Transcriptions", editingHeard(func(c *heard) { c.Words[0].End = math.NaN() })},
 	{"the usage is negative", "Transcriptions", editingHeard(func(c *heard) {
-		c.Usage = &llmhttp.TranscriptionUsage{Tokens: &llmhttp.Usage{PromptTokens: -1}}
+		c.Usage = &llmhttp.TranscriptionUsage{Tokens: &llm.Usage{PromptTokens: -1}}
 	})},
 	{"the seconds of the usage are negative", "Transcriptions", editingHeard(func(c *heard) { c.Usage = &llmhttp.TranscriptionUsage{Seconds: -1} })},
 	{"the Extra of a chunk is invalid", "Transcriptions", editingHeard(func(c *heard) { c.Extra = invalid })},
 	{"the stream goes on after an error", "Transcriptions", hearing(func(context.Context, *hearReq) llmhttp.TranscriptionStream {
 		return func(yield heardFunc) {
-			yield(nil, llmhttp.Errorf(400, "", "No."))
-			yield(nil, llmhttp.Errorf(400, "", "No."))
+			yield(nil, llm.Errorf(400, "", "No."))
+			yield(nil, llm.Errorf(400, "", "No."))
 		}
 	})},
 	{"concurrent calls are refused", "Transcriptions", backendFixture(func(e *echo) {
@@ -99,7 +100,7 @@ var transcriptionMutants = []mutant[backendTest]{
 		e.hear = func(ctx context.Context, req *hearReq) llmhttp.TranscriptionStream {
 			return func(yield heardFunc) {
 				if !mu.TryLock() {
-					yield(nil, llmhttp.Errorf(429, "busy", "Busy."))
+					yield(nil, llm.Errorf(429, "busy", "Busy."))
 					return
 				}
 				defer mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -69,10 +70,10 @@ func TestBackend_Forwarder(t *testing.T) {
 }
 
 func TestBackend_Scripted(t *testing.T) {
-	one := memory.Scripted(memory.Say("Hello, "), memory.Say("world!"), memory.Finish(llmhttp.FinishStop))
-	b := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	one := memory.Scripted(memory.Say("Hello, "), memory.Say("world!"), memory.Finish(llm.FinishStop))
+	b := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		if req.Choices() > 1 {
-			return llmhttp.Fail(llmhttp.Errorf(400, "unsupported_value", "N must be 1."))
+			return llm.Fail(llm.Errorf(400, "unsupported_value", "N must be 1."))
 		}
 		return one.Chat(ctx, req)
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // ProtocolOptions describe the clients of a [llmhttp.Protocol] to
@@ -57,8 +58,8 @@ type ProtocolOptions struct {
 	// example because events are in the wrong order. The kit compares the text,
 	// reasoning, tool calls, FinishReason and token counts of both results. Arguments of
 	// calls must be as the model wrote them, even if they were cut or are not JSON.
-	ReadWhole  func(body []byte) (*llmhttp.ChatResponse, error)
-	ReadStream func(events []Event) (*llmhttp.ChatResponse, error)
+	ReadWhole  func(body []byte) (*llm.ChatResponse, error)
+	ReadStream func(events []Event) (*llm.ChatResponse, error)
 
 	// ReadError returns the message of an error reply. ReadFailure returns the
 	// message of the error at the end of a stream, which may have no events. It is nil if
@@ -121,8 +122,8 @@ type protocolReply struct {
 
 // newHandler returns a Handler whose Backend replies with stream, and whose streams may be
 // silent for keepAlive.
-func (p *protocolTest) newHandler(stream llmhttp.ChatStream, keepAlive time.Duration) http.Handler {
-	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream })
+func (p *protocolTest) newHandler(stream llm.ChatStream, keepAlive time.Duration) http.Handler {
+	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream })
 	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		if secret != protocolSecret {
 			return nil, llmhttp.ErrKeyNotFound
@@ -145,7 +146,7 @@ func (p *protocolTest) newHandler(stream llmhttp.ChatStream, keepAlive time.Dura
 }
 
 // post sends a request to a Handler whose Backend replies with stream.
-func (p *protocolTest) post(t testing.TB, stream llmhttp.ChatStream, body []byte, authorize func(*http.Request)) protocolReply {
+func (p *protocolTest) post(t testing.TB, stream llm.ChatStream, body []byte, authorize func(*http.Request)) protocolReply {
 	t.Helper()
 	server := httptest.NewServer(p.newHandler(stream, 0))
 	defer server.Close()
@@ -176,7 +177,7 @@ func (p *protocolTest) newRequest(t testing.TB, server string, body []byte) *htt
 // serveSilent requests a stream from a Handler whose Backend replies with stream, and keeps
 // the client's connection alive very often. There is no network, so that the check can run in
 // a bubble of testing/synctest, where stream may sleep without a loss of time.
-func (p *protocolTest) serveSilent(t testing.TB, stream llmhttp.ChatStream) protocolReply {
+func (p *protocolTest) serveSilent(t testing.TB, stream llm.ChatStream) protocolReply {
 	t.Helper()
 	r := p.newRequest(t, "http://localhost", p.opts.Request(true, 1))
 	p.authorize(r)
@@ -212,7 +213,7 @@ func (p *protocolTest) wantError(t testing.TB, r protocolReply, status int) stri
 
 // wantSameReplies requests chunks as a whole reply and as a stream, and compares both
 // with yielded, the reply that chunks make.
-func (p *protocolTest) wantSameReplies(t testing.TB, chunks []*llmhttp.ChatChunk, choices int, yielded *llmhttp.ChatResponse) {
+func (p *protocolTest) wantSameReplies(t testing.TB, chunks []*llm.ChatChunk, choices int, yielded *llm.ChatResponse) {
 	t.Helper()
 	post := func(stream bool) protocolReply {
 		return p.post(t, streamOf(chunks), p.opts.Request(stream, choices), p.authorize)
@@ -257,7 +258,7 @@ func (r protocolReply) wantComplete(t testing.TB, what, contentType string) (ok 
 // describeReply describes the parts of r that the kit compares with reference. It leaves
 // out what a Handler adds and reference lacks: an empty choice if there is none, the
 // FinishReason of an unfinished choice, and an estimated Usage.
-func (p *protocolTest) describeReply(r, reference *llmhttp.ChatResponse) string {
+func (p *protocolTest) describeReply(r, reference *llm.ChatResponse) string {
 	if p.opts.TextOnly {
 		return fmt.Sprintf("%q", textOf(r))
 	}
@@ -283,7 +284,7 @@ func (p *protocolTest) describeReply(r, reference *llmhttp.ChatResponse) string 
 }
 
 // textOf returns the text of the first choice of r, if there is one.
-func textOf(r *llmhttp.ChatResponse) string {
+func textOf(r *llm.ChatResponse) string {
 	if len(r.Choices) == 0 {
 		return ""
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var protocolChecks = []check[*protocolTest]{
@@ -42,13 +42,13 @@ var protocolChecks = []check[*protocolTest]{
 
 func checkProtocolKeys(t testing.TB, p *protocolTest) {
 	body := p.opts.Request(false, 1)
-	p.wantError(t, p.post(t, llmhttp.Reply("Hi"), body, func(*http.Request) {}), http.StatusUnauthorized)
+	p.wantError(t, p.post(t, llm.Reply("Hi"), body, func(*http.Request) {}), http.StatusUnauthorized)
 	p.wantError(
 		t,
-		p.post(t, llmhttp.Reply("Hi"), body, func(r *http.Request) { p.opts.Authorize(r, "sk-unknown") }),
+		p.post(t, llm.Reply("Hi"), body, func(r *http.Request) { p.opts.Authorize(r, "sk-unknown") }),
 		http.StatusUnauthorized,
 	)
-	if r := p.post(t, llmhttp.Reply("Hi"), body, p.authorize); r.status != http.StatusOK {
+	if r := p.post(t, llm.Reply("Hi"), body, p.authorize); r.status != http.StatusOK {
 		t.Errorf("the status with a valid key is %d, want 200; the body is %s", r.status, r.body)
 	}
 }
@@ -79,7 +79,7 @@ func checkProtocolRefusedMembers(t testing.TB, p *protocolTest) {
 // wantRefused checks that a request with the given body gets an error with status 400.
 func (p *protocolTest) wantRefused(t testing.TB, body []byte) {
 	t.Helper()
-	r := p.post(t, llmhttp.Reply("Hi"), body, p.authorize)
+	r := p.post(t, llm.Reply("Hi"), body, p.authorize)
 	if r.status == http.StatusOK {
 		t.Errorf("the body %q was accepted, want an error with status %d", body, http.StatusBadRequest)
 		return
@@ -107,12 +107,12 @@ func withMember(body []byte, name string, value json.RawMessage) []byte {
 func checkProtocolError(t testing.TB, p *protocolTest) {
 	const message = "The dog ate the model."
 	for _, stream := range []bool{false, true} {
-		r := p.post(t, llmhttp.Fail(llmhttp.Errorf(http.StatusConflict, "dog", message)), p.opts.Request(stream, 1), p.authorize)
+		r := p.post(t, llm.Fail(llm.Errorf(http.StatusConflict, "dog", message)), p.opts.Request(stream, 1), p.authorize)
 		if got := p.wantError(t, r, http.StatusConflict); got != message {
 			t.Errorf("the message of an error before the reply is %q with stream %t, want %q", got, stream, message)
 		}
 	}
-	r := p.post(t, llmhttp.Fail(errors.New("a secret cause")), p.opts.Request(false, 1), p.authorize)
+	r := p.post(t, llm.Fail(errors.New("a secret cause")), p.opts.Request(false, 1), p.authorize)
 	if got := p.wantError(t, r, http.StatusInternalServerError); strings.Contains(got, "secret") {
 		t.Errorf("the message is %q, want it not to reveal an error that is not an *llmhttp.Error", got)
 	}
@@ -120,9 +120,9 @@ func checkProtocolError(t testing.TB, p *protocolTest) {
 
 func checkProtocolFailure(t testing.TB, p *protocolTest) {
 	const message = "The dog ate the rest."
-	stream := func(yield func(*llmhttp.ChatChunk, error) bool) {
-		if yield(llmhttp.TextChunk("Hello"), nil) {
-			yield(nil, llmhttp.Errorf(http.StatusServiceUnavailable, "dog", message))
+	stream := func(yield func(*llm.ChatChunk, error) bool) {
+		if yield(llm.TextChunk("Hello"), nil) {
+			yield(nil, llm.Errorf(http.StatusServiceUnavailable, "dog", message))
 		}
 	}
 	r := p.post(t, stream, p.opts.Request(true, 1), p.authorize)
@@ -157,9 +157,9 @@ func (p *protocolTest) wantFailure(t testing.TB, r protocolReply, message string
 // checkProtocolSilence checks streams whose Backend is silent, so that the Handler keeps them
 // alive, before each chunk and before a failure.
 func checkProtocolSilence(t testing.TB, p *protocolTest) {
-	chunks := []*llmhttp.ChatChunk{llmhttp.TextChunk("Hel"), llmhttp.TextChunk("lo")}
-	slowly := func(err error) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	chunks := []*llm.ChatChunk{llm.TextChunk("Hel"), llm.TextChunk("lo")}
+	slowly := func(err error) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			time.Sleep(silence)
 			if err != nil {
 				yield(nil, err)
@@ -183,7 +183,7 @@ func checkProtocolSilence(t testing.TB, p *protocolTest) {
 		}
 	}
 	const message = "The dog ate all of it."
-	r = p.serveSilent(t, slowly(llmhttp.Errorf(http.StatusConflict, "dog", message)))
+	r = p.serveSilent(t, slowly(llm.Errorf(http.StatusConflict, "dog", message)))
 	if r.status == http.StatusOK { // the stream has begun
 		p.wantFailure(t, r, message)
 	} else if got := p.wantError(t, r, http.StatusConflict); got != message {

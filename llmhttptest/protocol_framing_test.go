@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // A toyFormat is a simple wire format whose streams have a certain framing. Its events are
@@ -58,20 +60,20 @@ func (f toyFormat) options() ProtocolOptions {
 	}
 	if f.textOnly {
 		o.WholeType, o.ReadFailure = f.framing.ContentType, nil
-		o.ReadWhole = func(body []byte) (*llmhttp.ChatResponse, error) { return llmhttp.Collect(llmhttp.Reply(string(body))) }
-		o.ReadStream = func(events []Event) (*llmhttp.ChatResponse, error) { return o.ReadWhole([]byte(events[0].Data)) }
+		o.ReadWhole = func(body []byte) (*llm.ChatResponse, error) { return join.Collect(llm.Reply(string(body))) }
+		o.ReadStream = func(events []Event) (*llm.ChatResponse, error) { return o.ReadWhole([]byte(events[0].Data)) }
 	}
 	return o
 }
 
-func readToyStream(events []Event) (*llmhttp.ChatResponse, error) {
-	var chunks []*llmhttp.ChatChunk
-	var last *llmhttp.ChatChunk
+func readToyStream(events []Event) (*llm.ChatResponse, error) {
+	var chunks []*llm.ChatChunk
+	var last *llm.ChatChunk
 	for _, e := range events {
 		if e.Name == "start" {
 			continue
 		}
-		last = new(llmhttp.ChatChunk)
+		last = new(llm.ChatChunk)
 		if err := json.Unmarshal([]byte(e.Data), last); err != nil {
 			return nil, err
 		}
@@ -80,7 +82,7 @@ func readToyStream(events []Event) (*llmhttp.ChatResponse, error) {
 	if last == nil || last.Extra["end"] == nil {
 		return nil, errors.New("the stream has no end")
 	}
-	return llmhttp.Collect(streamOf(chunks))
+	return join.Collect(streamOf(chunks))
 }
 
 func readToyFailure(events []Event) (string, error) {
@@ -102,18 +104,18 @@ func (toyFormat) Secret(r *http.Request) string { return llmhttp.BearerSecret(r)
 
 func (toyFormat) SetHeaders(http.Header, llmhttp.ReplyInfo) {}
 
-func (toyFormat) AppendError(b []byte, e *llmhttp.Error, requestID string) ([]byte, int) {
+func (toyFormat) AppendError(b []byte, e *llm.Error, requestID string) ([]byte, int) {
 	return llmhttp.ChatCompletions().AppendError(b, e, requestID)
 }
 
-func (f toyFormat) decode(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-	req := new(llmhttp.ChatRequest)
+func (f toyFormat) decode(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
+	req := new(llm.ChatRequest)
 	if err := json.Unmarshal(body, req); err != nil {
-		return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Not a request.")
+		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "Not a request.")
 	}
 	for name := range req.Extra {
 		if !llmhttp.AllowsUnknownMember(ctx, name) {
-			return nil, nil, llmhttp.Errorf(http.StatusBadRequest, "", "Unknown member.")
+			return nil, nil, llm.Errorf(http.StatusBadRequest, "", "Unknown member.")
 		}
 	}
 	return req, &toyEncoder{format: f, whole: !req.Stream}, req.Validate()
@@ -122,8 +124,8 @@ func (f toyFormat) decode(ctx context.Context, _ *http.Request, body []byte) (*l
 type toyEncoder struct {
 	format toyFormat
 	whole  bool
-	joined llmhttp.Joiner // of a whole reply
-	opened bool           // format.open was appended
+	joined join.Joiner // of a whole reply
+	opened bool        // format.open was appended
 	events int
 }
 
@@ -162,7 +164,7 @@ func (e *toyEncoder) AppendStart(b []byte, _ *llmhttp.ReplyStart) []byte {
 	return e.appendOpen(b)
 }
 
-func (e *toyEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e *toyEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	switch {
 	case e.format.textOnly:
@@ -174,7 +176,7 @@ func (e *toyEncoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error)
 	return e.appendEvent(b, c), nil
 }
 
-func (e *toyEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+func (e *toyEncoder) AppendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error) {
 	switch {
 	case e.format.textOnly:
 		return b, nil
@@ -187,7 +189,7 @@ func (e *toyEncoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]b
 	return append(b, e.format.close...), nil
 }
 
-func (e *toyEncoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
+func (e *toyEncoder) AppendFailure(b []byte, failure *llm.Error) []byte {
 	if e.format.textOnly {
 		return b
 	}

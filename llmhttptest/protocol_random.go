@@ -8,14 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // A chatCall is a request for a chat to which the Backend replies with Chunks, which may be nil.
 // No Choices means that the client does not ask for several.
 type chatCall struct {
 	Choices int
-	Chunks  []*llmhttp.ChatChunk
+	Chunks  []*llm.ChatChunk
 }
 
 // protocolSequences are of one call each.
@@ -23,8 +24,8 @@ var protocolSequences = sequences[*protocolTest, chatCall]{
 	count: 200, generate: randomChatCalls,
 	begin: func(t testing.TB, p *protocolTest) func(chatCall) {
 		return func(c chatCall) {
-			chunks, choices := append(slices.Clone(c.Chunks), new(llmhttp.ChatChunk)), max(c.Choices, 1) // a Backend must yield one
-			if yielded, err := llmhttp.Collect(streamOf(chunks)); err == nil && isValidReply(yielded, choices) {
+			chunks, choices := append(slices.Clone(c.Chunks), new(llm.ChatChunk)), max(c.Choices, 1) // a Backend must yield one
+			if yielded, err := join.Collect(streamOf(chunks)); err == nil && isValidReply(yielded, choices) {
 				p.wantSameReplies(t, chunks, choices, yielded)
 			}
 		}
@@ -33,28 +34,28 @@ var protocolSequences = sequences[*protocolTest, chatCall]{
 	causes: []cause[chatCall]{
 		{
 			"calls whose arguments arrive in turns, or with text in between, become one, or lose arguments.",
-			countDeltas(2, func(d *llmhttp.Delta) bool { return len(d.ToolCalls) > 0 }),
+			countDeltas(2, func(d *llm.Delta) bool { return len(d.ToolCalls) > 0 }),
 		},
 		{
 			"a call without arguments or a name, or one that is cut, is left out or completed; or its arguments are encoded twice.",
-			countDeltas(1, func(d *llmhttp.Delta) bool { return len(d.ToolCalls) > 0 }),
+			countDeltas(1, func(d *llm.Delta) bool { return len(d.ToolCalls) > 0 }),
 		},
 		{
 			"reasoning is lost, becomes text, or does not end before the text or the call that follows it.",
-			countDeltas(1, func(d *llmhttp.Delta) bool { return d.Reasoning != "" }),
+			countDeltas(1, func(d *llm.Delta) bool { return d.Reasoning != "" }),
 		},
 		{"several choices are mixed up.", func(calls []chatCall) bool { return calls[0].Choices > 1 }},
-		{"the encoder gets the FinishReason of a choice alone, after its content; it maps one to another, or expects one.", anyChoice(func(c *llmhttp.ChunkChoice) bool {
+		{"the encoder gets the FinishReason of a choice alone, after its content; it maps one to another, or expects one.", anyChoice(func(c *llm.ChunkChoice) bool {
 			return c.FinishReason != ""
 		})},
 		{
 			"text is cut at its bytes, escaped wrongly or not at all, or left out.",
-			countDeltas(1, func(d *llmhttp.Delta) bool { return d.Content != "" }),
+			countDeltas(1, func(d *llm.Delta) bool { return d.Content != "" }),
 		},
 		{
 			"the usage is expected in a certain chunk, although AppendEnd has it.",
 			anyCall(func(c chatCall) bool {
-				return slices.ContainsFunc(c.Chunks, func(c *llmhttp.ChatChunk) bool { return c != nil && c.Usage != nil })
+				return slices.ContainsFunc(c.Chunks, func(c *llm.ChatChunk) bool { return c != nil && c.Usage != nil })
 			}),
 		},
 		{"a reply without content has no choice, an event too few, or no end.", func([]chatCall) bool { return true }},
@@ -63,32 +64,32 @@ var protocolSequences = sequences[*protocolTest, chatCall]{
 
 // isValidReply reports whether a Backend may yield r if it is asked for a number of choices. A choice
 // that is complete tells by its FinishReason whether it has calls.
-func isValidReply(r *llmhttp.ChatResponse, choices int) bool {
-	return (r.Usage == nil || r.Usage.CompletionTokens > 0) && !slices.ContainsFunc(r.Choices, func(c llmhttp.Choice) bool {
+func isValidReply(r *llm.ChatResponse, choices int) bool {
+	return (r.Usage == nil || r.Usage.CompletionTokens > 0) && !slices.ContainsFunc(r.Choices, func(c llm.Choice) bool {
 		calls := c.Message.ToolCalls
-		return c.Index >= choices || c.FinishReason == llmhttp.FinishToolCalls && calls == nil || c.FinishReason == llmhttp.FinishStop && calls != nil ||
-			slices.ContainsFunc(calls, func(call llmhttp.ToolCall) bool { return !isValidCall(call.Function) })
+		return c.Index >= choices || c.FinishReason == llm.FinishToolCalls && calls == nil || c.FinishReason == llm.FinishStop && calls != nil ||
+			slices.ContainsFunc(calls, func(call llm.ToolCall) bool { return !isValidCall(call.Function) })
 	})
 }
 
 // isValidCall reports whether f has a name, and no arguments after a brace that may end them.
-func isValidCall(f llmhttp.FunctionCall) bool {
+func isValidCall(f llm.FunctionCall) bool {
 	return f.Name != "" && (json.Valid([]byte(f.Arguments)) || !strings.Contains(strings.TrimSuffix(f.Arguments, "}"), "}"))
 }
 
-func anyChoice(has func(c *llmhttp.ChunkChoice) bool) func([]chatCall) bool {
+func anyChoice(has func(c *llm.ChunkChoice) bool) func([]chatCall) bool {
 	return anyCall(func(c chatCall) bool {
-		return slices.ContainsFunc(c.Chunks, func(c *llmhttp.ChatChunk) bool {
-			return c != nil && slices.ContainsFunc(c.Choices, func(c llmhttp.ChunkChoice) bool { return has(&c) })
+		return slices.ContainsFunc(c.Chunks, func(c *llm.ChatChunk) bool {
+			return c != nil && slices.ContainsFunc(c.Choices, func(c llm.ChunkChoice) bool { return has(&c) })
 		})
 	})
 }
 
 // countDeltas returns a function that reports whether at least n deltas have something.
-func countDeltas(n int, has func(d *llmhttp.Delta) bool) func([]chatCall) bool {
+func countDeltas(n int, has func(d *llm.Delta) bool) func([]chatCall) bool {
 	return func(calls []chatCall) bool {
 		left := n
-		return anyChoice(func(c *llmhttp.ChunkChoice) bool {
+		return anyChoice(func(c *llm.ChunkChoice) bool {
 			if has(&c.Delta) {
 				left--
 			}
@@ -112,23 +113,23 @@ func randomChatCalls(rng *rand.Rand, p *protocolTest, _ int) []chatCall {
 	choices := 1 + rng.IntN(min(p.opts.Choices, 3)) // with more, few choices have several chunks
 	c := chatCall{Choices: choices}
 	chance := func(n int) bool { return rng.IntN(n) == 0 }
-	text := func(d *llmhttp.Delta) { d.Content = randomText(rng) }
-	reasoning := func(d *llmhttp.Delta) { d.Reasoning = randomText(rng) }
-	call := func(d *llmhttp.Delta) { d.ToolCalls = []llmhttp.ToolCallDelta{randomToolCall(rng)} }
-	type deltas []func(d *llmhttp.Delta)
+	text := func(d *llm.Delta) { d.Content = randomText(rng) }
+	reasoning := func(d *llm.Delta) { d.Reasoning = randomText(rng) }
+	call := func(d *llm.Delta) { d.ToolCalls = []llm.ToolCallDelta{randomToolCall(rng)} }
+	type deltas []func(d *llm.Delta)
 	kinds := pick(rng, deltas{text}, deltas{text, reasoning}, deltas{text, call}, deltas{call}, deltas{text, reasoning, call})
 	for range rng.IntN(10) {
-		chunk := new(llmhttp.ChatChunk)
+		chunk := new(llm.ChatChunk)
 		if chance(8) {
-			chunk.Usage = &llmhttp.Usage{PromptTokens: rng.IntN(100), CompletionTokens: 1 + rng.IntN(100)}
+			chunk.Usage = &llm.Usage{PromptTokens: rng.IntN(100), CompletionTokens: 1 + rng.IntN(100)}
 		}
 		for range pick(rng, 0, 1, 1, 1, 1, 2) {
-			choice := llmhttp.ChunkChoice{Index: rng.IntN(choices)}
+			choice := llm.ChunkChoice{Index: rng.IntN(choices)}
 			for range pick(rng, 1, 1, 1, 2) {
 				pick(rng, kinds...)(&choice.Delta)
 			}
 			if chance(8) {
-				choice.FinishReason = pick(rng, llmhttp.FinishStop, llmhttp.FinishLength, llmhttp.FinishContentFilter, llmhttp.FinishToolCalls)
+				choice.FinishReason = pick(rng, llm.FinishStop, llm.FinishLength, llm.FinishContentFilter, llm.FinishToolCalls)
 			}
 			if chance(50) {
 				choice.Index = 200 // not asked for
@@ -152,8 +153,8 @@ func randomText(rng *rand.Rand) string {
 }
 
 // randomToolCall returns a piece of a call, which may be any of it.
-func randomToolCall(rng *rand.Rand) llmhttp.ToolCallDelta {
-	d := llmhttp.ToolCallDelta{Index: pick(rng, 0, 0, 0, 1, 1, 7), ID: pick(rng, "", "", "", "call_1", "call_2")}
+func randomToolCall(rng *rand.Rand) llm.ToolCallDelta {
+	d := llm.ToolCallDelta{Index: pick(rng, 0, 0, 0, 1, 1, 7), ID: pick(rng, "", "", "", "call_1", "call_2")}
 	d.Function.Name = pick(rng, "", "f", "g")
 	d.Function.Arguments = pick(rng, "", "{}", `{"a":`, `1}`, `{"a" `, `"b`, "\\ud83d\xf0\x9f", "\u6771")
 	return d
@@ -161,8 +162,8 @@ func randomToolCall(rng *rand.Rand) llmhttp.ToolCallDelta {
 
 // streamOf returns a stream of copies of chunks, because a Handler may change the
 // chunks that it receives.
-func streamOf(chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func streamOf(chunks []*llm.ChatChunk) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for _, c := range chunks {
 			if !yield(c.Clone(), nil) {
 				return

@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 func TestProtocol_ChatCompletions(t *testing.T) { TestProtocol(t, nil, completionOptions) }
@@ -20,8 +21,8 @@ var completionOptions = ProtocolOptions{
 			choices, stream)
 	},
 	Authorize: func(r *http.Request, secret string) { r.Header.Set("Authorization", "Bearer "+secret) },
-	ReadWhole: func(body []byte) (*llmhttp.ChatResponse, error) {
-		r := new(llmhttp.ChatResponse)
+	ReadWhole: func(body []byte) (*llm.ChatResponse, error) {
+		r := new(llm.ChatResponse)
 		return r, json.Unmarshal(body, r)
 	},
 	ReadStream: readCompletionStream,
@@ -35,14 +36,14 @@ var completionOptions = ProtocolOptions{
 }
 
 // readCompletionStream returns an error for any stream that a known client refuses.
-func readCompletionStream(events []Event) (*llmhttp.ChatResponse, error) {
+func readCompletionStream(events []Event) (*llm.ChatResponse, error) {
 	if n := len(events); n == 0 || events[n-1].Data != "[DONE]" {
 		return nil, errors.New("the stream does not end with [DONE]")
 	}
-	var chunks []*llmhttp.ChatChunk
+	var chunks []*llm.ChatChunk
 	ended := make(map[int]bool)
 	for i, e := range events[:len(events)-1] {
-		c := new(llmhttp.ChatChunk)
+		c := new(llm.ChatChunk)
 		if err := json.Unmarshal([]byte(e.Data), c); err != nil {
 			return nil, err
 		}
@@ -55,7 +56,7 @@ func readCompletionStream(events []Event) (*llmhttp.ChatResponse, error) {
 			}
 			ended[choice.Index] = choice.FinishReason != ""
 		}
-		if i == 0 && (len(c.Choices) != 1 || c.Choices[0].Index != 0 || c.Choices[0].Delta.Role != llmhttp.RoleAssistant) {
+		if i == 0 && (len(c.Choices) != 1 || c.Choices[0].Index != 0 || c.Choices[0].Delta.Role != llm.RoleAssistant) {
 			return nil, fmt.Errorf("the first chunk does not open choice 0: %s", e.Data)
 		}
 		if c.Usage != nil && i != len(events)-2 {
@@ -68,7 +69,7 @@ func readCompletionStream(events []Event) (*llmhttp.ChatResponse, error) {
 			return nil, fmt.Errorf("choice %d has no end", index)
 		}
 	}
-	return llmhttp.Collect(streamOf(chunks))
+	return join.Collect(streamOf(chunks))
 }
 
 func readCompletionError(body []byte) (string, error) {

@@ -12,6 +12,7 @@ import (
 	_ "time/tzdata" // for time zones with daylight saving time
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestUsageStoreMutants(t *testing.T) {
@@ -350,7 +351,7 @@ var recordMutants = []mutant[usageTest]{
 		for _, n := range r.Units.CacheWrites.All() {
 			sum += n
 		}
-		r.Units.CacheWrites = llmhttp.CacheWrites{time.Hour: sum}
+		r.Units.CacheWrites = llm.CacheWrites{time.Hour: sum}
 	})},
 	{"images are dropped", "RandomCalls", storing(func(r *usageRecord) { r.Units.Images = 0 })},
 	{"prompt tokens are all tokens", "RandomCalls", storing(func(r *usageRecord) { r.Units.PromptTokens += r.Units.CompletionTokens })},

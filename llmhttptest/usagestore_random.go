@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A usageCall is a Query, or a Record if query is nil. Its IDs and accounts are what follows
@@ -280,11 +281,11 @@ func randomNumbers(rng *rand.Rand, r *llmhttp.UsageRecord) {
 }
 
 // randomCacheWrites returns up to 4 lifetimes of 5, so that sums have others than records.
-func randomCacheWrites(rng *rand.Rand) llmhttp.CacheWrites {
+func randomCacheWrites(rng *rand.Rand) llm.CacheWrites {
 	if rng.IntN(2) == 0 {
 		return nil
 	}
-	writes := make(llmhttp.CacheWrites)
+	writes := make(llm.CacheWrites)
 	for range 4 {
 		lifetime := pick(rng, time.Second, 5*time.Minute, 30*time.Minute, time.Hour, 12*time.Hour)
 		writes[lifetime] = 1 + rng.Int64N(1000)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -19,9 +20,9 @@ func TestUsageStore_CacheWrites(t *testing.T) {
 	start := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 	store := memory.NewUsageStore()
 	for i := range n {
-		w := llmhttp.CacheWrites{5 * time.Minute: 1, time.Hour: 2}
+		w := llm.CacheWrites{5 * time.Minute: 1, time.Hour: 2}
 		if i%2 == 1 {
-			w = llmhttp.CacheWrites{30 * time.Minute: 3, 12 * time.Hour: 4}
+			w = llm.CacheWrites{30 * time.Minute: 3, 12 * time.Hour: 4}
 		}
 		r := llmhttp.UsageRecord{ID: time.Duration(i).String(), Account: "a", Model: "m", User: "u", Time: start.Add(time.Duration(i) * time.Second)}
 		r.Units = llmhttp.Units{PromptTokens: 20, CacheWriteTokens: 10, CacheWrites: w}
@@ -29,7 +30,7 @@ func TestUsageStore_CacheWrites(t *testing.T) {
 	}
 	want := llmhttp.UsageSum{Start: start, Model: "m", Requests: n, Units: llmhttp.Units{
 		PromptTokens: 20 * n, CacheWriteTokens: 10 * n,
-		CacheWrites: llmhttp.CacheWrites{5 * time.Minute: n / 2, time.Hour: n, 30 * time.Minute: n / 2 * 3, 12 * time.Hour: n * 2},
+		CacheWrites: llm.CacheWrites{5 * time.Minute: n / 2, time.Hour: n, 30 * time.Minute: n / 2 * 3, 12 * time.Hour: n * 2},
 	}}
 	for _, subject := range []llmhttp.SubjectID{{}, {Kind: llmhttp.KindUser, ID: "u"}} {
 		sums, err := store.Query(t.Context(), llmhttp.UsageQuery{Account: "a", Subject: subject, From: start, To: start.Add(48 * time.Hour)})

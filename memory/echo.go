@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // ModelChat is the only model of a [Backend] without a Script, which may answer for others.
@@ -27,7 +28,7 @@ type Backend struct {
 
 	// Script returns the steps of the reply to a request for any model. If Script is nil or returns
 	// nil, Chat replies as described above.
-	Script func(req *llmhttp.ChatRequest) []Step
+	Script func(req *llm.ChatRequest) []Step
 }
 
 var (
@@ -40,9 +41,9 @@ var (
 func Echo() *Backend { return &Backend{} }
 
 // Chat implements [llmhttp.Backend].
-func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		s := &sender{modelreply.Sender[*llmhttp.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
+func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		s := &sender{modelreply.Sender[*llm.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
 		if b.Script != nil {
 			if steps := b.Script(req); steps != nil {
 				s.run(steps)
@@ -50,7 +51,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 			}
 		}
 		if req.Model != ModelChat {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		s.echo(req)
@@ -58,34 +59,34 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 }
 
 // ListModels implements [llmhttp.ModelLister].
-func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
-	return []llmhttp.Model{{
+	return []llm.Model{{
 		ID: ModelChat, Created: created, OwnedBy: "llmhttp", DisplayName: "Demo chat",
-		Capabilities: []llmhttp.Capability{}, // none besides text
+		Capabilities: []llm.Capability{}, // none besides text
 	}}, nil
 }
 
 // A sender yields the chunks of one reply.
 type sender struct {
-	modelreply.Sender[*llmhttp.ChatChunk]
+	modelreply.Sender[*llm.ChatChunk]
 }
 
 // greeting is the reply to a request whose user messages have no text.
 const greeting = "Hello! How can I help you today?"
 
 // echo sends the reply to req.
-func (s *sender) echo(req *llmhttp.ChatRequest) {
+func (s *sender) echo(req *llm.ChatRequest) {
 	text, prompt := greeting, 0
 	for i := range req.Messages {
 		m := &req.Messages[i]
 		content := m.Content.Text()
 		prompt += len(modelreply.Words(content, 0))
-		if m.Role == llmhttp.RoleUser && content != "" {
+		if m.Role == llm.RoleUser && content != "" {
 			text = content
 		}
 	}
-	end := llmhttp.ChunkChoice{FinishReason: llmhttp.FinishStop}
+	end := llm.ChunkChoice{FinishReason: llm.FinishStop}
 	text, end.StopSequence = modelreply.CutAtStop(text, req.Stop)
 	tokens := modelreply.Words(text, 0)
 	limit, ok := req.TokenLimit()
@@ -94,17 +95,17 @@ func (s *sender) echo(req *llmhttp.ChatRequest) {
 	}
 	if len(tokens) > limit {
 		tokens = tokens[:limit]
-		end.FinishReason, end.StopSequence = llmhttp.FinishLength, ""
+		end.FinishReason, end.StopSequence = llm.FinishLength, ""
 	}
 	choices := max(req.Choices(), 1)
 	for _, token := range tokens {
 		for i := range choices {
-			if !s.Send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{Content: token}})) {
+			if !s.Send(newChunk(llm.ChunkChoice{Index: i, Delta: llm.Delta{Content: token}})) {
 				return
 			}
 		}
 	}
-	last := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: len(tokens) * choices}}
+	last := &llm.ChatChunk{Usage: &llm.Usage{PromptTokens: prompt, CompletionTokens: len(tokens) * choices}}
 	last.Usage.TotalTokens = last.Usage.PromptTokens + last.Usage.CompletionTokens
 	for i := range choices {
 		end.Index = i

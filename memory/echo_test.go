@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 // newRequest decodes a request for the chat model with the given members.
-func newRequest(t testing.TB, members string) *llmhttp.ChatRequest {
+func newRequest(t testing.TB, members string) *llm.ChatRequest {
 	t.Helper()
-	req := &llmhttp.ChatRequest{Model: memory.ModelChat}
+	req := &llm.ChatRequest{Model: memory.ModelChat}
 	require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-chat",`+members+`}`), req))
 	return req
 }
@@ -26,21 +27,21 @@ func TestEcho(t *testing.T) {
 	for name, test := range map[string]struct {
 		members            string
 		want, stop         string
-		finish             llmhttp.FinishReason
+		finish             llm.FinishReason
 		choices            int
 		prompt, completion int
 	}{
-		"text":              {hello, "Hello, wide \n world!", "", llmhttp.FinishStop, 1, 5, 3},
-		"greeting":          {`"messages":[{"role":"system","content":"Be brief."}]`, "Hello! How can I help you today?", "", llmhttp.FinishStop, 1, 2, 7},
-		"last user message": {`"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c d"},{"role":"user","content":[]}]`, "c d", "", llmhttp.FinishStop, 1, 4, 2},
-		"token limit":       {hello + `,"max_tokens":2`, "Hello, wide", "", llmhttp.FinishLength, 1, 5, 2},
-		"exact token limit": {hello + `,"max_tokens":3`, "Hello, wide \n world!", "", llmhttp.FinishStop, 1, 5, 3},
-		"stop":              {hello + `,"stop":["world","wide"]`, "Hello, ", "wide", llmhttp.FinishStop, 1, 5, 2},
-		"stop at once":      {hello + `,"stop":"Hello"`, "", "Hello", llmhttp.FinishStop, 1, 5, 0},
-		"choices":           {hello + `,"n":2`, "Hello, wide \n world!", "", llmhttp.FinishStop, 2, 5, 6},
+		"text":              {hello, "Hello, wide \n world!", "", llm.FinishStop, 1, 5, 3},
+		"greeting":          {`"messages":[{"role":"system","content":"Be brief."}]`, "Hello! How can I help you today?", "", llm.FinishStop, 1, 2, 7},
+		"last user message": {`"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c d"},{"role":"user","content":[]}]`, "c d", "", llm.FinishStop, 1, 4, 2},
+		"token limit":       {hello + `,"max_tokens":2`, "Hello, wide", "", llm.FinishLength, 1, 5, 2},
+		"exact token limit": {hello + `,"max_tokens":3`, "Hello, wide \n world!", "", llm.FinishStop, 1, 5, 3},
+		"stop":              {hello + `,"stop":["world","wide"]`, "Hello, ", "wide", llm.FinishStop, 1, 5, 2},
+		"stop at once":      {hello + `,"stop":"Hello"`, "", "Hello", llm.FinishStop, 1, 5, 0},
+		"choices":           {hello + `,"n":2`, "Hello, wide \n world!", "", llm.FinishStop, 2, 5, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llmhttp.Collect(memory.Echo().Chat(t.Context(), newRequest(t, test.members)))
+			resp, err := join.Collect(memory.Echo().Chat(t.Context(), newRequest(t, test.members)))
 			require.NoError(t, err)
 			require.Len(t, resp.Choices, test.choices)
 			for _, c := range resp.Choices {
@@ -48,7 +49,7 @@ func TestEcho(t *testing.T) {
 				assert.Equal(t, test.finish, c.FinishReason)
 				assert.Equal(t, test.stop, c.StopSequence)
 			}
-			assert.Equal(t, &llmhttp.Usage{
+			assert.Equal(t, &llm.Usage{
 				PromptTokens: test.prompt, CompletionTokens: test.completion, TotalTokens: test.prompt + test.completion,
 			}, resp.Usage)
 		})
@@ -62,15 +63,15 @@ func TestEcho_Models(t *testing.T) {
 	assert.Equal(t, memory.ModelChat, models[0].ID)
 	req := newRequest(t, `"messages":[{"role":"user","content":"a"}]`)
 	req.Model = "other"
-	_, err = llmhttp.Collect(memory.Echo().Chat(t.Context(), req))
-	assert.Equal(t, llmhttp.ModelNotFound("other"), err)
+	_, err = join.Collect(memory.Echo().Chat(t.Context(), req))
+	assert.Equal(t, llm.ModelNotFound("other"), err)
 }
 
 func TestEcho_Delay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		b := &memory.Backend{Delay: time.Second}
-		_, err := llmhttp.Collect(b.Chat(t.Context(), newRequest(t, `"messages":[{"role":"user","content":"a b"}]`)))
+		_, err := join.Collect(b.Chat(t.Context(), newRequest(t, `"messages":[{"role":"user","content":"a b"}]`)))
 		require.NoError(t, err)
 		assert.Equal(t, 3*time.Second, time.Since(began))
 	})

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -27,7 +29,7 @@ func ExampleEcho() {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 
-	var resp llmhttp.ChatResponse
+	var resp llm.ChatResponse
 	if err := json.Unmarshal(w.Body.Bytes(), &resp); err != nil {
 		panic(err)
 	}
@@ -45,7 +47,7 @@ func ExampleScripted() {
 		memory.Say("stormy "),
 		memory.Fail(errors.New("connection reset")),
 	)
-	resp, err := llmhttp.Collect(b.Chat(context.Background(), &llmhttp.ChatRequest{Model: "any"}))
+	resp, err := join.Collect(b.Chat(context.Background(), &llm.ChatRequest{Model: "any"}))
 	fmt.Printf("%q, then: %v\n", resp.Choices[0].Message.Content.Text(), err)
 	// Output:
 	// "It was a dark and stormy ", then: connection reset
@@ -108,12 +110,12 @@ func ExampleKeyStore_AddCredit() {
 // painter is a Backend that generates images of one pixel.
 type painter struct{ *memory.Backend }
 
-func (painter) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (painter) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	var b bytes.Buffer
 	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 1, 1))); err != nil {
 		return nil, err
 	}
-	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: b.Bytes()}}}, nil
+	return &llm.ImageResponse{Data: []llm.Image{{Data: b.Bytes()}}}, nil
 }
 
 // Clients get the addresses of images and fetch them from the same server.
@@ -134,7 +136,7 @@ func ExampleImageStore() {
 		panic(err)
 	}
 	defer resp.Body.Close()
-	var answer llmhttp.ImageResponse
+	var answer llm.ImageResponse
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		panic(err)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -20,19 +21,19 @@ func TestScripted(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps  []memory.Step
 		text   string
-		finish llmhttp.FinishReason
+		finish llm.FinishReason
 		chunks int
 		err    error
 	}{
 		"no steps": {},
 		"text":     {[]memory.Step{memory.Say("Hel"), memory.Say("lo")}, "Hello", "", 2, nil},
-		"finish":   {[]memory.Step{memory.Say("Hel"), memory.Finish(llmhttp.FinishContentFilter)}, "Hel", llmhttp.FinishContentFilter, 2, nil},
+		"finish":   {[]memory.Step{memory.Say("Hel"), memory.Finish(llm.FinishContentFilter)}, "Hel", llm.FinishContentFilter, 2, nil},
 		"fail":     {[]memory.Step{memory.Fail(boom), memory.Say("x")}, "", "", 0, boom},
 		"fail after text": {
 			[]memory.Step{memory.Say("a"), memory.Fail(boom), memory.Say("b")}, "a", "", 1, boom},
 		"custom step": {
-			[]memory.Step{func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) bool {
-				return yield(llmhttp.TextChunk("a"), nil) && yield(nil, boom)
+			[]memory.Step{func(ctx context.Context, yield func(*llm.ChatChunk, error) bool) bool {
+				return yield(llm.TextChunk("a"), nil) && yield(nil, boom)
 			}, memory.Say("b")}, "a", "", 1, boom},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +42,7 @@ func TestScripted(t *testing.T) {
 				req := newRequest(t, `"messages":[{"role":"user","content":"echo"}]`)
 				req.Model = "any"
 				text, chunks := "", 0
-				var finish llmhttp.FinishReason
+				var finish llm.FinishReason
 				var failed error
 				for c, err := range b.Chat(t.Context(), req) {
 					if failed = err; err != nil {
@@ -68,18 +69,18 @@ func TestScripted_ReasonAndCall(t *testing.T) {
 		memory.Say("One moment."),
 		memory.Call("1", "time", `{"zone":"UTC"}`),
 		memory.Call("2", "date", `{}`),
-		memory.Finish(llmhttp.FinishToolCalls),
+		memory.Finish(llm.FinishToolCalls),
 	)
 	for range 2 {
-		resp, err := llmhttp.Collect(b.Chat(t.Context(), newRequest(t, `"messages":[]`)))
+		resp, err := join.Collect(b.Chat(t.Context(), newRequest(t, `"messages":[]`)))
 		require.NoError(t, err)
 		m := resp.Choices[0].Message
 		assert.Equal(t, "Let me see.", m.Reasoning)
 		assert.Equal(t, "One moment.", m.Content.Text())
 		require.Len(t, m.ToolCalls, 2)
-		assert.Equal(t, llmhttp.ToolCall{ID: "1", Type: "function", Function: llmhttp.FunctionCall{Name: "time", Arguments: `{"zone":"UTC"}`}}, m.ToolCalls[0])
-		assert.Equal(t, llmhttp.ToolCall{ID: "2", Type: "function", Function: llmhttp.FunctionCall{Name: "date", Arguments: `{}`}}, m.ToolCalls[1])
-		assert.Equal(t, llmhttp.FinishToolCalls, resp.Choices[0].FinishReason)
+		assert.Equal(t, llm.ToolCall{ID: "1", Type: "function", Function: llm.FunctionCall{Name: "time", Arguments: `{"zone":"UTC"}`}}, m.ToolCalls[0])
+		assert.Equal(t, llm.ToolCall{ID: "2", Type: "function", Function: llm.FunctionCall{Name: "date", Arguments: `{}`}}, m.ToolCalls[1])
+		assert.Equal(t, llm.FinishToolCalls, resp.Choices[0].FinishReason)
 	}
 }
 
@@ -121,16 +122,16 @@ func TestScripted_WaitAndHang(t *testing.T) {
 
 // Chunk copies its argument, and yields a new copy each time.
 func TestChunk_Copies(t *testing.T) {
-	var c llmhttp.ChatChunk
+	var c llm.ChatChunk
 	const wire = `{"id":"1","object":"chat.completion.chunk","created":2,"model":"m","choices":[{"index":1,"delta":{"content":"x",` +
 		`"tool_calls":[{"index":0,"id":"i","type":"function","function":{"name":"f","arguments":"{}","x":1},"x":1}],"x":1},"finish_reason":"stop","x":1}],` +
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"x":1},"x":1}`
 	require.NoError(t, json.Unmarshal([]byte(wire), &c))
 	b := memory.Scripted(memory.Chunk(&c))
-	modify := func(c *llmhttp.ChatChunk) {
+	modify := func(c *llm.ChatChunk) {
 		choice := &c.Choices[0]
 		call := &choice.Delta.ToolCalls[0]
-		for _, extra := range []llmhttp.Extra{c.Extra, c.Usage.Extra, choice.Extra, choice.Delta.Extra, call.Extra, call.Function.Extra} {
+		for _, extra := range []llm.Extra{c.Extra, c.Usage.Extra, choice.Extra, choice.Delta.Extra, call.Extra, call.Function.Extra} {
 			require.Len(t, extra, 1)
 			extra["modified"] = json.RawMessage(`true`)
 		}
@@ -149,7 +150,7 @@ func TestChunk_Copies(t *testing.T) {
 }
 
 func TestBackend_Script(t *testing.T) {
-	b := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+	b := &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		if req.Messages[0].Content.Text() == "ping" {
 			return []memory.Step{memory.Say("pong")}
 		}
@@ -157,7 +158,7 @@ func TestBackend_Script(t *testing.T) {
 	}}
 	for text, want := range map[string]string{"ping": "pong", "echo": "echo"} {
 		req := newRequest(t, `"messages":[{"role":"user","content":"`+text+`"}]`)
-		resp, err := llmhttp.Collect(b.Chat(t.Context(), req))
+		resp, err := join.Collect(b.Chat(t.Context(), req))
 		require.NoError(t, err)
 		assert.Equal(t, want, resp.Choices[0].Message.Content.Text())
 	}
@@ -166,12 +167,12 @@ func TestBackend_Script(t *testing.T) {
 func TestScripted_Reasoning(t *testing.T) {
 	b := memory.Scripted(memory.Reason("Hm."), memory.Sign("sig"), memory.ReasonEncrypted("xyz"), memory.Say("Hi"))
 	for range 2 {
-		resp, err := llmhttp.Collect(b.Chat(t.Context(), new(llmhttp.ChatRequest)))
+		resp, err := join.Collect(b.Chat(t.Context(), new(llm.ChatRequest)))
 		require.NoError(t, err)
 		m := resp.Choices[0].Message
 		assert.Equal(t, "Hm.", m.Reasoning)
-		assert.Equal(t, []llmhttp.ReasoningDetail{
-			{Type: llmhttp.ReasoningText, Signature: "sig"}, {Type: llmhttp.ReasoningEncrypted, Data: "xyz"},
+		assert.Equal(t, []llm.ReasoningDetail{
+			{Type: llm.ReasoningText, Signature: "sig"}, {Type: llm.ReasoningEncrypted, Data: "xyz"},
 		}, m.ReasoningDetails)
 		assert.Equal(t, "Hi", m.Content.Text())
 	}

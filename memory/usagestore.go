@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/claims"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -135,7 +136,7 @@ func (e *entry) sum() llmhttp.UsageSum {
 		i++
 	}
 	if e.lifetime != 0 {
-		s.Units.CacheWrites = llmhttp.CacheWrites{e.lifetime: e.written}
+		s.Units.CacheWrites = llm.CacheWrites{e.lifetime: e.written}
 	}
 	return s
 }

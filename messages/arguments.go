@@ -10,10 +10,11 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // errInvalidCall is the error for a reply with a call that this API cannot express.
-var errInvalidCall = &llmhttp.Error{
+var errInvalidCall = &llm.Error{
 	Status:  http.StatusBadGateway,
 	Message: "The model called a tool without its name, or added arguments to a call that had ended.",
 }

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A block is an element of content. Type decides which other fields are used. Members
@@ -65,8 +65,8 @@ func (s *source) DecodeTags(d *jsonwire.Decoder) {
 // toolCall converts a tool_use block. The input that a whole reply has for invalid arguments
 // is kept as it is: servers such as vLLM and llama.cpp refuse every request of a conversation
 // in which the arguments of a call are not JSON (vllm-project/vllm#43995).
-func (b *block) toolCall() (llmhttp.ToolCall, error) {
-	call := llmhttp.ToolCall{ID: b.ID, Type: "function", Function: llmhttp.FunctionCall{Name: b.Name}}
+func (b *block) toolCall() (llm.ToolCall, error) {
+	call := llm.ToolCall{ID: b.ID, Type: "function", Function: llm.FunctionCall{Name: b.Name}}
 	switch {
 	case b.ID == "":
 		return call, missingField("id")
@@ -83,7 +83,7 @@ func (b *block) toolCall() (llmhttp.ToolCall, error) {
 }
 
 // contentParts converts content. convert converts one block.
-func contentParts(encoded *raw, convert func(*block) (llmhttp.Content, error)) (llmhttp.Content, error) {
+func contentParts(encoded *raw, convert func(*block) (llm.Content, error)) (llm.Content, error) {
 	if encoded == nil {
 		return nil, missingField("")
 	}
@@ -91,7 +91,7 @@ func contentParts(encoded *raw, convert func(*block) (llmhttp.Content, error)) (
 	if err := decode(*encoded, &blocks); err != nil {
 		return nil, err
 	}
-	var all llmhttp.Content
+	var all llm.Content
 	for i := range blocks {
 		parts, err := convert(&blocks[i])
 		if err != nil {
@@ -104,7 +104,7 @@ func contentParts(encoded *raw, convert func(*block) (llmhttp.Content, error)) (
 
 // parts converts a block to parts. It returns none for an empty text, and for blocks of
 // tools that Anthropic runs.
-func (b *block) parts() (llmhttp.Content, error) {
+func (b *block) parts() (llm.Content, error) {
 	switch b.Type {
 	case "text":
 		if b.Text == nil {
@@ -132,7 +132,7 @@ func (b *block) parts() (llmhttp.Content, error) {
 
 // innerParts converts a block within a document or a search result. These blocks cannot
 // contain others: each level of nesting would take memory for everything inside it.
-func (b *block) innerParts() (llmhttp.Content, error) {
+func (b *block) innerParts() (llm.Content, error) {
 	switch b.Type {
 	case "text", "image", "":
 		return b.parts()
@@ -154,11 +154,11 @@ func isServerBlock(typ string) bool {
 	return strings.HasSuffix(typ, "_tool_result")
 }
 
-func textParts(text string) llmhttp.Content {
+func textParts(text string) llm.Content {
 	if text == "" {
 		return nil
 	}
-	return llmhttp.Text(text)
+	return llm.Text(text)
 }
 
 // checkSource returns an error if an image or a document has no valid source.
@@ -192,7 +192,7 @@ func (s *source) dataURL() (string, error) {
 	return "data:" + media + ";base64," + s.Data, nil
 }
 
-func (b *block) imageParts() (llmhttp.Content, error) {
+func (b *block) imageParts() (llm.Content, error) {
 	if err := b.checkSource(); err != nil {
 		return nil, err
 	}
@@ -207,10 +207,10 @@ func (b *block) imageParts() (llmhttp.Content, error) {
 	default:
 		return nil, fieldError("source.type", "Input should be 'base64', 'url' or 'file'")
 	}
-	return llmhttp.Content{{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: url}}}, nil
+	return llm.Content{{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: url}}}, nil
 }
 
-func (b *block) documentParts() (llmhttp.Content, error) {
+func (b *block) documentParts() (llm.Content, error) {
 	if err := b.checkSource(); err != nil {
 		return nil, err
 	}
@@ -233,13 +233,13 @@ func (b *block) documentParts() (llmhttp.Content, error) {
 }
 
 // fileParts returns a part with the file at url, which may be a data: URL.
-func (b *block) fileParts(url string) llmhttp.Content {
+func (b *block) fileParts(url string) llm.Content {
 	name := stringValue(b.Title)
 	if name == "" {
 		name = "document.pdf"
 	}
 	file := mustMarshal(map[string]string{"filename": name, "file_data": url})
-	return llmhttp.Content{{Type: llmhttp.PartFile, Extra: llmhttp.Extra{llmhttp.PartFile: file}}}
+	return llm.Content{{Type: llm.PartFile, Extra: llm.Extra{llm.PartFile: file}}}
 }
 
 func withTitle(title, text string) string {
@@ -249,7 +249,7 @@ func withTitle(title, text string) string {
 	return title + "\n\n" + text
 }
 
-func (b *block) searchResultParts() (llmhttp.Content, error) {
+func (b *block) searchResultParts() (llm.Content, error) {
 	parts, err := contentParts(b.Content, (*block).innerParts)
 	if err != nil {
 		return nil, prefixPath(err, "content")

@@ -5,16 +5,16 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // maxQueue is how many blocks a queue may have. Each block that ends moves the others, and
 // each delta of a call searches them, so very many would take too much time.
 const maxQueue = 4096
 
-var errTooManyBlocks = &llmhttp.Error{
+var errTooManyBlocks = &llm.Error{
 	Status: http.StatusBadGateway, NoRetry: true, Message: "The reply of the model has too many content blocks.",
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 )
 
@@ -41,7 +42,7 @@ func TestCountTokens(t *testing.T) {
 // A counter is a Backend that counts tokens.
 type counter struct{ llmhttp.Backend }
 
-func (counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int, error) {
+func (counter) CountTokens(_ context.Context, req *llm.ChatRequest) (int, error) {
 	if req.Model == "negative" {
 		return -1, nil
 	}
@@ -70,7 +71,7 @@ func TestCountTokens_Limit(t *testing.T) {
 	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.Rate{N: 2, Per: 1e15}}}, nil
 	})
-	h := llmhttp.NewHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi") }),
+	h := llmhttp.NewHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") }),
 		keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
 	s := &server{Handler: h}
 	count := func(body string) *httptest.ResponseRecorder { return s.do("POST", messagesPath+"/count_tokens", body) }

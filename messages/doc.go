@@ -18,7 +18,7 @@
 //
 // # Requests
 //
-// A request becomes an [llmhttp.ChatRequest]. Turns that follow each other with the
+// A request becomes an [llm.ChatRequest]. Turns that follow each other with the
 // same role are merged. The results of tools come before the rest of the user's
 // turn, as messages with RoleTool. Thinking is in Message.Reasoning, and with its
 // signature in Message.ReasoningDetails. What has no field is in Extra under the

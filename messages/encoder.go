@@ -7,6 +7,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/reasoning"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An encoder encodes one reply.
@@ -40,7 +41,7 @@ func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	b = append(b, `,"message":`...)
 	b = appendMessageHead(b, s.ID, e.modelName(s.Model))
 	b = append(b, `],"stop_reason":null,"stop_sequence":null,"usage":`...)
-	b = appendUsage(b, &llmhttp.Usage{PromptTokens: s.PromptTokens})
+	b = appendUsage(b, &llm.Usage{PromptTokens: s.PromptTokens})
 	return append(b, "}}\n\n"...)
 }
 
@@ -51,7 +52,7 @@ func (e *encoder) modelName(served string) string {
 	return served
 }
 
-func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e *encoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
 	if choice.FinishReason != "" {
 		e.stop.finish, e.stop.sequence = choice.FinishReason, choice.StopSequence
@@ -75,7 +76,7 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 
 // appendCall begins a tool call or adds arguments to it. Calls of tools that are not
 // functions are dropped, because this API has no form for them.
-func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
+func (e *encoder) appendCall(b []byte, t *llm.ToolCallDelta) []byte {
 	if t.ID != "" && t.Type != "" && t.Type != "function" {
 		e.dropped = append(e.dropped, t.Index)
 	}
@@ -100,7 +101,7 @@ func (e *encoder) appendCall(b []byte, t *llmhttp.ToolCallDelta) []byte {
 }
 
 // AppendEnd ends the blocks that have not ended, and then the message.
-func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte, error) {
+func (e *encoder) AppendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error) {
 	if e.blocks.whole {
 		return e.appendWhole(b, u), nil
 	}
@@ -118,14 +119,14 @@ func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, _ llmhttp.Extra) ([]byte
 	return append(b, "}\n\n"...), e.blocks.err
 }
 
-func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
+func (e *encoder) AppendFailure(b []byte, failure *llm.Error) []byte {
 	b = append(b, "event: error\ndata: "...)
 	b = appendErrorObject(b, failure, failure.Status)
 	return append(b, "}\n\n"...)
 }
 
 // appendWhole appends a message.
-func (e *encoder) appendWhole(b []byte, u *llmhttp.Usage) []byte {
+func (e *encoder) appendWhole(b []byte, u *llm.Usage) []byte {
 	b = appendMessageHead(b, e.start.ID, e.modelName(e.start.Model))
 	valid := true
 	for i := range e.blocks.queue {

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 func TestReplies(t *testing.T) {
@@ -149,7 +151,7 @@ func TestReplies(t *testing.T) {
 		"choices nobody has asked for": {text + `{"index":1,"delta":{"content":"x"}}`, "text(Hi) end_turn"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chunks := func() (list []*llmhttp.ChatChunk) {
+			chunks := func() (list []*llm.ChatChunk) {
 				d := json.NewDecoder(strings.NewReader(test.chunks))
 				for d.More() {
 					var raw json.RawMessage
@@ -172,8 +174,8 @@ func TestReplies(t *testing.T) {
 // A stream drops a signature that arrives after its thinking block has ended. A whole
 // reply has it.
 func TestReplies_LateSignature(t *testing.T) {
-	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"reasoning_content":"Hm"}}`), chunk(t, `{"delta":{"content":"Hi"}}`),
+	whole, streamed, _ := sendBoth(t, func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{chunk(t, `{"delta":{"reasoning_content":"Hm"}}`), chunk(t, `{"delta":{"content":"Hi"}}`),
 			chunk(t, `{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"Hm","signature":"s"}]}}`)}
 	})
 	assert.Equal(t, "thinking(Hm|s) text(Hi) end_turn", whole.describe())
@@ -186,8 +188,8 @@ func TestReplies_ReasoningDetailsRoundTrip(t *testing.T) {
 	details := `[{"type":"reasoning.text","text":"Hm","signature":"s","format":"anthropic-claude-v1","index":0},` +
 		`{"type":"reasoning.encrypted","data":"d","id":"rs_1","format":"openai-responses-v1","index":1},` +
 		`{"type":"reasoning.text","text":"So.","signature":"llmhttp.not sealed"},{"type":"reasoning.encrypted","data":"plain"}]`
-	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"reasoning_details":`+details+`}}`)}
+	whole, streamed, _ := sendBoth(t, func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{chunk(t, `{"delta":{"reasoning_details":`+details+`}}`)}
 	})
 	for _, m := range []*message{whole, streamed} {
 		content, err := json.Marshal(m.Content)
@@ -205,23 +207,23 @@ func TestReplies_ReasoningDetailsRoundTrip(t *testing.T) {
 func TestReplies_Usage(t *testing.T) {
 	t.Run("lifetimes unknown", func(t *testing.T) { testReplyUsage(t, nil, nil) })
 	t.Run("an hour", func(t *testing.T) {
-		testReplyUsage(t, llmhttp.CacheWrites{time.Hour: 20}, map[string]int{"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 20})
+		testReplyUsage(t, llm.CacheWrites{time.Hour: 20}, map[string]int{"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 20})
 	})
 	t.Run("others", func(t *testing.T) {
-		testReplyUsage(t, llmhttp.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}, map[string]int{
+		testReplyUsage(t, llm.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}, map[string]int{
 			"ephemeral_5m_input_tokens": 1, "ephemeral_30m_input_tokens": 2, "ephemeral_1h_input_tokens": 3, "ephemeral_12h_input_tokens": 4,
 		})
 	})
 }
 
-func testReplyUsage(t *testing.T, writes llmhttp.CacheWrites, want map[string]int) {
-	whole, streamed, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
-		u := &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 20}
+func testReplyUsage(t *testing.T, writes llm.CacheWrites, want map[string]int) {
+	whole, streamed, _ := sendBoth(t, func() []*llm.ChatChunk {
+		u := &llm.Usage{PromptTokens: 100, CompletionTokens: 20}
 		u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens = 60, 30
 		u.PromptTokensDetails.CacheWrites = writes
 		u.CompletionTokensDetails.ReasoningTokens = 5
-		early := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 100, CompletionTokens: 1}}
-		return []*llmhttp.ChatChunk{early, llmhttp.TextChunk("Hi"), chunk(t, `{"delta":{},"finish_reason":"stop"}`), {Usage: u}}
+		early := &llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 100, CompletionTokens: 1}}
+		return []*llm.ChatChunk{early, llm.TextChunk("Hi"), chunk(t, `{"delta":{},"finish_reason":"stop"}`), {Usage: u}}
 	})
 	for _, m := range []*message{whole, streamed} {
 		u := m.Usage
@@ -237,13 +239,13 @@ func FuzzReplies(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		list := func() []*llmhttp.ChatChunk { return randomChunks(rand.New(rand.NewPCG(seed, 1))) }
+		list := func() []*llm.ChatChunk { return randomChunks(rand.New(rand.NewPCG(seed, 1))) }
 		whole, streamed, failure := sendBoth(t, list)
 		if failure != "" {
 			return
 		}
 		require.Equal(t, whole.response().Choices[0].Message.Content, streamed.response().Choices[0].Message.Content)
-		want, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
+		want, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
 			for _, c := range list() {
 				if !yield(c, nil) {
 					return
@@ -263,7 +265,7 @@ func FuzzReplies(f *testing.F) {
 
 // textInOrder returns the text of m, with the refusal of collected at the end. Collect
 // does not tell where in the text the refusal was, so only the length is compared.
-func textInOrder(m *message, collected *llmhttp.ChatResponse) string {
+func textInOrder(m *message, collected *llm.ChatResponse) string {
 	text := m.response().Choices[0].Message.Content.Text()
 	message := collected.Choices[0].Message
 	if want := message.Content.Text() + message.Refusal; message.Refusal != "" && len(text) == len(want) {
@@ -273,7 +275,7 @@ func textInOrder(m *message, collected *llmhttp.ChatResponse) string {
 }
 
 // randomChunks returns chunks of random content in random order.
-func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
+func randomChunks(random *rand.Rand) []*llm.ChatChunk {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	text := func() string {
 		return pick("", "a", "Hello ", "é", "\xf0\x9f\x99", "\x82", "東", "\n", `"`, "\\", "\u2028", "\xff")
@@ -281,9 +283,9 @@ func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
 	piece := func() string {
 		return pick(`{`, `}`, `"a"`, `:`, `1`, `{"a":1}`, `[`, `]`, `{"b":"}`, `"}`, `\`, ` `, `null`, `x`, ``, `{}`)
 	}
-	var chunks []*llmhttp.ChatChunk
+	var chunks []*llm.ChatChunk
 	for range random.IntN(16) {
-		c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: random.IntN(20) / 19}}}
+		c := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: random.IntN(20) / 19}}}
 		choice := &c.Choices[0]
 		d := &choice.Delta
 		for range 1 + random.IntN(2) {
@@ -293,22 +295,22 @@ func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
 			case 2:
 				d.Reasoning = text()
 			case 3:
-				d.ReasoningDetails = append(d.ReasoningDetails, llmhttp.ReasoningDetail{
-					Type: pick(llmhttp.ReasoningText, llmhttp.ReasoningEncrypted, llmhttp.ReasoningSummary),
+				d.ReasoningDetails = append(d.ReasoningDetails, llm.ReasoningDetail{
+					Type: pick(llm.ReasoningText, llm.ReasoningEncrypted, llm.ReasoningSummary),
 					Text: pick("", "a", "Hello "), Signature: pick("", "s"), Data: "d",
 				})
 			case 4, 5:
-				d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{Index: random.IntN(3), ID: pick("", "", "c1", "c2", "c3"),
-					Function: llmhttp.FunctionCall{Name: pick("", "f", "g"), Arguments: pick(`{}`, `{"a":1}`, piece(), piece())}})
+				d.ToolCalls = append(d.ToolCalls, llm.ToolCallDelta{Index: random.IntN(3), ID: pick("", "", "c1", "c2", "c3"),
+					Function: llm.FunctionCall{Name: pick("", "f", "g"), Arguments: pick(`{}`, `{"a":1}`, piece(), piece())}})
 			case 6:
 				d.Refusal = pick("", "", "No.")
 			case 7:
 				if random.IntN(4) == 0 {
-					choice.FinishReason = llmhttp.FinishReason(pick("stop", "length", "tool_calls", "content_filter", "other"))
+					choice.FinishReason = llm.FinishReason(pick("stop", "length", "tool_calls", "content_filter", "other"))
 					choice.StopSequence = pick("", "END")
 				}
 			case 8:
-				c.Usage = &llmhttp.Usage{PromptTokens: random.IntN(50), CompletionTokens: random.IntN(50)}
+				c.Usage = &llm.Usage{PromptTokens: random.IntN(50), CompletionTokens: random.IntN(50)}
 			}
 		}
 		chunks = append(chunks, c)
@@ -330,8 +332,8 @@ func TestReplies_InvalidArgumentsAreLogged(t *testing.T) {
 					`{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"f","arguments":"{\"secret"}}]}}`,
 					`{"delta":{"tool_calls":[{"index":1,"id":"c2","function":{"name":"f","arguments":"{\"secret"}}]},"finish_reason":"` + finish + `"}`,
 				}
-				s := newServer(func() llmhttp.ChatStream {
-					return func(yield func(*llmhttp.ChatChunk, error) bool) {
+				s := newServer(func() llm.ChatStream {
+					return func(yield func(*llm.ChatChunk, error) bool) {
 						for _, c := range chunks {
 							yield(chunk(t, c), nil)
 						}
@@ -363,11 +365,11 @@ func FuzzReplies_CutArguments(f *testing.F) {
 		}
 		for end := range len(document) + 1 {
 			want := strings.ToValidUTF8(document[:end], "\uFFFD")
-			whole, streamed, failure := sendBoth(t, func() []*llmhttp.ChatChunk {
-				c := llmhttp.TextChunk("")
-				c.Choices[0].Delta.ToolCalls = []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "f", Arguments: document[:end]}}}
-				c.Choices[0].FinishReason = llmhttp.FinishLength
-				return []*llmhttp.ChatChunk{c}
+			whole, streamed, failure := sendBoth(t, func() []*llm.ChatChunk {
+				c := llm.TextChunk("")
+				c.Choices[0].Delta.ToolCalls = []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: document[:end]}}}
+				c.Choices[0].FinishReason = llm.FinishLength
+				return []*llm.ChatChunk{c}
 			})
 			require.Empty(t, failure, "%q", want)
 			require.Equal(t, "max_tokens", *whole.StopReason)

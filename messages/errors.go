@@ -8,15 +8,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // statusOverloaded is the status of an overloaded_error.
 const statusOverloaded = 529
 
 // AppendError appends an error object.
-func (*protocol) AppendError(b []byte, e *llmhttp.Error, requestID string) (body []byte, status int) {
+func (*protocol) AppendError(b []byte, e *llm.Error, requestID string) (body []byte, status int) {
 	status = e.Status
 	if status == http.StatusServiceUnavailable {
 		status = statusOverloaded
@@ -28,7 +28,7 @@ func (*protocol) AppendError(b []byte, e *llmhttp.Error, requestID string) (body
 }
 
 // appendErrorObject appends an error object without its last brace.
-func appendErrorObject(b []byte, e *llmhttp.Error, status int) []byte {
+func appendErrorObject(b []byte, e *llm.Error, status int) []byte {
 	b = append(b, `{"type":"error","error":{"type":`...)
 	b = jsonwire.AppendString(b, errorType(status))
 	b = append(b, `,"message":`...)
@@ -71,7 +71,7 @@ const codeContextLength = "context_length_exceeded"
 
 // errorMessage returns the message of e. For a prompt that is too long, it has the
 // wording by which Claude Code recognises this error.
-func errorMessage(e *llmhttp.Error) string {
+func errorMessage(e *llm.Error) string {
 	const tooLong = "prompt is too long"
 	if e.Code != codeContextLength || strings.HasPrefix(e.Message, tooLong) {
 		return e.Message
@@ -132,15 +132,15 @@ func (e *requestError) Error() string {
 	return e.path + ": " + e.message
 }
 
-func (e *requestError) forClient() *llmhttp.Error {
-	return &llmhttp.Error{Status: http.StatusBadRequest, Code: e.code, Param: e.path, Message: e.Error()}
+func (e *requestError) forClient() *llm.Error {
+	return &llm.Error{Status: http.StatusBadRequest, Code: e.code, Param: e.path, Message: e.Error()}
 }
 
 // chatError returns the requestError for an error of ChatRequest.Validate. What only Validate
 // checks has the same name in this API. Indices are left out, because a message of chat
 // completions is not a turn of this API.
 func chatError(err error) error {
-	e, ok := errors.AsType[*llmhttp.Error](err)
+	e, ok := errors.AsType[*llm.Error](err)
 	if !ok {
 		return err
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestErrors(t *testing.T) {
-	failure := func(status int) error { return llmhttp.Errorf(status, "", "It failed.") }
-	tooLong := func(message string) error { return llmhttp.Errorf(400, "context_length_exceeded", "%s", message) }
+	failure := func(status int) error { return llm.Errorf(status, "", "It failed.") }
+	tooLong := func(message string) error { return llm.Errorf(400, "context_length_exceeded", "%s", message) }
 	for name, test := range map[string]struct {
 		err     error
 		status  int
@@ -65,7 +65,7 @@ func TestErrors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(func() llmhttp.ChatStream { return llmhttp.Fail(test.err) }, nil)
+			s := newServer(func() llm.ChatStream { return llm.Fail(test.err) }, nil)
 			for _, stream := range []string{"false", "true"} {
 				w := s.do("POST", messagesPath, requestBody(hi+`,"stream":`+stream))
 				assert.Equal(t, test.status, w.Code)
@@ -75,9 +75,9 @@ func TestErrors(t *testing.T) {
 				assert.Equal(t, test.message, message)
 				assert.Contains(t, w.Body.String(), `"request_id":"`+w.Header().Get("Request-Id")+`"`)
 			}
-			s = newServer(func() llmhttp.ChatStream {
-				return func(yield func(*llmhttp.ChatChunk, error) bool) {
-					if yield(llmhttp.TextChunk("Hi"), nil) {
+			s = newServer(func() llm.ChatStream {
+				return func(yield func(*llm.ChatChunk, error) bool) {
+					if yield(llm.TextChunk("Hi"), nil) {
 						yield(nil, test.err)
 					}
 				}

@@ -3,7 +3,7 @@ package messages
 import (
 	"encoding/json"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // outputParams are the parameters about the output: its format, and the effort to make it.
@@ -23,7 +23,7 @@ type outputFormat struct {
 }
 
 // convertFormat sets the response format.
-func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
+func (p *outputParams) convertFormat(req *llm.ChatRequest) error {
 	f, path := p.OutputConfig.Format, "output_config.format"
 	if f == nil {
 		f, path = p.OutputFormat, "output_format"
@@ -41,7 +41,7 @@ func (p *outputParams) convertFormat(req *llmhttp.ChatRequest) error {
 	case f.Schema.Kind() != '{':
 		return prefixPath(fieldError("schema", "Input should be an object"), path)
 	}
-	req.ResponseFormat = &llmhttp.ResponseFormat{Type: "json_schema", JSONSchema: &llmhttp.JSONSchema{
+	req.ResponseFormat = &llm.ResponseFormat{Type: "json_schema", JSONSchema: &llm.JSONSchema{
 		Name: "output", Schema: json.RawMessage(*f.Schema), Strict: new(true),
 	}}
 	return nil

@@ -1,17 +1,16 @@
 package messages
 
 import (
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/lifetime"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // messageID returns the ID of a message: the Backend's in the form of this API, or
@@ -24,7 +23,7 @@ func messageID(id string) string {
 	case id != "":
 		return prefix + strings.TrimPrefix(id, "chatcmpl-")
 	}
-	return fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
+	return randomid.New(prefix)
 }
 
 // appendMessageHead appends a message up to its content.
@@ -38,14 +37,14 @@ func appendMessageHead(b []byte, id, model string) []byte {
 
 // appendUsage appends the usage of a message. That of a message_delta is the same without
 // the service_tier.
-func appendUsage(b []byte, u *llmhttp.Usage) []byte {
+func appendUsage(b []byte, u *llm.Usage) []byte {
 	b = appendTokens(append(b, '{'), u)
 	return append(b, `,"service_tier":"standard"}`...)
 }
 
 // appendTokens appends the members of a usage object with numbers of tokens. Its input_tokens
 // do not include the tokens that were read from or written to the cache; PromptTokens does.
-func appendTokens(b []byte, u *llmhttp.Usage) []byte {
+func appendTokens(b []byte, u *llm.Usage) []byte {
 	cached, written := u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens
 	b = append(b, `"input_tokens":`...)
 	b = strconv.AppendInt(b, int64(max(0, u.PromptTokens-cached-written)), 10)
@@ -63,7 +62,7 @@ func appendTokens(b []byte, u *llmhttp.Usage) []byte {
 
 // appendCacheCreation appends the member with cache writes by lifetime, unless w is empty. Clients expect the
 // lifetimes that the API has in any case.
-func appendCacheCreation(b []byte, w llmhttp.CacheWrites) []byte {
+func appendCacheCreation(b []byte, w llm.CacheWrites) []byte {
 	if len(w) == 0 {
 		return b
 	}
@@ -83,7 +82,7 @@ func appendCacheCreation(b []byte, w llmhttp.CacheWrites) []byte {
 
 // A stopReason has what determines the stop_reason of a reply.
 type stopReason struct {
-	finish   llmhttp.FinishReason
+	finish   llm.FinishReason
 	sequence string // the stop sequence, if one ended the reply
 	hasCalls bool   // the reply has tool calls
 	refused  bool   // the reply has a refusal
@@ -94,9 +93,9 @@ type stopReason struct {
 func (r *stopReason) appendMembers(b []byte) []byte {
 	stop := "end_turn"
 	switch {
-	case r.finish == llmhttp.FinishLength:
+	case r.finish == llm.FinishLength:
 		stop = "max_tokens"
-	case r.finish == llmhttp.FinishContentFilter, r.refused:
+	case r.finish == llm.FinishContentFilter, r.refused:
 		stop = "refusal"
 	case r.hasCalls:
 		stop = "tool_use"
@@ -114,5 +113,5 @@ func (r *stopReason) appendMembers(b []byte) []byte {
 
 // isCut reports whether the reply ended before the model was done.
 func (r *stopReason) isCut() bool {
-	return r.finish == llmhttp.FinishLength || r.finish == llmhttp.FinishContentFilter
+	return r.finish == llm.FinishLength || r.finish == llm.FinishContentFilter
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A model is an entry of the model list: ModelInfo of anthropic-sdk-go 1.84. What is not
@@ -24,7 +25,7 @@ type model struct {
 	Capabilities   *modelCapabilities `json:"capabilities,omitempty"`
 }
 
-// The API has more capabilities, of which an [llmhttp.Model] does not tell. There is none
+// The API has more capabilities, of which an [llm.Model] does not tell. There is none
 // for tools.
 type modelCapabilities struct {
 	ImageInput support         `json:"image_input"`
@@ -62,7 +63,7 @@ const (
 	maxPage     = 1000
 )
 
-func newModel(m *llmhttp.Model) model {
+func newModel(m *llm.Model) model {
 	created := time.Unix(m.Created, 0).UTC().Format(time.RFC3339)
 	return model{
 		Type: "model", ID: m.ID, DisplayName: cmp.Or(m.DisplayName, m.ID), CreatedAt: created,
@@ -70,13 +71,13 @@ func newModel(m *llmhttp.Model) model {
 	}
 }
 
-func newCapabilities(list []llmhttp.Capability) *modelCapabilities {
+func newCapabilities(list []llm.Capability) *modelCapabilities {
 	if list == nil {
 		return nil
 	}
-	thinking := support{slices.Contains(list, llmhttp.CapabilityThinking)}
+	thinking := support{slices.Contains(list, llm.CapabilityThinking)}
 	return &modelCapabilities{
-		ImageInput: support{slices.Contains(list, llmhttp.CapabilityVision)},
+		ImageInput: support{slices.Contains(list, llm.CapabilityVision)},
 		Thinking: thinkingSupport{
 			Supported: thinking.Supported,
 			Types:     thinkingTypes{Adaptive: thinking, BetweenTools: thinking, Disabled: support{true}, Enabled: thinking},
@@ -85,7 +86,7 @@ func newCapabilities(list []llmhttp.Capability) *modelCapabilities {
 }
 
 // A modelEncoder appends the reply to a request for models.
-type modelEncoder = func(b []byte, models []llmhttp.Model) ([]byte, error)
+type modelEncoder = func(b []byte, models []llm.Model) ([]byte, error)
 
 // decodeListModels decodes GET /v1/models.
 func (p *protocol) decodeListModels(_ context.Context, r *http.Request, _ []byte) (modelEncoder, error) {
@@ -94,7 +95,7 @@ func (p *protocol) decodeListModels(_ context.Context, r *http.Request, _ []byte
 	if err != nil {
 		return nil, err
 	}
-	return func(b []byte, models []llmhttp.Model) ([]byte, error) {
+	return func(b []byte, models []llm.Model) ([]byte, error) {
 		models, more := selectPage(p.reachable(models), query.Get("after_id"), query.Get("before_id"), limit)
 		page := &modelPage{Data: make([]model, len(models)), HasMore: more}
 		for i := range models {
@@ -109,8 +110,8 @@ func (p *protocol) decodeListModels(_ context.Context, r *http.Request, _ []byte
 
 // reachable returns the models that requests reach under their IDs. Others, whose IDs
 // Options.Model takes for other models, are left out.
-func (p *protocol) reachable(models []llmhttp.Model) []llmhttp.Model {
-	return slices.DeleteFunc(models, func(m llmhttp.Model) bool { return p.servedModel(m.ID) != m.ID })
+func (p *protocol) reachable(models []llm.Model) []llm.Model {
+	return slices.DeleteFunc(models, func(m llm.Model) bool { return p.servedModel(m.ID) != m.ID })
 }
 
 // pageLimit returns the limit parameter of a query.
@@ -129,7 +130,7 @@ func pageLimit(query url.Values) (int, error) {
 // selectPage returns at most limit of the models after one ID and before another, and
 // whether there are more. They are the last ones if there is a before, and otherwise the
 // first.
-func selectPage(models []llmhttp.Model, after, before string, limit int) (page []llmhttp.Model, more bool) {
+func selectPage(models []llm.Model, after, before string, limit int) (page []llm.Model, more bool) {
 	start, end := 0, len(models)
 	if after != "" {
 		start = indexModel(models, after) + 1
@@ -147,18 +148,18 @@ func selectPage(models []llmhttp.Model, after, before string, limit int) (page [
 }
 
 // indexModel returns the index of the model with the given ID, or -1.
-func indexModel(models []llmhttp.Model, id string) int {
-	return slices.IndexFunc(models, func(m llmhttp.Model) bool { return m.ID == id })
+func indexModel(models []llm.Model, id string) int {
+	return slices.IndexFunc(models, func(m llm.Model) bool { return m.ID == id })
 }
 
 // decodeGetModel decodes GET /v1/models/{id}.
 func (p *protocol) decodeGetModel(_ context.Context, r *http.Request, _ []byte) (modelEncoder, error) {
 	id := p.servedModel(r.PathValue("id"))
-	return func(b []byte, models []llmhttp.Model) ([]byte, error) {
+	return func(b []byte, models []llm.Model) ([]byte, error) {
 		models = p.reachable(models)
 		i := indexModel(models, id)
 		if i < 0 {
-			return nil, llmhttp.ModelNotFound(id)
+			return nil, llm.ModelNotFound(id)
 		}
 		return llmhttp.AppendJSON(b, newModel(&models[i]))
 	}, nil

@@ -11,21 +11,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 )
 
 // A lister is a Backend with models.
 type lister struct {
 	llmhttp.Backend
-	models []llmhttp.Model
+	models []llm.Model
 }
 
-func (l lister) ListModels(context.Context) ([]llmhttp.Model, error) { return l.models, nil }
+func (l lister) ListModels(context.Context) ([]llm.Model, error) { return l.models, nil }
 
 func TestModels(t *testing.T) {
-	var models []llmhttp.Model
+	var models []llm.Model
 	for _, id := range []string{"a", "b/c", "hidden", "d", "e"} {
-		models = append(models, llmhttp.Model{ID: id, Created: 1767225600, OwnedBy: "x"})
+		models = append(models, llm.Model{ID: id, Created: 1767225600, OwnedBy: "x"})
 	}
 	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Models: []string{"?", "a", "b/c", "d", "e"}}, nil
@@ -80,20 +81,20 @@ func TestModels_Details(t *testing.T) {
 			`,"between_tools":` + support(thinking) + `,"disabled":{"supported":true},"enabled":` + support(thinking) + `}}}`
 	}
 	for _, test := range []struct {
-		model llmhttp.Model
+		model llm.Model
 		want  string
 	}{
-		{llmhttp.Model{ID: "m", ContextWindow: -1, OutputLimit: -1}, `"display_name":"m","created_at":"1970-01-01T00:00:00Z"`},
-		{llmhttp.Model{ID: "m", DisplayName: "Model M", ContextWindow: 200_000, OutputLimit: 64_000},
+		{llm.Model{ID: "m", ContextWindow: -1, OutputLimit: -1}, `"display_name":"m","created_at":"1970-01-01T00:00:00Z"`},
+		{llm.Model{ID: "m", DisplayName: "Model M", ContextWindow: 200_000, OutputLimit: 64_000},
 			`"display_name":"Model M","created_at":"1970-01-01T00:00:00Z","max_input_tokens":200000,"max_tokens":64000`},
-		{llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{}},
+		{llm.Model{ID: "m", Capabilities: []llm.Capability{}},
 			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("false", "false")},
-		{llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{"tools", "thinking"}},
+		{llm.Model{ID: "m", Capabilities: []llm.Capability{"tools", "thinking"}},
 			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("false", "true")},
-		{llmhttp.Model{ID: "m", Capabilities: []llmhttp.Capability{"vision"}},
+		{llm.Model{ID: "m", Capabilities: []llm.Capability{"vision"}},
 			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("true", "false")},
 	} {
-		h := llmhttp.NewHandler(lister{models: []llmhttp.Model{test.model}}, llmhttp.AllowAll("a"), &llmhttp.Options{
+		h := llmhttp.NewHandler(lister{models: []llm.Model{test.model}}, llmhttp.AllowAll("a"), &llmhttp.Options{
 			Protocols: []llmhttp.Protocol{messages.New(nil)},
 		})
 		w := (&server{Handler: h}).do("GET", "/v1/models/m", "")
@@ -104,7 +105,7 @@ func TestModels_Details(t *testing.T) {
 // An ID that Options.Model takes for another model is not listed, because requests for it
 // would not reach the model with the ID.
 func TestModels_RenamedIDsAreNotListed(t *testing.T) {
-	models := []llmhttp.Model{{ID: "claude-3"}, {ID: "demo"}, {ID: "demo-2"}}
+	models := []llm.Model{{ID: "claude-3"}, {ID: "demo"}, {ID: "demo-2"}}
 	alias := func(name string) string {
 		if strings.HasPrefix(name, "claude-") {
 			return "demo"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Options configure the protocol. The zero value is ready to use.
@@ -72,7 +73,7 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 	h.Set(prefix+"-Reset", reset.UTC().Format(time.RFC3339))
 }
 
-func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
+func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
 	req, err := decodeRequest(ctx, body, true)
 	if err != nil {
 		return nil, nil, err
@@ -84,7 +85,7 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 
 // useModel sets req.Model to the model that serves the request. It returns the name
 // that the client used if the two differ, and otherwise "".
-func (p *protocol) useModel(req *llmhttp.ChatRequest) (name string) {
+func (p *protocol) useModel(req *llm.ChatRequest) (name string) {
 	served := p.servedModel(req.Model)
 	if served == req.Model {
 		return ""
@@ -105,7 +106,7 @@ func (p *protocol) decodeCountTokens(
 	ctx context.Context,
 	_ *http.Request,
 	body []byte,
-) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
+) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	req, err := decodeRequest(ctx, body, false)
 	if err != nil {
 		return nil, nil, err

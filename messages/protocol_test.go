@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
 )
@@ -35,14 +36,14 @@ func TestProtocol_Conformance(t *testing.T) {
 					return fmt.Appendf(nil, `{"model":"m","max_tokens":100,"stream":%v,"messages":[{"role":"user","content":"Hi"}]}`, stream)
 				},
 				Authorize: authorize,
-				ReadWhole: func(body []byte) (*llmhttp.ChatResponse, error) {
+				ReadWhole: func(body []byte) (*llm.ChatResponse, error) {
 					m, err := readMessage(body)
 					if err != nil {
 						return nil, err
 					}
 					return m.response(), nil
 				},
-				ReadStream: func(events []llmhttptest.Event) (*llmhttp.ChatResponse, error) {
+				ReadStream: func(events []llmhttptest.Event) (*llm.ChatResponse, error) {
 					m, err := readStream(events)
 					if err != nil {
 						return nil, err
@@ -70,9 +71,9 @@ func TestProtocol_RateLimitHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // at midnight UTC, 2000-01-01
 		key := &llmhttp.Key{ID: "k", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(2), Tokens: llmhttp.PerMinute(600)}}
 		keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return key, nil })
-		backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 			time.Sleep(100 * time.Millisecond)
-			return (&llmhttp.ChatResponse{Usage: &llmhttp.Usage{PromptTokens: 50, CompletionTokens: 10}}).Stream()
+			return (&llm.ChatResponse{Usage: &llm.Usage{PromptTokens: 50, CompletionTokens: 10}}).Stream()
 		})
 		s := &server{Handler: llmhttp.NewHandler(backend, keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})}
 		w := s.do("POST", messagesPath, requestBody(hi))
@@ -106,7 +107,7 @@ func TestProtocol_KeyHeaders(t *testing.T) {
 		}
 		return &llmhttp.Key{ID: "k", Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, nil
 	})
-	h := llmhttp.NewHandler(lister{Backend: llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi") })},
+	h := llmhttp.NewHandler(lister{Backend: llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") })},
 		keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
 	s := &server{Handler: h}
 	for _, test := range []struct {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // detailPrefix begins a signature, or the data of redacted thinking, that contains a
@@ -16,12 +16,12 @@ import (
 const detailPrefix = "llmhttp."
 
 // aliasSignature is the signature of thinking without one that has the name "reasoning":
-// see llmhttp.Message.ReasoningAlias. It is not sent to the Backend.
+// see llm.Message.ReasoningAlias. It is not sent to the Backend.
 const aliasSignature = detailPrefix + "reasoning"
 
 // encodeDetail returns the signature or the data to send for d: plain, or the whole
 // detail if it has members in Extra.
-func encodeDetail(d *llmhttp.ReasoningDetail, plain string) string {
+func encodeDetail(d *llm.ReasoningDetail, plain string) string {
 	if len(d.Extra) == 0 {
 		return plain
 	}
@@ -36,7 +36,7 @@ func encodeDetail(d *llmhttp.ReasoningDetail, plain string) string {
 
 // decodeDetail returns the detail that encodeDetail put into s, or false if s does
 // not contain one.
-func decodeDetail(s string) (d llmhttp.ReasoningDetail, ok bool) {
+func decodeDetail(s string) (d llm.ReasoningDetail, ok bool) {
 	encoded, ok := strings.CutPrefix(s, detailPrefix)
 	if !ok {
 		return d, false
@@ -51,37 +51,37 @@ func decodeDetail(s string) (d llmhttp.ReasoningDetail, ok bool) {
 
 // detailFromSignature returns the detail of a block with the given thinking and
 // signature.
-func detailFromSignature(thinking, signature string) llmhttp.ReasoningDetail {
+func detailFromSignature(thinking, signature string) llm.ReasoningDetail {
 	d, ok := decodeDetail(signature)
 	if !ok {
-		d = llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signature}
+		d = llm.ReasoningDetail{Type: llm.ReasoningText, Signature: signature}
 	}
 	switch {
-	case d.Type == llmhttp.ReasoningText:
+	case d.Type == llm.ReasoningText:
 		d.Text = thinking
-	case d.Type == llmhttp.ReasoningSummary && d.Summary == "":
+	case d.Type == llm.ReasoningSummary && d.Summary == "":
 		d.Summary = thinking
 	}
 	return d
 }
 
 // detailFromData returns the detail of a block of redacted thinking.
-func detailFromData(data string) llmhttp.ReasoningDetail {
+func detailFromData(data string) llm.ReasoningDetail {
 	if d, ok := decodeDetail(data); ok {
 		return d
 	}
-	return llmhttp.ReasoningDetail{Type: llmhttp.ReasoningEncrypted, Data: data}
+	return llm.ReasoningDetail{Type: llm.ReasoningEncrypted, Data: data}
 }
 
 // appendReasoning adds the reasoning of a delta: thinking, signatures and redacted
 // thinking. Details with text are added before the reasoning text, because they divide
 // it into blocks. Details without text are added after it: their signatures belong to
 // that text.
-func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
+func (e *encoder) appendReasoning(b []byte, d *llm.Delta) []byte {
 	if d.ReasoningAlias {
 		e.blocks.noSignature = aliasSignature
 	}
-	detailsFirst := slices.ContainsFunc(d.ReasoningDetails, func(d llmhttp.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
+	detailsFirst := slices.ContainsFunc(d.ReasoningDetails, func(d llm.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
 	if !detailsFirst && d.Reasoning != "" {
 		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.FromText(d.Reasoning))
 	}
@@ -96,7 +96,7 @@ func (e *encoder) appendReasoning(b []byte, d *llmhttp.Delta) []byte {
 
 // hasIdentity reports whether d has a member, such as an ID or a format, without which the
 // server may not accept its text.
-func hasIdentity(d *llmhttp.ReasoningDetail) bool {
+func hasIdentity(d *llm.ReasoningDetail) bool {
 	for name := range d.Extra {
 		if name != "index" {
 			return true
@@ -105,8 +105,8 @@ func hasIdentity(d *llmhttp.ReasoningDetail) bool {
 	return false
 }
 
-func (e *encoder) appendDetail(b []byte, d *llmhttp.ReasoningDetail) []byte {
-	if d.Type == llmhttp.ReasoningEncrypted {
+func (e *encoder) appendDetail(b []byte, d *llm.ReasoningDetail) []byte {
+	if d.Type == llm.ReasoningEncrypted {
 		b, _ = e.blocks.begin(b, outputBlock{kind: redactedBlock, data: encodeDetail(d, d.Data)})
 		return b
 	}

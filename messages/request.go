@@ -6,7 +6,7 @@ import (
 	"math"
 	"net/http"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // params is the body of a request.
@@ -48,14 +48,14 @@ type metadata struct {
 // this error they send the whole conversation with each request.
 const codeNoThreads = "thread_unsupported_request"
 
-var errNoThreads = &llmhttp.Error{
+var errNoThreads = &llm.Error{
 	Status: http.StatusBadRequest, Code: codeNoThreads, Param: "thread",
 	Message: "thread: Message threads are not supported; send the full conversation without `thread`",
 }
 
 // decodeRequest decodes a body and converts it. isChat is false for a request to count
 // tokens, which needs no max_tokens.
-func decodeRequest(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
+func decodeRequest(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, error) {
 	req, err := convertBody(ctx, body, isChat)
 	if e, ok := err.(*requestError); ok {
 		return nil, e.forClient()
@@ -63,7 +63,7 @@ func decodeRequest(ctx context.Context, body []byte, isChat bool) (*llmhttp.Chat
 	return req, err
 }
 
-func convertBody(ctx context.Context, body []byte, isChat bool) (*llmhttp.ChatRequest, error) {
+func convertBody(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, error) {
 	var p params
 	if err := decodeBody(ctx, body, &p); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (p *params) check(isChat bool) error {
 }
 
 // convert converts the parameters, which check has accepted. See decodeRequest for isChat.
-func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
-	req := &llmhttp.ChatRequest{
+func (p *params) convert(isChat bool) (*llm.ChatRequest, error) {
+	req := &llm.ChatRequest{
 		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens,
 	}
 	if err := p.convertMessages(req); err != nil {
@@ -122,7 +122,7 @@ func (p *params) convert(isChat bool) (*llmhttp.ChatRequest, error) {
 }
 
 // setExtras sets the members of req.Extra for parameters that have no field.
-func (p *params) setExtras(req *llmhttp.ChatRequest) {
+func (p *params) setExtras(req *llm.ChatRequest) {
 	if p.TopK != nil {
 		setExtra(req, "top_k", *p.TopK)
 	}
@@ -139,9 +139,9 @@ func (p *params) setExtras(req *llmhttp.ChatRequest) {
 }
 
 // setExtra sets a member of req.Extra. It panics if value cannot be encoded as JSON.
-func setExtra(req *llmhttp.ChatRequest, name string, value any) {
+func setExtra(req *llm.ChatRequest, name string, value any) {
 	if req.Extra == nil {
-		req.Extra = make(llmhttp.Extra)
+		req.Extra = make(llm.Extra)
 	}
 	req.Extra[name] = mustMarshal(value)
 }
@@ -158,7 +158,7 @@ func mustMarshal(v any) json.RawMessage {
 // convertThinking sets the reasoning effort. That of output_config takes precedence, unless
 // thinking is disabled. A budget of tokens is converted to an approximate effort, and is also
 // passed on in Extra.
-func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
+func (p *params) convertThinking(req *llm.ChatRequest) error {
 	if err := p.Thinking.convert(req); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (p *params) convertThinking(req *llmhttp.ChatRequest) error {
 
 const thinkingDisabled = "disabled"
 
-func (c *thinkingConfig) convert(req *llmhttp.ChatRequest) error {
+func (c *thinkingConfig) convert(req *llm.ChatRequest) error {
 	if c == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestRequest_Conversion(t *testing.T) {
@@ -177,8 +177,8 @@ func TestRequest_ArgumentsKeepOrderOfMembers(t *testing.T) {
 // The input that a whole reply has for arguments that are not JSON comes back in the next
 // request, and is passed on as JSON.
 func TestRequest_InvalidArgumentsStayJSON(t *testing.T) {
-	whole, _, _ := sendBoth(t, func() []*llmhttp.ChatChunk {
-		return []*llmhttp.ChatChunk{chunk(t, `{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a\":\"b"}}]},"finish_reason":"length"}`)}
+	whole, _, _ := sendBoth(t, func() []*llm.ChatChunk {
+		return []*llm.ChatChunk{chunk(t, `{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a\":\"b"}}]},"finish_reason":"length"}`)}
 	})
 	content, err := json.Marshal(whole.Content)
 	require.NoError(t, err)

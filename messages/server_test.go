@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
 )
@@ -23,17 +24,17 @@ type server struct {
 	http.Handler
 	usage []llmhttp.UsageRecord
 	ends  []*llmhttp.RequestSummary
-	last  *llmhttp.ChatRequest // the last request that the Backend got
+	last  *llm.ChatRequest // the last request that the Backend got
 }
 
 // newServer returns a server whose Backend replies with the result of reply, or with
 // "Hello" if that is nil.
-func newServer(reply func() llmhttp.ChatStream, change func(*llmhttp.Options)) *server {
+func newServer(reply func() llm.ChatStream, change func(*llmhttp.Options)) *server {
 	s := new(server)
-	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	backend := llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 		s.last = req
 		if reply == nil {
-			return llmhttp.Reply("Hello")
+			return llm.Reply("Hello")
 		}
 		return reply()
 	})
@@ -91,9 +92,9 @@ func (s *server) stream(body string) (reply string) {
 }
 
 // chunk decodes a choice of a chunk.
-func chunk(t testing.TB, choice string) *llmhttp.ChatChunk {
+func chunk(t testing.TB, choice string) *llm.ChatChunk {
 	t.Helper()
-	c := new(llmhttp.ChatChunk)
+	c := new(llm.ChatChunk)
 	require.NoError(t, json.Unmarshal([]byte(`{"choices":[`+choice+`]}`), c), choice)
 	return c
 }
@@ -124,10 +125,10 @@ func parseEvents(body string) (events []llmhttptest.Event, err error) {
 
 // sendBoth sends a request for a whole reply and one for a stream, to a Backend that
 // yields chunks. It returns both replies, or the message of the error if both fail.
-func sendBoth(t testing.TB, chunks func() []*llmhttp.ChatChunk) (whole, streamed *message, failure string) {
+func sendBoth(t testing.TB, chunks func() []*llm.ChatChunk) (whole, streamed *message, failure string) {
 	t.Helper()
-	s := newServer(func() llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	s := newServer(func() llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			for _, c := range chunks() {
 				if !yield(c, nil) {
 					return

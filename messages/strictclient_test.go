@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
@@ -72,12 +72,12 @@ func (u *usage) check() error {
 	return nil
 }
 
-var stopReasons = map[string]llmhttp.FinishReason{
-	"end_turn":      llmhttp.FinishStop,
-	"stop_sequence": llmhttp.FinishStop,
-	"max_tokens":    llmhttp.FinishLength,
-	"tool_use":      llmhttp.FinishToolCalls,
-	"refusal":       llmhttp.FinishContentFilter,
+var stopReasons = map[string]llm.FinishReason{
+	"end_turn":      llm.FinishStop,
+	"stop_sequence": llm.FinishStop,
+	"max_tokens":    llm.FinishLength,
+	"tool_use":      llm.FinishToolCalls,
+	"refusal":       llm.FinishContentFilter,
 }
 
 // decodeStrict decodes JSON and refuses unknown members and trailing data.
@@ -372,9 +372,9 @@ func (r *streamReader) endMessage(e *event) error {
 }
 
 // response returns the message in the form of chat completions.
-func (m *message) response() *llmhttp.ChatResponse {
+func (m *message) response() *llm.ChatResponse {
 	u := m.Usage
-	c := llmhttp.Choice{Message: llmhttp.Message{Role: llmhttp.RoleAssistant}, FinishReason: stopReasons[*m.StopReason]}
+	c := llm.Choice{Message: llm.Message{Role: llm.RoleAssistant}, FinishReason: stopReasons[*m.StopReason]}
 	text := ""
 	for _, k := range m.Content {
 		switch k.Type {
@@ -383,15 +383,15 @@ func (m *message) response() *llmhttp.ChatResponse {
 		case "thinking":
 			c.Message.Reasoning += *k.Thinking
 		case "tool_use":
-			call := llmhttp.ToolCall{ID: k.ID, Function: llmhttp.FunctionCall{Name: k.Name, Arguments: argumentsOf(k.Input)}}
+			call := llm.ToolCall{ID: k.ID, Function: llm.FunctionCall{Name: k.Name, Arguments: argumentsOf(k.Input)}}
 			c.Message.ToolCalls = append(c.Message.ToolCalls, call)
 		}
 	}
-	c.Message.Content = llmhttp.Text(text)
+	c.Message.Content = llm.Text(text)
 	prompt := *u.InputTokens + *u.CacheCreation + *u.CacheRead
-	return &llmhttp.ChatResponse{
-		ID: m.ID, Model: m.Model, Choices: []llmhttp.Choice{c},
-		Usage: &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: *u.OutputTokens},
+	return &llm.ChatResponse{
+		ID: m.ID, Model: m.Model, Choices: []llm.Choice{c},
+		Usage: &llm.Usage{PromptTokens: prompt, CompletionTokens: *u.OutputTokens},
 	}
 }
 

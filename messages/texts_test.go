@@ -6,19 +6,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/texttest"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Every text that a Delta can have reaches the client, unless the API has no member for it. A
 // new text fails until the encoder knows it.
 func TestReplies_EveryTextOfADelta(t *testing.T) {
 	const marker = "marker-of-a-text"
-	for _, path := range texttest.Paths[llmhttp.Delta]() {
-		d := texttest.With[llmhttp.Delta](path, marker)
-		reply := func() llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
-				yield((&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: *d}}}).Clone(), nil)
+	for _, path := range texttest.Paths[llm.Delta]() {
+		d := texttest.With[llm.Delta](path, marker)
+		reply := func() llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
+				yield((&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: *d}}}).Clone(), nil)
 			}
 		}
 		switch field := path[strings.LastIndex(path, ".")+1:]; field {
@@ -29,7 +29,7 @@ func TestReplies_EveryTextOfADelta(t *testing.T) {
 				d.ToolCalls[i].Type = "function"
 			}
 			for i := range d.ReasoningDetails {
-				d.ReasoningDetails[i].Type = map[string]string{"Summary": llmhttp.ReasoningSummary, "Data": llmhttp.ReasoningEncrypted}[field]
+				d.ReasoningDetails[i].Type = map[string]string{"Summary": llm.ReasoningSummary, "Data": llm.ReasoningEncrypted}[field]
 			}
 		}
 		for mode, members := range map[string]string{"whole": hi, "stream": hi + `,"stream":true`} {

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // toolParams are the parameters about tools.
@@ -29,7 +29,7 @@ type toolChoice struct {
 
 // convertTools sets the tools and the choice among them. A chat that would lose all of its
 // tools is refused, because the model would answer without what the client relies on.
-func (p *toolParams) convertTools(req *llmhttp.ChatRequest, isChat bool) error {
+func (p *toolParams) convertTools(req *llm.ChatRequest, isChat bool) error {
 	if err := p.setTools(req); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (p *toolParams) convertTools(req *llmhttp.ChatRequest, isChat bool) error {
 
 // setTools sets the tools that have a schema. The others are tools that Anthropic runs
 // or defines.
-func (p *toolParams) setTools(req *llmhttp.ChatRequest) error {
+func (p *toolParams) setTools(req *llm.ChatRequest) error {
 	for i, t := range p.Tools {
 		switch {
 		case t.Type != "" && t.Type != "custom":
@@ -58,7 +58,7 @@ func (p *toolParams) setTools(req *llmhttp.ChatRequest) error {
 		case t.InputSchema.Kind() != '{':
 			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
 		}
-		req.Tools = append(req.Tools, llmhttp.Tool{Type: "function", Function: &llmhttp.Function{
+		req.Tools = append(req.Tools, llm.Tool{Type: "function", Function: &llm.Function{
 			Name: t.Name, Description: t.Description, Parameters: json.RawMessage(*t.InputSchema), Strict: t.Strict,
 		}})
 	}
@@ -66,7 +66,7 @@ func (p *toolParams) setTools(req *llmhttp.ChatRequest) error {
 }
 
 // setToolChoice sets the tool choice. It reads the tools that setTools has set.
-func (p *toolParams) setToolChoice(req *llmhttp.ChatRequest) error {
+func (p *toolParams) setToolChoice(req *llm.ChatRequest) error {
 	c := p.ToolChoice
 	if c == nil {
 		return nil
@@ -74,25 +74,25 @@ func (p *toolParams) setToolChoice(req *llmhttp.ChatRequest) error {
 	if c.Type != "none" && c.Type != "auto" && len(p.Tools) == 0 {
 		return fieldError("tool_choice", "may only be specified while providing tools")
 	}
-	var choice llmhttp.ToolChoice
+	var choice llm.ToolChoice
 	switch c.Type {
 	case "auto":
-		choice.Mode = llmhttp.ToolChoiceAuto
+		choice.Mode = llm.ToolChoiceAuto
 	case "none":
-		choice.Mode = llmhttp.ToolChoiceNone
+		choice.Mode = llm.ToolChoiceNone
 	case "any":
-		choice.Mode = llmhttp.ToolChoiceRequired
+		choice.Mode = llm.ToolChoiceRequired
 	case "tool":
 		if !slices.ContainsFunc(p.Tools, func(t tool) bool { return t.Name == c.Name }) {
 			return fieldError("tool_choice.name", "Tool '%s' not found in provided tools", clip(c.Name))
 		}
-		choice.Type, choice.Function = "function", &llmhttp.NamedTool{Name: c.Name}
+		choice.Type, choice.Function = "function", &llm.NamedTool{Name: c.Name}
 	case "":
 		return missingField("tool_choice.type")
 	default:
 		return fieldError("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'")
 	}
-	isPassedOn := func(t llmhttp.Tool) bool { return t.Function.Name == c.Name }
+	isPassedOn := func(t llm.Tool) bool { return t.Function.Name == c.Name }
 	if len(req.Tools) == 0 || c.Type == "tool" && !slices.ContainsFunc(req.Tools, isPassedOn) {
 		return nil // the choice is about tools that are not passed on
 	}

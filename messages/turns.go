@@ -3,12 +3,12 @@ package messages
 import (
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // convertMessages converts the system prompt and the turns. Turns that follow each
 // other with the same role become one.
-func (p *params) convertMessages(req *llmhttp.ChatRequest) error {
+func (p *params) convertMessages(req *llm.ChatRequest) error {
 	if p.System != nil {
 		text, err := systemText(p.System)
 		if err != nil {
@@ -56,23 +56,23 @@ func systemText(blocks content) (string, error) {
 	return strings.Join(texts, "\n\n"), nil
 }
 
-func appendSystem(req *llmhttp.ChatRequest, text string) {
+func appendSystem(req *llm.ChatRequest, text string) {
 	if text != "" {
-		req.Messages = append(req.Messages, llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(text)})
+		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleSystem, Content: llm.Text(text)})
 	}
 }
 
 // A turnConverter converts the turns of one role that follow each other.
 type turnConverter struct {
 	role      string
-	results   []llmhttp.Message // results of tools, in turns of the user
-	parts     llmhttp.Content
-	assistant llmhttp.Message // the assistant's message without its content and reasoning
-	reasoning []string        // of that message
+	results   []llm.Message // results of tools, in turns of the user
+	parts     llm.Content
+	assistant llm.Message // the assistant's message without its content and reasoning
+	reasoning []string    // of that message
 }
 
 // add adds a turn. A system turn is appended to req at once.
-func (c *turnConverter) add(t *turn, req *llmhttp.ChatRequest) error {
+func (c *turnConverter) add(t *turn, req *llm.ChatRequest) error {
 	var convert func(b *block) error
 	switch t.Role {
 	case "user":
@@ -111,7 +111,7 @@ func (c *turnConverter) addUser(b *block) error {
 	if b.ToolUseID == "" {
 		return missingField("tool_use_id")
 	}
-	m := llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
+	m := llm.Message{Role: llm.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
 	if b.Content != nil {
 		parts, err := contentParts(b.Content, (*block).parts)
 		if err != nil {
@@ -157,27 +157,27 @@ func (c *turnConverter) addAssistant(b *block) error {
 
 // flush appends the converted turns to req. The results of tools come first, so that
 // they follow the calls directly.
-func (c *turnConverter) flush(req *llmhttp.ChatRequest) {
+func (c *turnConverter) flush(req *llm.ChatRequest) {
 	switch c.role {
 	case "user":
 		req.Messages = append(req.Messages, c.results...)
 		if len(c.parts) > 0 || len(c.results) == 0 {
-			req.Messages = append(req.Messages, llmhttp.Message{Role: llmhttp.RoleUser, Content: orEmptyText(c.parts)})
+			req.Messages = append(req.Messages, llm.Message{Role: llm.RoleUser, Content: orEmptyText(c.parts)})
 		}
 	case "assistant":
 		m := c.assistant
-		m.Role, m.Content, m.Reasoning = llmhttp.RoleAssistant, c.parts, strings.Join(c.reasoning, "")
+		m.Role, m.Content, m.Reasoning = llm.RoleAssistant, c.parts, strings.Join(c.reasoning, "")
 		if m.Content == nil && m.ToolCalls == nil {
-			m.Content = llmhttp.Text("")
+			m.Content = llm.Text("")
 		}
 		req.Messages = append(req.Messages, m)
 	}
 }
 
 // orEmptyText returns parts, or an empty text if there are none.
-func orEmptyText(parts llmhttp.Content) llmhttp.Content {
+func orEmptyText(parts llm.Content) llm.Content {
 	if len(parts) == 0 {
-		return llmhttp.Text("")
+		return llm.Text("")
 	}
 	return parts
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Content has the messages and the tools of a chat. Its JSON follows the schemas of
@@ -71,25 +72,25 @@ func newContent(t *llmhttp.Transcript, protocol string) *Content {
 	return c
 }
 
-func isSystem(role llmhttp.Role) bool {
-	return role == llmhttp.RoleSystem || role == llmhttp.RoleDeveloper
+func isSystem(role llm.Role) bool {
+	return role == llm.RoleSystem || role == llm.RoleDeveloper
 }
 
-func newMessage(m *llmhttp.Message) Message {
+func newMessage(m *llm.Message) Message {
 	role := string(m.Role)
 	switch m.Role {
-	case llmhttp.RoleDeveloper:
-		role = string(llmhttp.RoleSystem)
-	case llmhttp.RoleFunction:
-		role = string(llmhttp.RoleTool)
+	case llm.RoleDeveloper:
+		role = string(llm.RoleSystem)
+	case llm.RoleFunction:
+		role = string(llm.RoleTool)
 	}
 	return Message{Role: role, Name: m.Name, Parts: parts(m)}
 }
 
 // parts returns the parts of m. The result is not nil, because the schema requires
 // an array.
-func parts(m *llmhttp.Message) []Part {
-	if m.Role == llmhttp.RoleTool || m.Role == llmhttp.RoleFunction {
+func parts(m *llm.Message) []Part {
+	if m.Role == llm.RoleTool || m.Role == llm.RoleFunction {
 		return []Part{{Type: "tool_call_response", ID: m.ToolCallID, Response: m.Content.Text()}}
 	}
 	list := []Part{}
@@ -98,13 +99,13 @@ func parts(m *llmhttp.Message) []Part {
 	}
 	for i := range m.Content {
 		switch p := &m.Content[i]; p.Type {
-		case llmhttp.PartText:
+		case llm.PartText:
 			if p.Text != "" {
 				list = append(list, Part{Type: "text", Content: p.Text})
 			}
-		case llmhttp.PartImage:
+		case llm.PartImage:
 			list = append(list, Part{Type: "image"})
-		case llmhttp.PartAudio:
+		case llm.PartAudio:
 			list = append(list, Part{Type: "audio"})
 		default:
 			list = append(list, Part{Type: p.Type})
@@ -136,9 +137,9 @@ func rawJSON(text string) json.RawMessage {
 }
 
 // finishReason returns the name that the conventions have for reason.
-func finishReason(reason llmhttp.FinishReason) string {
+func finishReason(reason llm.FinishReason) string {
 	switch reason {
-	case llmhttp.FinishToolCalls:
+	case llm.FinishToolCalls:
 		return "tool_call"
 	case "":
 		return finishError

@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -152,12 +153,12 @@ func TestConventions_OtherOperations(t *testing.T) {
 // other is a Backend for operations other than chat.
 type other struct{ llmhttp.Backend }
 
-func (other) Embed(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-	return &llmhttp.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len())}, nil
+func (other) Embed(_ context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+	return &llm.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len())}, nil
 }
 
-func (other) Complete(context.Context, *llmhttp.CompletionRequest) llmhttp.ChatStream {
-	return llmhttp.Reply("x")
+func (other) Complete(context.Context, *llmhttp.CompletionRequest) llm.ChatStream {
+	return llm.Reply("x")
 }
 
 func (other) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
@@ -174,12 +175,12 @@ func (other) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
 	}
 }
 
-func (other) GenerateImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/1"}}}, nil
+func (other) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+	return &llm.ImageResponse{Data: []llm.Image{{URL: "https://images.test/1"}}}, nil
 }
 
-func (other) EditImages(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{Data: []byte("x")}}}, nil
+func (other) EditImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+	return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("x")}}}, nil
 }
 
 // However many names of models, keys and paths clients make up, the number of series
@@ -192,7 +193,7 @@ func TestCardinality(t *testing.T) {
 		backend llmhttp.Backend
 		most    int // series of one metric
 	}{
-		{"models are refused", nil, fails(llmhttp.ModelNotFound("m")).backend, 3},
+		{"models are refused", nil, fails(llm.ModelNotFound("m")).backend, 3},
 		{"models are accepted", nil, nil, 3 * 101}, // 100 names and _OTHER, three kinds of tokens
 		{"replies have the names of requests", nil, echoModel, 3 * 101},
 		{"list of models", []string{"a", "b"}, nil, 3 * 3},
@@ -262,10 +263,10 @@ func TestBatch_SampledRequestsAreExemplars(t *testing.T) {
 }
 
 // echoModel is a Backend that replies with the name of the model in the request.
-var echoModel = llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		c := llmhttp.TextChunk("x")
-		c.Model, c.Usage = req.Model, &llmhttp.Usage{PromptTokens: 1, CompletionTokens: 1}
+var echoModel = llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		c := llm.TextChunk("x")
+		c.Model, c.Usage = req.Model, &llm.Usage{PromptTokens: 1, CompletionTokens: 1}
 		yield(c, nil)
 	}
 })
@@ -273,7 +274,7 @@ var echoModel = llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatReq
 // The time of the first token is known from streams, and from whole replies that the
 // Backend yields in several chunks.
 func TestTimeToFirstToken(t *testing.T) {
-	one := chunks([]*llmhttp.ChatChunk{llmhttp.TextChunk("a")})
+	one := chunks([]*llm.ChatChunk{llm.TextChunk("a")})
 	for _, test := range []struct {
 		name    string
 		backend llmhttp.Backend
@@ -375,7 +376,7 @@ func TestUnpriced(t *testing.T) {
 
 // A usage that the Backend did not report is not counted as tokens.
 func TestEstimatedUsage(t *testing.T) {
-	f := newFixture(t, config{backend: chunks([]*llmhttp.ChatChunk{llmhttp.TextChunk("a"), llmhttp.TextChunk("b")})})
+	f := newFixture(t, config{backend: chunks([]*llm.ChatChunk{llm.TextChunk("a"), llm.TextChunk("b")})})
 	s := f.chat(chatBody)
 	require.True(t, s.Record.Estimated)
 	assert.NotContains(t, f.metrics(), "gen_ai.client.token.usage")

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -61,10 +62,10 @@ func serveOnce(h http.Handler, body string) {
 
 // A chunk costs no allocation, however long a stream is.
 func TestAllocs_PerChunk(t *testing.T) {
-	chunk := llmhttp.TextChunk("token ")
+	chunk := llm.TextChunk("token ")
 	stream := func(n int) llmhttp.Backend {
-		return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		return llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
 				for range n {
 					if !yield(chunk, nil) {
 						return

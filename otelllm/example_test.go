@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -24,7 +25,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("Hi!") })
+	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi!") })
 	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("acme"), &llmhttp.Options{Observe: telemetry.Observe})
 	traced := otelhttp.NewHandler(h, "llmhttp",
 		otelhttp.WithTracerProvider(tracers),

@@ -23,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -101,25 +102,25 @@ func newFixture(t *testing.T, c config) *fixture {
 }
 
 // reply returns the chunks of a reply of two tokens, a while after each other.
-func reply() []*llmhttp.ChatChunk {
-	first, second := llmhttp.TextChunk("reply-"), llmhttp.TextChunk("marker")
+func reply() []*llm.ChatChunk {
+	first, second := llm.TextChunk("reply-"), llm.TextChunk("marker")
 	first.ID, first.Model = "reply-1", "m-2026"
-	second.Choices[0].FinishReason = llmhttp.FinishStop
-	second.Usage = &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 2,
-		PromptTokensDetails:     llmhttp.PromptTokensDetails{CachedTokens: 4, CacheWriteTokens: 3},
-		CompletionTokensDetails: llmhttp.CompletionTokensDetails{ReasoningTokens: 1}}
-	return []*llmhttp.ChatChunk{first, second}
+	second.Choices[0].FinishReason = llm.FinishStop
+	second.Usage = &llm.Usage{PromptTokens: 10, CompletionTokens: 2,
+		PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: 4, CacheWriteTokens: 3},
+		CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: 1}}
+	return []*llm.ChatChunk{first, second}
 }
 
 // chunks returns a Backend that yields copies of list.
-func chunks(list []*llmhttp.ChatChunk) llmhttp.Backend {
+func chunks(list []*llm.ChatChunk) llmhttp.Backend {
 	data, err := json.Marshal(list)
 	if err != nil {
 		panic(err)
 	}
-	return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			var list []*llmhttp.ChatChunk
+	return llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			var list []*llm.ChatChunk
 			if err := json.Unmarshal(data, &list); err != nil {
 				panic(err)
 			}
@@ -133,9 +134,9 @@ func chunks(list []*llmhttp.ChatChunk) llmhttp.Backend {
 }
 
 // backend returns a Backend whose streams are f.
-func backend(f func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool)) llmhttp.Backend {
-	return llmhttp.BackendFunc(func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) { f(ctx, yield) }
+func backend(f func(ctx context.Context, yield func(*llm.ChatChunk, error) bool)) llmhttp.Backend {
+	return llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) { f(ctx, yield) }
 	})
 }
 

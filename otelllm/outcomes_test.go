@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/route"
@@ -40,9 +41,9 @@ type outcome struct {
 // waits returns a Backend that sends reached when it is called, yields a chunk if
 // yields is true, and waits until its request ends.
 func waits(reached chan<- struct{}, yields bool) llmhttp.Backend {
-	return backend(func(ctx context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+	return backend(func(ctx context.Context, yield func(*llm.ChatChunk, error) bool) {
 		if yields {
-			yield(llmhttp.TextChunk("reply-marker"), nil)
+			yield(llm.TextChunk("reply-marker"), nil)
 		}
 		reached <- struct{}{}
 		<-ctx.Done()
@@ -54,9 +55,9 @@ func limited(l llmhttp.Limits) config {
 }
 
 func fails(err error, text ...string) config {
-	return config{backend: backend(func(_ context.Context, yield func(*llmhttp.ChatChunk, error) bool) {
+	return config{backend: backend(func(_ context.Context, yield func(*llm.ChatChunk, error) bool) {
 		for _, s := range text {
-			yield(llmhttp.TextChunk(s), nil)
+			yield(llm.TextChunk(s), nil)
 		}
 		yield(nil, err)
 	})}
@@ -106,10 +107,10 @@ func outcomes() map[string]outcome {
 		"limit of concurrency": {config: limited(llmhttp.Limits{Concurrent: -1}), class: "rate_limit", limit: "concurrent"},
 		"limiter away":         {config: limiterAway, class: "limiter"},
 		"bad request":          {body: "{", class: "invalid_request"},
-		"unknown model":        {config: fails(llmhttp.ModelNotFound("m")), class: "not_found", span: "chat", model: "_OTHER"},
+		"unknown model":        {config: fails(llm.ModelNotFound("m")), class: "not_found", span: "chat", model: "_OTHER"},
 		"backend error":        {config: fails(errCause), class: "backend", span: "chat", failed: true, model: "_OTHER"},
 		"error in mid-stream":  {config: fails(errCause, "reply-marker"), body: streamBody, class: "backend", span: "chat", failed: true, cut: true, model: "_OTHER"},
-		"429 in mid-stream": {config: fails(llmhttp.Errorf(429, "", "x"), "reply-marker"), body: streamBody, class: "rate_limit", span: "chat", failed: true,
+		"429 in mid-stream": {config: fails(llm.Errorf(429, "", "x"), "reply-marker"), body: streamBody, class: "rate_limit", span: "chat", failed: true,
 			cut: true, model: "_OTHER"},
 		"client gone":            {config: config{backend: waits(reached, false)}, send: leave, class: "canceled", span: "chat", model: "_OTHER"},
 		"client gone mid-stream": {config: config{backend: waits(reached, true)}, send: leave, class: "canceled", span: "chat", cut: true, model: "_OTHER"},
@@ -240,12 +241,12 @@ func (o *outcome) checkSpans(t *testing.T, f *fixture) {
 func TestFallback(t *testing.T) {
 	var seen []trace.SpanContext
 	see := func(b llmhttp.Backend) llmhttp.Backend {
-		return llmhttp.BackendFunc(func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return llmhttp.BackendFunc(func(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 			seen = append(seen, trace.SpanContextFromContext(ctx))
 			return b.Chat(ctx, r)
 		})
 	}
-	down := fails(&llmhttp.Error{Status: 503, Code: "code-of-a-server", Message: "cause-marker"}).backend
+	down := fails(&llm.Error{Status: 503, Code: "code-of-a-server", Message: "cause-marker"}).backend
 	router, err := route.New([]route.Route{{Model: "*", Strategy: route.InOrder, Targets: []route.Target{
 		{Name: "down", Backend: see(down)}, {Name: "up", Backend: see(chunks(reply()))},
 	}}}, nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/pricing"
 )
@@ -18,16 +19,16 @@ import (
 // A listing is a Backend with models of the given names.
 type listing []string
 
-func (listing) Chat(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return llmhttp.Reply("Hi")
+func (listing) Chat(context.Context, *llm.ChatRequest) llm.ChatStream {
+	return llm.Reply("Hi")
 }
 
-func (l listing) ListModels(context.Context) (models []llmhttp.Model, err error) {
+func (l listing) ListModels(context.Context) (models []llm.Model, err error) {
 	if l == nil {
 		return nil, errors.New("the server is down")
 	}
 	for _, id := range l {
-		models = append(models, llmhttp.Model{ID: id})
+		models = append(models, llm.Model{ID: id})
 	}
 	return models, nil
 }

@@ -74,7 +74,7 @@ const maxMistakes = 20
 
 // Parse reads prices in the format of the package's documentation. It accepts only what it
 // understands: the error tells mistakes with the model and the member, and is no
-// [*llmhttp.Error]. opts may be nil.
+// [*llm.Error]. opts may be nil.
 func Parse(data []byte, opts *Options) (*Table, error) {
 	t, err := newTable(opts)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
@@ -134,7 +135,7 @@ func TestParseLiteLLM_Mistakes(t *testing.T) {
 		require.EqualError(t, table.Mistakes()[0], test.want)
 		units := llmhttp.Units{PromptTokens: 1}
 		_, err = table.Price(&llmhttp.UsageRecord{Model: "m", Units: units})
-		told, ok := errors.AsType[*llmhttp.Error](err)
+		told, ok := errors.AsType[*llm.Error](err)
 		require.True(t, ok)
 		assert.Equal(t, 404, told.Status)
 		assert.ErrorIs(t, err, table.Mistakes()[0])

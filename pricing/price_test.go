@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
@@ -83,7 +84,7 @@ func TestPrice_Unknown(t *testing.T) {
 	const doc = `{"models": {"m": {"input": 1}}}`
 	r := llmhttp.UsageRecord{Model: "alias", ServedModel: "vendor-model", Units: aToken}
 	_, err := parse(t, doc, nil).Price(&r)
-	told, ok := errors.AsType[*llmhttp.Error](err)
+	told, ok := errors.AsType[*llm.Error](err)
 	require.True(t, ok)
 	assert.Equal(t, 404, told.Status)
 	assert.Equal(t, "model_not_found", told.Code)
@@ -154,16 +155,16 @@ func TestPrice_Units(t *testing.T) {
 		err   string
 	}{
 		"defaults": {model: tokens,
-			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
+			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrites: llm.CacheWrites{time.Hour: 1}, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
 			want:  llmhttp.Cost{Input: 5, CacheRead: 1, CacheWrite: 3, Output: 8}},
 		"all": {model: all,
-			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
+			units: llmhttp.Units{PromptTokens: 9, CachedTokens: 1, CacheWriteTokens: 3, CacheWrites: llm.CacheWrites{time.Hour: 1}, PromptAudioTokens: 1, PromptImageTokens: 1, CompletionTokens: 4, ReasoningTokens: 1, CompletionAudioTokens: 1},
 			want:  llmhttp.Cost{Input: 110_003, CacheRead: 10, CacheWrite: 1200, Output: 112}},
-		"1h like other writes": {model: `{"input": 1, "cache_write": 2}`, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}}, want: llmhttp.Cost{CacheWrite: 4}},
+		"1h like other writes": {model: `{"input": 1, "cache_write": 2}`, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrites: llm.CacheWrites{time.Hour: 1}}, want: llmhttp.Cost{CacheWrite: 4}},
 		"audio that was cached": {model: all, units: llmhttp.Units{PromptTokens: 10, CachedTokens: 8, PromptAudioTokens: 10},
 			want: llmhttp.Cost{Input: 20_000, CacheRead: 80}},
-		"more cached than there is": {model: all, units: llmhttp.Units{PromptTokens: 2, CachedTokens: 5, CacheWriteTokens: 5, CacheWrites: llmhttp.CacheWrites{time.Hour: 5}, PromptAudioTokens: 5}, want: llmhttp.Cost{CacheRead: 20}},
-		"more written for an hour":  {model: all, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrites: llmhttp.CacheWrites{time.Hour: 5}}, want: llmhttp.Cost{CacheWrite: 2000}},
+		"more cached than there is": {model: all, units: llmhttp.Units{PromptTokens: 2, CachedTokens: 5, CacheWriteTokens: 5, CacheWrites: llm.CacheWrites{time.Hour: 5}, PromptAudioTokens: 5}, want: llmhttp.Cost{CacheRead: 20}},
+		"more written for an hour":  {model: all, units: llmhttp.Units{PromptTokens: 2, CacheWriteTokens: 2, CacheWrites: llm.CacheWrites{time.Hour: 5}}, want: llmhttp.Cost{CacheWrite: 2000}},
 		"more reasoning":            {model: all, units: llmhttp.Units{CompletionTokens: 2, ReasoningTokens: 5, CompletionAudioTokens: 5}, want: llmhttp.Cost{Output: 20}},
 		"negative":                  {model: all, units: llmhttp.Units{PromptTokens: 2, CachedTokens: -5, PromptAudioTokens: -1}, want: llmhttp.Cost{Input: 2}},
 		"no output":                 {model: `{"input": 1}`, units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, err: "has no price for completion tokens"},
@@ -232,7 +233,7 @@ func TestPrice_Images(t *testing.T) {
 		assert.Equal(t, llmhttp.Cost{Output: llmhttp.MoneyUnit * llmhttp.Money(test.want)}, cost, "%+v", test)
 	}
 	_, err := table.Price(&llmhttp.UsageRecord{Model: "n", ImageSize: "2x2", Units: llmhttp.Units{Images: 1}})
-	told, ok := errors.AsType[*llmhttp.Error](err)
+	told, ok := errors.AsType[*llm.Error](err)
 	require.True(t, ok)
 	assert.Equal(t, 400, told.Status)
 	assert.Equal(t, "size", told.Param)
@@ -398,18 +399,18 @@ func TestPrice_CacheWrites(t *testing.T) {
 		"service_tiers": {"batch": {"cache_write_12h": 500, "cache_write_1h": 50, "above": [{"prompt_tokens": 100, "cache_write_1h": 70}]}}
 	}}}`, nil)
 	for name, test := range map[string]struct {
-		writes       llmhttp.CacheWrites
+		writes       llm.CacheWrites
 		tier         string
 		prompt, want int64 // 9 tokens are written
 	}{
 		"unknown":             {nil, "", 9, 9},
-		"each":                {llmhttp.CacheWrites{5 * m: 2, 30 * m: 2, h: 2, 12 * h: 3}, "", 9, 2 + 20 + 200 + 3000},
-		"some":                {llmhttp.CacheWrites{30 * m: 2, h: 2}, "", 9, 5 + 20 + 200},
-		"between":             {llmhttp.CacheWrites{29 * m: 1, 59 * m: 1, 11 * h: 1, 24 * h: 1}, "", 9, 5 + 1 + 10 + 100 + 1000},
-		"more than there are": {llmhttp.CacheWrites{30 * m: 8, 12 * h: 8}, "", 9, 8000 + 10},
-		"a long prompt":       {llmhttp.CacheWrites{h: 1, 12 * h: 1}, "", 101, 7 + 200 + 1000 + 92*1000},
-		"a tier":              {llmhttp.CacheWrites{30 * m: 1, h: 1, 12 * h: 1}, "batch", 9, 6 + 10 + 50 + 500},
-		"a long one of it":    {llmhttp.CacheWrites{h: 9}, "batch", 101, 9*70 + 92*1000},
+		"each":                {llm.CacheWrites{5 * m: 2, 30 * m: 2, h: 2, 12 * h: 3}, "", 9, 2 + 20 + 200 + 3000},
+		"some":                {llm.CacheWrites{30 * m: 2, h: 2}, "", 9, 5 + 20 + 200},
+		"between":             {llm.CacheWrites{29 * m: 1, 59 * m: 1, 11 * h: 1, 24 * h: 1}, "", 9, 5 + 1 + 10 + 100 + 1000},
+		"more than there are": {llm.CacheWrites{30 * m: 8, 12 * h: 8}, "", 9, 8000 + 10},
+		"a long prompt":       {llm.CacheWrites{h: 1, 12 * h: 1}, "", 101, 7 + 200 + 1000 + 92*1000},
+		"a tier":              {llm.CacheWrites{30 * m: 1, h: 1, 12 * h: 1}, "batch", 9, 6 + 10 + 50 + 500},
+		"a long one of it":    {llm.CacheWrites{h: 9}, "batch", 101, 9*70 + 92*1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cost, err := table.Price(&llmhttp.UsageRecord{Model: "m", ServiceTier: test.tier, Units: llmhttp.Units{
@@ -438,7 +439,7 @@ func TestPrice_Properties(t *testing.T) {
 		// The kinds fit, so that the sum of two records has the kinds of both.
 		u.PromptTokens += u.CachedTokens + u.CacheWriteTokens + u.PromptAudioTokens + u.PromptImageTokens
 		u.CompletionTokens += u.ReasoningTokens + u.CompletionAudioTokens
-		u.CacheWrites = llmhttp.CacheWrites{time.Hour: random.Int64N(u.CacheWriteTokens + 1)}
+		u.CacheWrites = llm.CacheWrites{time.Hour: random.Int64N(u.CacheWriteTokens + 1)}
 		return u
 	}
 	price := func(u llmhttp.Units) llmhttp.Cost {

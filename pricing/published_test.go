@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
@@ -111,7 +112,7 @@ func TestPublishedPrices(t *testing.T) {
 			// 3,000 * $3/M = $0.009; 4,000 * $0.30/M = $0.0012;
 			// 2,000 * $3.75/M + 1,000 * $6/M = $0.0075 + $0.006 = $0.0135; 500 * $15/M = $0.0075
 			llmhttp.UsageRecord{Model: "sonnet", ServedModel: sonnet, Units: llmhttp.Units{
-				PromptTokens: 10_000, CachedTokens: 4_000, CacheWriteTokens: 3_000, CacheWrites: llmhttp.CacheWrites{time.Hour: 1_000}, CompletionTokens: 500,
+				PromptTokens: 10_000, CachedTokens: 4_000, CacheWriteTokens: 3_000, CacheWrites: llm.CacheWrites{time.Hour: 1_000}, CompletionTokens: 500,
 			}},
 			cost{input: "0.009", cacheRead: "0.0012", cacheWrite: "0.0135", output: "0.0075"},
 		},
@@ -123,7 +124,7 @@ func TestPublishedPrices(t *testing.T) {
 			// 200,001 prompt tokens, so all of it has the higher price: 100,000 * $6/M = $0.6;
 			// 100,000 * $0.60/M = $0.06; 1 * $12/M = $0.000012; 1,000 * $22.50/M = $0.0225
 			llmhttp.UsageRecord{Model: sonnet, Units: llmhttp.Units{
-				PromptTokens: 200_001, CachedTokens: 100_000, CacheWriteTokens: 1, CacheWrites: llmhttp.CacheWrites{time.Hour: 1}, CompletionTokens: 1_000,
+				PromptTokens: 200_001, CachedTokens: 100_000, CacheWriteTokens: 1, CacheWrites: llm.CacheWrites{time.Hour: 1}, CompletionTokens: 1_000,
 			}},
 			cost{input: "0.6", cacheRead: "0.06", cacheWrite: "0.000012", output: "0.0225"},
 		},

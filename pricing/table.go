@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Unknown says what [Table.Price] does with a record of a model that has no price.
@@ -87,7 +88,7 @@ func (t *Table) Mistakes() []error { return t.mistakes }
 // record without Units costs nothing.
 //
 // The price is that of the first of these that has one: Options.Name, r.ServedModel, r.Model,
-// the default. An error is an [*llmhttp.Error] that a client may get, and its text for
+// the default. An error is an [*llm.Error] that a client may get, and its text for
 // logs names the model and what is missing: a 404 if there is no price for the model or for
 // what r used, and a 400 if there is none for the size and the quality of images.
 func (t *Table) Price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
@@ -193,9 +194,9 @@ func served(r *llmhttp.UsageRecord) string {
 
 // refuse returns the error for a client whose request has no price.
 func refuse(r *llmhttp.UsageRecord, cause error) error {
-	e := llmhttp.ModelNotFound(r.Model)
+	e := llm.ModelNotFound(r.Model)
 	if errors.Is(cause, errImages) {
-		e = llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Images of this size and quality are not available from this model.")
+		e = llm.Errorf(http.StatusBadRequest, "invalid_value", "Images of this size and quality are not available from this model.")
 		e.Param = "size"
 	}
 	e.Err = cause

@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -47,13 +48,13 @@ const promptTokens, completionTokens = 4, 10
 func newHandler(l llmhttp.Limiter, keyID string, limits llmhttp.Limits, onChat func()) *llmhttp.Handler {
 	keys := memory.NewKeyStore()
 	keys.Add("sk-fleet", &llmhttp.Key{ID: keyID, Limits: limits})
-	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 		if onChat != nil {
 			onChat()
 		}
-		c := llmhttp.TextChunk("Hello")
-		c.Usage = &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: completionTokens}
-		return func(yield func(*llmhttp.ChatChunk, error) bool) { yield(c, nil) }
+		c := llm.TextChunk("Hello")
+		c.Usage = &llm.Usage{PromptTokens: promptTokens, CompletionTokens: completionTokens}
+		return func(yield func(*llm.ChatChunk, error) bool) { yield(c, nil) }
 	})
 	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 		Limiter: l, TextTokens: func(string, string) int { return 0 }, Logger: slog.New(slog.DiscardHandler),
@@ -287,9 +288,9 @@ func TestFleet_UnreadReply(t *testing.T) {
 	limits, key := llmhttp.Limits{Concurrent: 1}, uniqueKey()
 	keys := memory.NewKeyStore()
 	keys.Add("sk-fleet", &llmhttp.Key{ID: key, Limits: limits})
-	large := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			yield(llmhttp.TextChunk(strings.Repeat("x", 24<<20)), nil) // more than the system buffers
+	large := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			yield(llm.TextChunk(strings.Repeat("x", 24<<20)), nil) // more than the system buffers
 		}
 	})
 	l := newLimiter(t, newClient(t, s), nil)

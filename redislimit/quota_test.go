@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -31,10 +32,10 @@ const tokenPrice = llmhttp.MoneyUnit / 100
 func newQuotaFleet(limiters []llmhttp.Limiter, key *llmhttp.Key, store llmhttp.UsageStore, used func() int) (fleet []*llmhttp.Handler) {
 	keys := memory.NewKeyStore()
 	keys.Add("sk-fleet", key)
-	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		c := llmhttp.TextChunk("Hello")
-		c.Usage = &llmhttp.Usage{PromptTokens: promptTokens, CompletionTokens: used()}
-		return func(yield func(*llmhttp.ChatChunk, error) bool) { yield(c, nil) }
+	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		c := llm.TextChunk("Hello")
+		c.Usage = &llm.Usage{PromptTokens: promptTokens, CompletionTokens: used()}
+		return func(yield func(*llm.ChatChunk, error) bool) { yield(c, nil) }
 	})
 	for _, l := range limiters {
 		fleet = append(fleet, llmhttp.NewHandler(backend, keys, &llmhttp.Options{

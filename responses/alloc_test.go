@@ -15,12 +15,13 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/largebody"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A large image is copied a few times at most, each of which also reads it.
 func TestAllocs_Image(t *testing.T) {
 	body := []byte(`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:,` + strings.Repeat("a", 8<<20) + `"}]}]}`)
-	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("x") }))
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("x") }))
 	megabytes := largebody.Allocated(func() { serveDirectly(h, body) })
 	assert.LessOrEqual(t, megabytes, uint64(52))
 }
@@ -31,7 +32,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 	const all = largebody.Size
 	const message = `{"model":"m","input":[{"role":"user","content":`
 	kilobyte := strings.Repeat("a", 1<<10)
-	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("x") }))
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("x") }))
 	for name, body := range map[string]string{
 		"items":           repeat(`{"model":"m","input":[`, `{}`, `]}`, all),
 		"16000 items":     repeat(`{"model":"m","input":[`, `{"role":"user","content":"x"}`, `]}`, 16_000),

@@ -9,14 +9,15 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // BenchmarkStream compares a stream of 100 chunks with the same stream of chat
 // completions, without a network.
 func BenchmarkStream(b *testing.B) {
-	chunk := llmhttp.TextChunk("word ")
-	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	chunk := llm.TextChunk("word ")
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			for range 100 {
 				if !yield(chunk, nil) {
 					return
@@ -42,7 +43,7 @@ func BenchmarkStream(b *testing.B) {
 // BenchmarkRequest_Image serves a request with an image of 8 MB.
 func BenchmarkRequest_Image(b *testing.B) {
 	body := []byte(`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,` + strings.Repeat("iVBORw0KGgoAAAAN", 8<<20/16) + `"}]}]}`)
-	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Reply("x") }))
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("x") }))
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -4,17 +4,19 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // readContent decodes content, which is a string or an array of parts. It returns the
 // text of refusals separately.
-func readContent(raw jsonwire.Value, path string) (content llmhttp.Content, refusal string, err error) {
+func readContent(raw jsonwire.Value, path string) (content llm.Content, refusal string, err error) {
 	switch raw.Kind() {
 	case '"':
 		text, err := decodeString(raw, path)
-		return llmhttp.Text(text), "", err
+		return llm.Text(text), "", err
 	case '[':
 	default:
 		return nil, "", invalidType(path, "a string or an array of parts", raw)
@@ -25,7 +27,7 @@ func readContent(raw jsonwire.Value, path string) (content llmhttp.Content, refu
 	}
 	var refusals []string
 	for i := range parts {
-		part, text, err := parts[i].convert(elementPath(path, i))
+		part, text, err := parts[i].convert(param.Path(path, i, ""))
 		if err != nil {
 			return nil, "", err
 		}
@@ -54,13 +56,13 @@ type contentPart struct {
 }
 
 // convert returns nil for a refusal, and for a part of an unknown type without text.
-func (p *contentPart) convert(path string) (part *llmhttp.Part, refusal string, err error) {
+func (p *contentPart) convert(path string) (part *llm.Part, refusal string, err error) {
 	switch p.Type {
 	case "":
-		return nil, "", missingParam(memberPath(path, "type"))
+		return nil, "", invalid.Missing(memberPath(path, "type"))
 	case "refusal":
 		if p.Refusal == nil {
-			return nil, "", missingParam(memberPath(path, "refusal"))
+			return nil, "", invalid.Missing(memberPath(path, "refusal"))
 		}
 		return nil, *p.Refusal, nil
 	case "input_image":
@@ -71,24 +73,24 @@ func (p *contentPart) convert(path string) (part *llmhttp.Part, refusal string, 
 		return part, "", err
 	case "input_audio":
 		if p.Audio.IsNull() {
-			return nil, "", missingParam(memberPath(path, "input_audio"))
+			return nil, "", invalid.Missing(memberPath(path, "input_audio"))
 		}
-		return &llmhttp.Part{Type: llmhttp.PartAudio, Extra: llmhttp.Extra{llmhttp.PartAudio: json.RawMessage(p.Audio)}}, "", nil
+		return &llm.Part{Type: llm.PartAudio, Extra: llm.Extra{llm.PartAudio: json.RawMessage(p.Audio)}}, "", nil
 	case "input_text", "output_text", "text":
 		if p.Text == nil {
-			return nil, "", missingParam(memberPath(path, "text"))
+			return nil, "", invalid.Missing(memberPath(path, "text"))
 		}
 	}
 	if p.Text == nil {
 		return nil, "", nil
 	}
-	return &llmhttp.Part{Type: llmhttp.PartText, Text: *p.Text}, "", nil
+	return &llm.Part{Type: llm.PartText, Text: *p.Text}, "", nil
 }
 
-func (p *contentPart) image(path string) (*llmhttp.Part, error) {
+func (p *contentPart) image(path string) (*llm.Part, error) {
 	switch {
 	case p.ImageURL != nil && *p.ImageURL != "":
-		return &llmhttp.Part{Type: llmhttp.PartImage, ImageURL: &llmhttp.ImageURL{URL: *p.ImageURL, Detail: p.Detail}}, nil
+		return &llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: *p.ImageURL, Detail: p.Detail}}, nil
 	case p.FileID != nil:
 		return nil, unsupportedParam(
 			memberPath(path, "file_id"),
@@ -96,13 +98,13 @@ func (p *contentPart) image(path string) (*llmhttp.Part, error) {
 			memberPath(path, "image_url"),
 		)
 	}
-	return nil, missingParam(memberPath(path, "image_url"))
+	return nil, invalid.Missing(memberPath(path, "image_url"))
 }
 
 // file returns the part for an input_file. Its members are passed on unchanged.
-func (p *contentPart) file(path string) (*llmhttp.Part, error) {
+func (p *contentPart) file(path string) (*llm.Part, error) {
 	if p.FileID == nil && p.FileURL == nil && p.FileData == nil {
-		return nil, missingParam(memberPath(path, "file_data"))
+		return nil, invalid.Missing(memberPath(path, "file_data"))
 	}
 	file, err := marshal(&struct {
 		Filename *string `json:"filename,omitzero"`
@@ -113,5 +115,5 @@ func (p *contentPart) file(path string) (*llmhttp.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &llmhttp.Part{Type: llmhttp.PartFile, Extra: llmhttp.Extra{llmhttp.PartFile: file}}, nil
+	return &llm.Part{Type: llm.PartFile, Extra: llm.Extra{llm.PartFile: file}}, nil
 }

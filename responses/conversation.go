@@ -4,15 +4,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A conversation converts items to messages. Consecutive texts, calls and reasoning of
 // the assistant become one message, because chat completions require all calls of a
 // turn in one message, before the results.
 type conversation struct {
-	messages []llmhttp.Message
+	messages []llm.Message
 	tools    *toolset
 	sealer   *sealer
 	account  string
@@ -25,17 +27,17 @@ type conversation struct {
 }
 
 // appendMessage appends a message that is not the assistant's.
-func (c *conversation) appendMessage(m llmhttp.Message) {
+func (c *conversation) appendMessage(m llm.Message) {
 	c.closeAssistant()
 	c.messages = append(c.messages, m)
 }
 
 // assistantMessage returns the open message of the assistant. It appends one if none
 // is open.
-func (c *conversation) assistantMessage() *llmhttp.Message {
+func (c *conversation) assistantMessage() *llm.Message {
 	if !c.open {
 		c.open = true
-		c.messages = append(c.messages, llmhttp.Message{Role: llmhttp.RoleAssistant})
+		c.messages = append(c.messages, llm.Message{Role: llm.RoleAssistant})
 	}
 	return &c.messages[len(c.messages)-1]
 }
@@ -56,7 +58,7 @@ func (c *conversation) closeAssistant() {
 }
 
 // finish returns all messages.
-func (c *conversation) finish() []llmhttp.Message {
+func (c *conversation) finish() []llm.Message {
 	c.closeAssistant()
 	return c.messages
 }
@@ -84,17 +86,17 @@ func (c *conversation) addItem(item *inputItem) error {
 }
 
 func (c *conversation) addMessageItem(item *inputItem) error {
-	role := llmhttp.Role(item.Role)
+	role := llm.Role(item.Role)
 	switch role {
-	case llmhttp.RoleUser, llmhttp.RoleSystem, llmhttp.RoleDeveloper, llmhttp.RoleAssistant:
+	case llm.RoleUser, llm.RoleSystem, llm.RoleDeveloper, llm.RoleAssistant:
 	case "":
-		return missingParam(item.memberPath("role"))
+		return invalid.Missing(item.memberPath("role"))
 	default:
-		return badRequest("invalid_value", item.memberPath("role"),
+		return invalid.Param("invalid_value", item.memberPath("role"),
 			"Invalid value for '%s'. Supported values are: 'user', 'assistant', 'system' and 'developer'.", item.memberPath("role"))
 	}
 	if item.Content.IsNull() {
-		return missingParam(item.memberPath("content"))
+		return invalid.Missing(item.memberPath("content"))
 	}
 	content, refusal, err := readContent(item.Content, item.memberPath("content"))
 	if err != nil {
@@ -104,16 +106,16 @@ func (c *conversation) addMessageItem(item *inputItem) error {
 	return nil
 }
 
-func (c *conversation) addContent(role llmhttp.Role, content llmhttp.Content, refusal string) {
+func (c *conversation) addContent(role llm.Role, content llm.Content, refusal string) {
 	switch {
-	case role == llmhttp.RoleAssistant:
+	case role == llm.RoleAssistant:
 		m := c.assistantMessage()
 		m.Content = append(m.Content, content...)
 		if refusal != "" {
 			c.refusals = append(c.refusals, refusal)
 		}
 	case len(content) > 0:
-		c.appendMessage(llmhttp.Message{Role: role, Content: content})
+		c.appendMessage(llm.Message{Role: role, Content: content})
 	}
 }
 
@@ -130,13 +132,13 @@ func (c *conversation) addUnknown(item *inputItem) error {
 	if isUnknownParam(err) {
 		return err
 	}
-	content = slices.DeleteFunc(content, func(p llmhttp.Part) bool { return p.Type != llmhttp.PartText || p.Text == "" })
+	content = slices.DeleteFunc(content, func(p llm.Part) bool { return p.Type != llm.PartText || p.Text == "" })
 	if err != nil || len(content) == 0 {
 		return nil
 	}
-	role := llmhttp.RoleUser
-	if item.Role == string(llmhttp.RoleAssistant) {
-		role = llmhttp.RoleAssistant
+	role := llm.RoleUser
+	if item.Role == string(llm.RoleAssistant) {
+		role = llm.RoleAssistant
 	}
 	c.addContent(role, content, "")
 	return nil
@@ -182,7 +184,7 @@ func joinTexts(parts []jsonwire.Value, path string) (string, error) {
 		var part struct {
 			Text string `json:"text"`
 		}
-		if err := decode(raw, elementPath(path, i), &part); err != nil {
+		if err := decode(raw, param.Path(path, i, ""), &part); err != nil {
 			return "", err
 		}
 		if part.Text != "" {
@@ -203,17 +205,17 @@ func (c *conversation) addCall(item *inputItem) error {
 	if err := item.decode(&v); err != nil {
 		return err
 	}
-	call := llmhttp.ToolCall{ID: v.CallID, Type: toolFunction}
+	call := llm.ToolCall{ID: v.CallID, Type: toolFunction}
 	call.Function.Name = c.tools.functionName(toolName{v.Namespace, v.Name})
 	switch {
 	case v.CallID == "":
-		return missingParam(item.memberPath("call_id"))
+		return invalid.Missing(item.memberPath("call_id"))
 	case v.Name == "":
-		return missingParam(item.memberPath("name"))
+		return invalid.Missing(item.memberPath("name"))
 	case item.Type == itemCall && v.Arguments == nil:
-		return missingParam(item.memberPath("arguments"))
+		return invalid.Missing(item.memberPath("arguments"))
 	case item.Type == itemCustom && v.Input == nil:
-		return missingParam(item.memberPath("input"))
+		return invalid.Missing(item.memberPath("input"))
 	case item.Type == itemCustom:
 		call.Function.Arguments = wrapInput(*v.Input)
 	default:
@@ -234,23 +236,23 @@ func (c *conversation) addOutput(item *inputItem) error {
 		return err
 	}
 	if item.Output.IsNull() {
-		return missingParam(item.memberPath("output"))
+		return invalid.Missing(item.memberPath("output"))
 	}
 	content, _, err := readContent(item.Output, item.memberPath("output"))
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		c.addContent(llmhttp.RoleUser, content, "")
+		c.addContent(llm.RoleUser, content, "")
 		return nil
 	}
 	if !c.partial && !c.calls[id] && item.path != historyPath {
-		return badRequest("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(id))
+		return invalid.Param("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(id))
 	}
 	if len(content) == 0 {
-		content = llmhttp.Text("")
+		content = llm.Text("")
 	}
-	c.appendMessage(llmhttp.Message{Role: llmhttp.RoleTool, ToolCallID: id, Content: content})
+	c.appendMessage(llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: content})
 	return nil
 }
 
@@ -261,7 +263,7 @@ func (item *inputItem) callID() (string, error) {
 	}
 	id, err := decodeString(item.CallID, item.memberPath("call_id"))
 	if err == nil && id == "" {
-		err = missingParam(item.memberPath("call_id"))
+		err = invalid.Missing(item.memberPath("call_id"))
 	}
 	return id, err
 }

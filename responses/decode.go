@@ -4,8 +4,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // decode decodes a value of a request strictly. path is the path of the value in the
@@ -24,15 +25,14 @@ func decodeError(path string, e *jsonwire.Error) error {
 		path += "."
 	}
 	e.Path = path + e.Path
-	code, message := e.APIText()
-	return badRequest(code, e.Path, "%s", message)
+	return invalid.JSON(e)
 }
 
 const codeUnknownParam = "unknown_parameter"
 
 // isUnknownParam reports whether err refuses a member because of its name.
 func isUnknownParam(err error) bool {
-	e, ok := errors.AsType[*llmhttp.Error](err)
+	e, ok := errors.AsType[*llm.Error](err)
 	return ok && e.Code == codeUnknownParam
 }
 

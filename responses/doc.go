@@ -17,7 +17,7 @@
 //
 // # Requests
 //
-// A request becomes an [llmhttp.ChatRequest]:
+// A request becomes an [llm.ChatRequest]:
 //
 //   - The instructions are the first message. Items of the input become messages.
 //     Consecutive texts, calls and reasoning of the assistant become one message.
@@ -41,7 +41,7 @@
 //
 // The reasoning of a reply is the summary of a reasoning item. If the client
 // includes reasoning.encrypted_content, the item also carries the
-// [llmhttp.ReasoningDetail] values of the Backend, encrypted, and they come back
+// [llm.ReasoningDetail] values of the Backend, encrypted, and they come back
 // with the next request.
 //
 // # Stored responses

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
 )
 
 // echoedParams has the members of a response that repeat parameters of the request, or
@@ -79,7 +80,7 @@ func echoTools(tools []jsonwire.Value) ([]jsonwire.Value, error) {
 	echoed := make([]jsonwire.Value, len(tools))
 	for i, raw := range tools {
 		var t map[string]jsonwire.Value
-		if err := decode(raw, elementPath("tools", i), &t); err != nil {
+		if err := decode(raw, param.Path("tools", i, ""), &t); err != nil {
 			return nil, err
 		}
 		if string(t["type"]) == `"function"` {

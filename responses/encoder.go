@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The states of a response and of its items.
@@ -32,16 +34,16 @@ type encoder struct {
 type outcome struct {
 	status      string
 	reason      string // why the response is incomplete; empty if it is complete
-	err         *llmhttp.Error
+	err         *llm.Error
 	completedAt int64
 	serviceTier json.RawMessage // as the Backend reports it
-	usage       *llmhttp.Usage
+	usage       *llm.Usage
 }
 
 var _ llmhttp.ReplySaver = (*encoder)(nil)
 
 func newEncoder(p *protocol, req *request) (*encoder, error) {
-	e := &encoder{p: p, req: req, id: newID("resp_"), outcome: outcome{status: statusInProgress}}
+	e := &encoder{p: p, req: req, id: randomid.New("resp_"), outcome: outcome{status: statusInProgress}}
 	e.output = outputBuilder{req: req, events: eventWriter{enabled: req.body.Stream, encrypted: req.wantsEncrypted}}
 	if req.wantsEncrypted || p.stores(req) {
 		e.output.sealer = p.sealer
@@ -82,7 +84,7 @@ func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 }
 
 // AppendChunk adds a chunk to the items.
-func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
+func (e *encoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	w, sequence, items := &e.output.events, e.output.events.sequence, len(e.output.items)
 	w.buf = b
 	err := e.addChunk(c)
@@ -92,7 +94,7 @@ func (e *encoder) AppendChunk(b []byte, c *llmhttp.ChatChunk) ([]byte, error) {
 	return w.takeBuffer(), err
 }
 
-func (e *encoder) addChunk(c *llmhttp.ChatChunk) error {
+func (e *encoder) addChunk(c *llm.ChatChunk) error {
 	e.readExtra(c.Extra)
 	choice := &c.Choices[0]
 	logprobs, err := e.output.takeLogprobs(choice)
@@ -106,19 +108,19 @@ func (e *encoder) addChunk(c *llmhttp.ChatChunk) error {
 }
 
 // endChoice sets the status of the response and closes the items.
-func (e *encoder) endChoice(reason llmhttp.FinishReason) error {
+func (e *encoder) endChoice(reason llm.FinishReason) error {
 	e.outcome.status = statusCompleted
 	switch reason {
-	case llmhttp.FinishLength:
+	case llm.FinishLength:
 		e.outcome.status, e.outcome.reason = statusIncomplete, "max_output_tokens"
-	case llmhttp.FinishContentFilter:
+	case llm.FinishContentFilter:
 		e.outcome.status, e.outcome.reason = statusIncomplete, "content_filter"
 	}
 	return e.output.closeAll(e.outcome.status)
 }
 
 // AppendEnd ends a stream with the whole response. A whole reply is only that.
-func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]byte, error) {
+func (e *encoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	e.finish(u, extra)
 	if !e.output.events.enabled {
 		return e.appendResponse(b), nil
@@ -130,7 +132,7 @@ func (e *encoder) AppendEnd(b []byte, u *llmhttp.Usage, extra llmhttp.Extra) ([]
 
 // AppendFailure ends a stream that failed. The response has begun, because the
 // stream starts early.
-func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
+func (e *encoder) AppendFailure(b []byte, failure *llm.Error) []byte {
 	e.outcome.err = failure
 	e.outcome.status, e.outcome.reason, e.outcome.completedAt = statusFailed, "", 0
 	e.output.markIncomplete()
@@ -141,7 +143,7 @@ func (e *encoder) AppendFailure(b []byte, failure *llmhttp.Error) []byte {
 
 // finish completes the response. SaveReply calls it before AppendEnd does, so that the
 // stored response equals the one that is sent. Later calls do nothing.
-func (e *encoder) finish(u *llmhttp.Usage, extra llmhttp.Extra) {
+func (e *encoder) finish(u *llm.Usage, extra llm.Extra) {
 	if e.finished {
 		return
 	}
@@ -154,7 +156,7 @@ func (e *encoder) finish(u *llmhttp.Usage, extra llmhttp.Extra) {
 }
 
 // readExtra keeps the members of extra that become members of the response.
-func (e *encoder) readExtra(extra llmhttp.Extra) {
+func (e *encoder) readExtra(extra llm.Extra) {
 	if tier := extra["service_tier"]; len(tier) > 0 && tier[0] == '"' {
 		e.outcome.serviceTier = tier
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestCreate_Output(t *testing.T) {
@@ -177,9 +178,9 @@ func TestCreate_Failure(t *testing.T) {
 		message string
 	}{
 		"of the server":  {fmt.Errorf("secret"), "server_error", "The server had an error while processing your request. Sorry about that!"},
-		"rate limit":     {llmhttp.Errorf(429, "", "Slow down."), "rate_limit_exceeded", "Slow down."},
-		"of the request": {llmhttp.Errorf(400, "", "Bad."), "invalid_prompt", "Bad."},
-		"with a code":    {llmhttp.Errorf(400, "context_length_exceeded", "Long."), "context_length_exceeded", "Long."},
+		"rate limit":     {llm.Errorf(429, "", "Slow down."), "rate_limit_exceeded", "Slow down."},
+		"of the request": {llm.Errorf(400, "", "Bad."), "invalid_prompt", "Bad."},
+		"with a code":    {llm.Errorf(400, "context_length_exceeded", "Long."), "context_length_exceeded", "Long."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, nil, `{"choices":[{"delta":{"content":"Hel"}}]}`,
@@ -196,7 +197,7 @@ func TestCreate_Failure(t *testing.T) {
 		})
 	}
 	s := newServer(t, nil)
-	s.err = llmhttp.Errorf(503, "server_is_overloaded", "Busy.")
+	s.err = llm.Errorf(503, "server_is_overloaded", "Busy.")
 	status, _ := s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"Hi","stream":true}`)
 	assert.Equal(t, 503, status, "an error before the reply is its status")
 }
@@ -211,10 +212,10 @@ func must[T any](v T, err error) T {
 // A stream that starts before the Backend's first chunk keeps its ID and creation time.
 func TestCreate_SlowBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
 				time.Sleep(20 * time.Second)
-				c := llmhttp.TextChunk("Hello")
+				c := llm.TextChunk("Hello")
 				c.ID, c.Model, c.Created = "chatcmpl-1", "another name", 1
 				yield(c, nil)
 			}

@@ -2,32 +2,21 @@ package responses
 
 import (
 	"errors"
-	"net/http"
-	"strconv"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 )
-
-func badRequest(code, param, format string, args ...any) *llmhttp.Error {
-	e := llmhttp.Errorf(http.StatusBadRequest, code, format, args...)
-	e.Param = param
-	return e
-}
-
-func missingParam(param string) *llmhttp.Error {
-	return badRequest("missing_required_parameter", param, "Missing required parameter: '%s'.", param)
-}
 
 // invalidType returns the error for a parameter whose value is not of the type want, which
 // is given with its article.
 func invalidType(param, want string, value jsonwire.Value) error {
-	return decodeError("", &jsonwire.Error{Kind: jsonwire.WrongType, Path: param, Want: want, Got: jsonwire.Describe(string(value))})
+	return invalid.WrongType(param, want, jsonwire.Describe(string(value)))
 }
 
-func unsupportedParam(param, format string, args ...any) *llmhttp.Error {
-	return badRequest("unsupported_parameter", param, format, args...)
+func unsupportedParam(param, format string, args ...any) *llm.Error {
+	return invalid.Param("unsupported_parameter", param, format, args...)
 }
 
 // paramNames changes the names of parameters of chat completions to those of this API.
@@ -40,7 +29,7 @@ var paramNames = strings.NewReplacer(
 // chatError returns err, an error of ChatRequest.Validate, with the name that the parameter
 // has in this API. Messages have other indices than the items from which they are made.
 func chatError(err error) error {
-	e, ok := errors.AsType[*llmhttp.Error](err)
+	e, ok := errors.AsType[*llm.Error](err)
 	switch {
 	case !ok:
 		return err
@@ -57,6 +46,3 @@ func memberPath(path, name string) string {
 	}
 	return path + "." + name
 }
-
-// elementPath returns the path of element i of the array at path.
-func elementPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
 func Example() {
-	backend := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Reply("You said: " + req.Messages[len(req.Messages)-1].Content.Text())
+	backend := llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
+		return llm.Reply("You said: " + req.Messages[len(req.Messages)-1].Content.Text())
 	})
 	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{responses.New(&responses.Options{Store: memory.NewResponseStore()})},

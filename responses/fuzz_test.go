@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
@@ -51,10 +52,10 @@ func FuzzCreate(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	var req *llmhttp.ChatRequest
-	h := newHandler(llmhttp.BackendFunc(func(_ context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	var req *llm.ChatRequest
+	h := newHandler(llmhttp.BackendFunc(func(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
 		req = r
-		return llmhttp.Reply("Hello")
+		return llm.Reply("Hello")
 	}))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req = nil
@@ -78,18 +79,18 @@ func FuzzCreate(f *testing.F) {
 }
 
 // checkMessages checks the guarantees about messages that a Handler gives to Backends.
-func checkMessages(t *testing.T, r *llmhttp.ChatRequest) {
+func checkMessages(t *testing.T, r *llm.ChatRequest) {
 	require.NotNil(t, r)
 	require.NotEmpty(t, r.Messages)
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		switch m.Role {
-		case llmhttp.RoleUser, llmhttp.RoleSystem, llmhttp.RoleDeveloper:
+		case llm.RoleUser, llm.RoleSystem, llm.RoleDeveloper:
 			assert.NotEmpty(t, m.Content)
-		case llmhttp.RoleTool:
+		case llm.RoleTool:
 			assert.NotEmpty(t, m.ToolCallID)
 			assert.NotEmpty(t, m.Content)
-		case llmhttp.RoleAssistant:
+		case llm.RoleAssistant:
 			assert.True(t, len(m.Content) > 0 || len(m.ToolCalls) > 0 || m.Refusal != "")
 		default:
 			assert.Fail(t, "unknown role", "%q", m.Role)
@@ -97,7 +98,7 @@ func checkMessages(t *testing.T, r *llmhttp.ChatRequest) {
 		for j := range m.Content {
 			p := &m.Content[j]
 			assert.NotEmpty(t, p.Type)
-			assert.True(t, p.Type != llmhttp.PartImage || p.ImageURL != nil)
+			assert.True(t, p.Type != llm.PartImage || p.ImageURL != nil)
 		}
 		for j := range m.ToolCalls {
 			assert.NotEmpty(t, m.ToolCalls[j].ID)
@@ -127,7 +128,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, script string) {
-		checkReplies(t, func() llmhttp.ChatStream { return scriptedStream(script) })
+		checkReplies(t, func() llm.ChatStream { return scriptedStream(script) })
 	})
 }
 
@@ -138,8 +139,8 @@ func FuzzReply_RandomChunks(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		checkReplies(t, func() llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		checkReplies(t, func() llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
 				for _, c := range randomChunks(rand.New(rand.NewPCG(seed, 1))) {
 					if !yield(c, nil) {
 						return
@@ -151,8 +152,8 @@ func FuzzReply_RandomChunks(f *testing.F) {
 }
 
 // checkReplies requests the same reply streamed and whole, and compares the two.
-func checkReplies(t *testing.T, stream func() llmhttp.ChatStream) {
-	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return stream() }))
+func checkReplies(t *testing.T, stream func() llm.ChatStream) {
+	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream() }))
 	const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
 		"include":["message.output_text.logprobs","reasoning.encrypted_content"]`
 	whole := serveDirectly(h, []byte(body+"}"))
@@ -175,14 +176,14 @@ func checkReplies(t *testing.T, stream func() llmhttp.ChatStream) {
 
 // scriptedStream returns a stream with a chunk for each line of script that decodes as
 // one. The line "fail" yields an error.
-func scriptedStream(script string) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func scriptedStream(script string) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for line := range strings.Lines(script) {
 			if line == "fail" {
-				yield(nil, llmhttp.Errorf(500, "", "It broke."))
+				yield(nil, llm.Errorf(500, "", "It broke."))
 				return
 			}
-			c := new(llmhttp.ChatChunk)
+			c := new(llm.ChatChunk)
 			if json.Unmarshal([]byte(line), c) == nil && !yield(c, nil) {
 				return
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
@@ -27,7 +28,7 @@ type server struct {
 	url     string
 	chunks  []string             // chunks that the Backend yields, as JSON
 	err     error                // error that the Backend yields after the chunks
-	request *llmhttp.ChatRequest // the last request that the Backend got
+	request *llm.ChatRequest     // the last request that the Backend got
 	info    *llmhttp.RequestInfo // what the Observer got about it
 	limits  llmhttp.Limits       // of the keys
 	usage   *memory.UsageStore
@@ -69,11 +70,11 @@ func newServer(t testing.TB, opts *responses.Options, chunks ...string) *server 
 	return s
 }
 
-func (s *server) chat(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (s *server) chat(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 	s.request = req
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for _, text := range s.chunks {
-			c := new(llmhttp.ChatChunk)
+			c := new(llm.ChatChunk)
 			if err := json.Unmarshal([]byte(text), c); err != nil {
 				panic(err)
 			}
@@ -175,14 +176,14 @@ const (
 )
 
 // chatResponse returns a response as one of chat completions, for llmhttptest.
-func chatResponse(r object) (*llmhttp.ChatResponse, error) {
+func chatResponse(r object) (*llm.ChatResponse, error) {
 	if err := checkResponse(r); err != nil {
 		return nil, err
 	}
 	if r["usage"] == nil {
 		return nil, fmt.Errorf("the status is %v", r["status"])
 	}
-	c := llmhttp.Choice{Message: llmhttp.Message{Role: llmhttp.RoleAssistant}, FinishReason: llmhttp.FinishStop}
+	c := llm.Choice{Message: llm.Message{Role: llm.RoleAssistant}, FinishReason: llm.FinishStop}
 	m := &c.Message
 	text := ""
 	for _, it := range r["output"].([]any) {
@@ -199,18 +200,18 @@ func chatResponse(r object) (*llmhttp.ChatResponse, error) {
 				}
 			}
 		case "function_call":
-			c.FinishReason = llmhttp.FinishToolCalls
-			m.ToolCalls = append(m.ToolCalls, llmhttp.ToolCall{ID: it["call_id"].(string),
-				Function: llmhttp.FunctionCall{Name: it["name"].(string), Arguments: it["arguments"].(string)}})
+			c.FinishReason = llm.FinishToolCalls
+			m.ToolCalls = append(m.ToolCalls, llm.ToolCall{ID: it["call_id"].(string),
+				Function: llm.FunctionCall{Name: it["name"].(string), Arguments: it["arguments"].(string)}})
 		}
 	}
-	m.Content = llmhttp.Text(text)
+	m.Content = llm.Text(text)
 	if details, ok := r["incomplete_details"].(object); ok {
-		c.FinishReason = map[any]llmhttp.FinishReason{"max_output_tokens": llmhttp.FinishLength, "content_filter": llmhttp.FinishContentFilter}[details["reason"]]
+		c.FinishReason = map[any]llm.FinishReason{"max_output_tokens": llm.FinishLength, "content_filter": llm.FinishContentFilter}[details["reason"]]
 	}
 	usage := r["usage"].(object)
-	return &llmhttp.ChatResponse{
-		Choices: []llmhttp.Choice{c},
-		Usage:   &llmhttp.Usage{PromptTokens: int(usage["input_tokens"].(float64)), CompletionTokens: int(usage["output_tokens"].(float64))},
+	return &llm.ChatResponse{
+		Choices: []llm.Choice{c},
+		Usage:   &llm.Usage{PromptTokens: int(usage["input_tokens"].(float64)), CompletionTokens: int(usage["output_tokens"].(float64))},
 	}, nil
 }

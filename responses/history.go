@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -65,9 +66,9 @@ const historyPath = "previous_response_id"
 func historyError(id string, err error) error {
 	switch {
 	case errors.Is(err, responsestore.ErrNotFound):
-		return badRequest("previous_response_not_found", historyPath, "Previous response with id '%s' not found.", clip(id))
+		return invalid.Param("previous_response_not_found", historyPath, "Previous response with id '%s' not found.", clip(id))
 	case errors.Is(err, responsestore.ErrItemsTooLarge):
-		return badRequest("context_length_exceeded", historyPath, "The conversation is too long to be continued.")
+		return invalid.Param("context_length_exceeded", historyPath, "The conversation is too long to be continued.")
 	}
 	return storeError(err)
 }
@@ -100,7 +101,7 @@ func (p *protocol) resolveReferences(ctx context.Context, account string, items 
 		}
 		body, ok := bodies[item.ID]
 		if !ok {
-			return badRequest("item_not_found", item.memberPath("id"), "Item with id '%s' not found.", clip(item.ID))
+			return invalid.Param("item_not_found", item.memberPath("id"), "Item with id '%s' not found.", clip(item.ID))
 		}
 		if size += len(body); size > maxHistoryBytes { // several references may name the same item
 			return errReferencesTooLong()
@@ -122,7 +123,7 @@ func itemBytes(items []responsestore.Item) int {
 }
 
 func errReferencesTooLong() error {
-	return badRequest("context_length_exceeded", "input", "The items that 'input' refers to are too long.")
+	return invalid.Param("context_length_exceeded", "input", "The items that 'input' refers to are too long.")
 }
 
 // checkReferences checks the items that are references. stored tells whether there is a store.
@@ -131,9 +132,9 @@ func checkReferences(items []inputItem, stored bool) error {
 		switch {
 		case item.Type != itemReference:
 		case item.ID == "":
-			return missingParam(item.memberPath("id"))
+			return invalid.Missing(item.memberPath("id"))
 		case !stored:
-			return badRequest(
+			return invalid.Param(
 				"item_not_found",
 				item.memberPath("id"),
 				"Item '%s' is not stored, because this server stores no responses. Use 'store': false and send the item itself.",

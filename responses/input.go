@@ -4,7 +4,11 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -64,7 +68,7 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 	}
 	c := &conversation{tools: r.tools, sealer: p.sealer, account: r.account, calls: make(map[string]bool), partial: !loaded}
 	if text := r.body.Instructions; text != nil && *text != "" {
-		c.appendMessage(llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(*text)})
+		c.appendMessage(llm.Message{Role: llm.RoleSystem, Content: llm.Text(*text)})
 	}
 	for _, items := range [][]inputItem{r.history, r.items} {
 		for i := range items {
@@ -75,7 +79,7 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 	}
 	r.chat.Messages, r.chat.Tools = c.finish(), r.tools.functions
 	if len(r.chat.Messages) == 0 && len(r.items) == 0 && !r.body.Input.IsNull() {
-		r.chat.Messages = []llmhttp.Message{} // the input is empty, not missing
+		r.chat.Messages = []llm.Message{} // the input is empty, not missing
 	}
 	llmhttp.CountUnsent(ctx, r.unsentBytes(p.stores(r)))
 	if !loaded {
@@ -102,7 +106,7 @@ func (r *request) inputItems() ([]inputItem, error) {
 		return nil, err
 	}
 	for i := range items {
-		if err := items[i].complete(elementPath("input", i)); err != nil {
+		if err := items[i].complete(param.Path("input", i, "")); err != nil {
 			return nil, err
 		}
 	}
@@ -143,7 +147,7 @@ func (item *inputItem) complete(path string) error {
 	case item.ID != "":
 		item.Type = itemReference
 	default:
-		return missingParam(memberPath(path, "type"))
+		return invalid.Missing(memberPath(path, "type"))
 	}
 	return nil
 }
@@ -166,7 +170,7 @@ func storedInput(items []inputItem) ([]responsestore.Item, error) {
 			if prefix == "" {
 				prefix = "item_"
 			}
-			item.ID = newID(prefix)
+			item.ID = randomid.New(prefix)
 		}
 		members := make(map[string]jsonwire.Value)
 		if err := item.decode(&members); err != nil {
@@ -193,7 +197,7 @@ func textValue(s string) jsonwire.Value { return jsonwire.Value(appendString(nil
 
 // textContent returns a list of parts with one text, which is a JSON string.
 func textContent(role string, text jsonwire.Value) jsonwire.Value {
-	if role == string(llmhttp.RoleAssistant) {
+	if role == string(llm.RoleAssistant) {
 		return `[{"type":"output_text","text":` + text + `,"annotations":[],"logprobs":[]}]`
 	}
 	return `[{"type":"input_text","text":` + text + `}]`

@@ -1,11 +1,9 @@
 package responses
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An item is an element of the output. typ determines which fields are used.
@@ -14,12 +12,12 @@ type item struct {
 	id        string
 	index     int
 	status    string
-	parts     []part                    // for a message or reasoning; the last may be open
-	details   []llmhttp.ReasoningDetail // for reasoning
-	reasoning []byte                    // for encrypted_content: the Backend's text, which the parts may take from details
-	held      string                    // of a summary: the beginning of a character
-	alias     bool                      // of reasoning: see llmhttp.Message.ReasoningAlias
-	encrypted string                    // encrypted_content, for reasoning
+	parts     []part                // for a message or reasoning; the last may be open
+	details   []llm.ReasoningDetail // for reasoning
+	reasoning []byte                // for encrypted_content: the Backend's text, which the parts may take from details
+	held      string                // of a summary: the beginning of a character
+	alias     bool                  // of reasoning: see llm.Message.ReasoningAlias
+	encrypted string                // encrypted_content, for reasoning
 	callID    string
 	name      toolName
 	arguments []byte // or the input of a custom tool
@@ -29,11 +27,6 @@ type item struct {
 var idPrefixes = map[string]string{
 	itemMessage: "msg_", itemReasoning: "rs_", itemCall: "fc_", itemCustom: "ctc_",
 	itemCallOutput: "fco_", itemCustomOutput: "ctco_",
-}
-
-// newID returns prefix and 128 random bits in hexadecimal.
-func newID(prefix string) string {
-	return fmt.Sprintf("%s%016x%016x", prefix, rand.Uint64(), rand.Uint64())
 }
 
 // A partType is the type of a part. It determines which events are about the part.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -47,7 +47,7 @@ func TestOpenResponses(t *testing.T) {
 			[]string{"message"},
 		},
 	}
-	h := newHandler(&memory.Backend{Script: func(r *llmhttp.ChatRequest) []memory.Step {
+	h := newHandler(&memory.Backend{Script: func(r *llm.ChatRequest) []memory.Step {
 		if len(r.Tools) == 0 {
 			return nil // the text of the user
 		}

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/citation"
+	"github.com/llmhttp/llmhttp/internal/randomid"
 	"github.com/llmhttp/llmhttp/internal/reasoning"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // An outputBuilder builds the output of a response from chunks, and appends the events
@@ -30,7 +32,7 @@ type outputBuilder struct {
 }
 
 // addDelta adds a delta and the logprobs of its choice.
-func (o *outputBuilder) addDelta(d *llmhttp.Delta, logprobs []byte) error {
+func (o *outputBuilder) addDelta(d *llm.Delta, logprobs []byte) error {
 	if d.Reasoning != "" || len(d.ReasoningDetails) > 0 {
 		if err := o.addReasoning(d); err != nil {
 			return err
@@ -64,11 +66,11 @@ const maxItems = 4096
 // openItem adds an item to the output.
 func (o *outputBuilder) openItem(it *item) (*item, error) {
 	if len(o.items) >= maxItems {
-		e := llmhttp.Errorf(http.StatusBadGateway, "", "The reply of the model has more than %d items.", maxItems)
+		e := llm.Errorf(http.StatusBadGateway, "", "The reply of the model has more than %d items.", maxItems)
 		e.NoRetry = true
 		return nil, e
 	}
-	it.id, it.index, it.status = newID(idPrefixes[it.typ]), len(o.items), statusInProgress
+	it.id, it.index, it.status = randomid.New(idPrefixes[it.typ]), len(o.items), statusInProgress
 	o.items = append(o.items, it)
 	o.events.itemEvent("response.output_item.added", it)
 	return it, nil
@@ -96,7 +98,7 @@ func (o *outputBuilder) closeTextItem(status string) error {
 	return o.closeItem(it, status)
 }
 
-func (o *outputBuilder) addReasoning(d *llmhttp.Delta) error {
+func (o *outputBuilder) addReasoning(d *llm.Delta) error {
 	it, err := o.openTextItem(itemReasoning)
 	if err != nil {
 		return err
@@ -121,7 +123,7 @@ func (o *outputBuilder) addReasoning(d *llmhttp.Delta) error {
 }
 
 // repeatsText reports whether the details of d have the text of its reasoning once more.
-func repeatsText(d *llmhttp.Delta) bool {
+func repeatsText(d *llm.Delta) bool {
 	rest, ok := d.Reasoning, true
 	for i := range d.ReasoningDetails {
 		r := &d.ReasoningDetails[i]
@@ -176,7 +178,7 @@ func splitIncomplete(s string) (complete, rest string) {
 // takeLogprobs returns the logprobs of a choice if the client wants them. Tokens that
 // are only a part of a character have logprobs but no text. takeLogprobs adds their
 // logprobs to the open part and returns nil.
-func (o *outputBuilder) takeLogprobs(c *llmhttp.ChunkChoice) ([]byte, error) {
+func (o *outputBuilder) takeLogprobs(c *llm.ChunkChoice) ([]byte, error) {
 	raw := c.Extra["logprobs"]
 	if !o.req.wantsLogprobs || len(raw) == 0 {
 		return nil, nil
@@ -267,7 +269,7 @@ func (o *outputBuilder) appendText(it *item, text string, logprobs []byte) {
 	o.events.textDelta(it, text, logprobs)
 }
 
-func (o *outputBuilder) addCall(t *llmhttp.ToolCallDelta) error {
+func (o *outputBuilder) addCall(t *llm.ToolCallDelta) error {
 	if t.Index == len(o.calls) {
 		if err := o.closeTextItem(statusCompleted); err != nil {
 			return err
@@ -288,7 +290,7 @@ func (o *outputBuilder) addCall(t *llmhttp.ToolCallDelta) error {
 
 // newCall returns the item of a call, whose first delta is t. A Backend may report a
 // call of a custom tool as a function call or with the type "custom".
-func (o *outputBuilder) newCall(t *llmhttp.ToolCallDelta) *item {
+func (o *outputBuilder) newCall(t *llm.ToolCallDelta) *item {
 	it := &item{typ: itemCall, callID: t.ID}
 	if t.Type == toolCustom {
 		var call struct{ Name, Input string }
@@ -387,13 +389,13 @@ func (o *outputBuilder) sealReasoning(it *item) error {
 	return err
 }
 
-// joinDetails joins the pieces of details, as llmhttp.Collect does.
-func joinDetails(details []llmhttp.ReasoningDetail) []llmhttp.ReasoningDetail {
+// joinDetails joins the pieces of details, as join.Collect does.
+func joinDetails(details []llm.ReasoningDetail) []llm.ReasoningDetail {
 	if len(details) == 0 {
 		return nil
 	}
-	chunk := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{ReasoningDetails: details}}}}
-	joined, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) { yield(chunk, nil) })
+	chunk := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{ReasoningDetails: details}}}}
+	joined, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) { yield(chunk, nil) })
 	if err != nil || len(joined.Choices) == 0 {
 		return details
 	}

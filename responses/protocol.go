@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -94,10 +96,10 @@ func bindQuery(serve func(ctx context.Context, r *http.Request) (any, error)) ll
 }
 
 // decodeChat decodes a request for a response.
-func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llmhttp.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, err := p.decodeRequest(ctx, body, func(known *llmhttp.ChatRequest) error {
+func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, err := p.decodeRequest(ctx, body, func(known *llm.ChatRequest) error {
 		if known.Model == "" {
-			return missingParam("model")
+			return invalid.Missing("model")
 		}
 		return llmhttp.ReserveChat(ctx, known)
 	})
@@ -123,8 +125,8 @@ func (p *protocol) decodeCountTokens(
 	ctx context.Context,
 	_ *http.Request,
 	body []byte,
-) (*llmhttp.ChatRequest, func([]byte, int) ([]byte, error), error) {
-	reserve := func(known *llmhttp.ChatRequest) error { return llmhttp.ReserveChat(ctx, known) }
+) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
+	reserve := func(known *llm.ChatRequest) error { return llmhttp.ReserveChat(ctx, known) }
 	req, err := p.decodeRequest(ctx, body, reserve)
 	if err != nil {
 		return nil, nil, err
@@ -147,7 +149,7 @@ func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 // HTTP at once when it gets a 426, and tries again after any other status.
 func (*protocol) refuseUpgrade(_ context.Context, r *http.Request) (any, error) {
 	_, path, _ := strings.Cut(r.Pattern, " ") // with the prefix of the Handler
-	return nil, llmhttp.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", path)
+	return nil, llm.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", path)
 }
 
 // matchAny is the Match of a route that is not an endpoint. The error for an unknown address does

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/responses"
 )
@@ -22,14 +22,14 @@ func TestProtocol_Conformance(t *testing.T) {
 			return fmt.Appendf(nil, `{"model":"m","stream":%v,"input":"Hi"}`, stream)
 		},
 		Authorize: func(r *http.Request, secret string) { r.Header.Set("Authorization", "Bearer "+secret) },
-		ReadWhole: func(body []byte) (*llmhttp.ChatResponse, error) {
+		ReadWhole: func(body []byte) (*llm.ChatResponse, error) {
 			var r object
 			if err := json.Unmarshal(body, &r); err != nil {
 				return nil, err
 			}
 			return chatResponse(r)
 		},
-		ReadStream: func(events []llmhttptest.Event) (*llmhttp.ChatResponse, error) {
+		ReadStream: func(events []llmhttptest.Event) (*llm.ChatResponse, error) {
 			r, err := accumulate(events)
 			if err != nil {
 				return nil, err

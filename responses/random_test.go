@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // TestCreate_RandomReplies checks for random orders of all kinds of deltas that a
@@ -22,7 +23,7 @@ func TestCreate_RandomReplies(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		lines, texts := randomReply(random)
 		script := strings.Join(lines, "\n")
-		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return scriptedStream(script) }))
+		h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return scriptedStream(script) }))
 		const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"}],"include":["message.output_text.logprobs"]`
 		streamed := serveDirectly(h, []byte(body+`,"stream":true}`))
 		r, err := accumulate(readEvents(t, streamed.Body.String()))
@@ -88,37 +89,37 @@ func randomReply(random *rand.Rand) (lines []string, texts map[string]string) {
 
 // randomChunks returns chunks of random content in random order. Many of them are
 // invalid.
-func randomChunks(random *rand.Rand) []*llmhttp.ChatChunk {
+func randomChunks(random *rand.Rand) []*llm.ChatChunk {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	text := func() string {
 		return pick("", "a", "é ", "\n", `"x\`, "東京", "\xf0\x9f\x99", "\x82", "\u2028", "\xff", "{}")
 	}
-	chunks := make([]*llmhttp.ChatChunk, random.IntN(16))
+	chunks := make([]*llm.ChatChunk, random.IntN(16))
 	for i := range chunks {
 		if random.IntN(30) == 0 {
 			continue // a nil chunk
 		}
-		c := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Index: random.IntN(20) / 19}}}
+		c := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Index: random.IntN(20) / 19}}}
 		chunks[i] = c
 		choice := &c.Choices[0]
 		for range 1 + random.IntN(2) {
 			randomDelta(random, pick, text, &choice.Delta)
 		}
 		if random.IntN(3) == 0 {
-			choice.Extra = llmhttp.Extra{"logprobs": json.RawMessage(`{"content":[{"token":"t","logprob":-1}]}`)}
+			choice.Extra = llm.Extra{"logprobs": json.RawMessage(`{"content":[{"token":"t","logprob":-1}]}`)}
 		}
 		if random.IntN(30) == 0 {
-			choice.FinishReason = llmhttp.FinishReason(pick("stop", "length", "tool_calls", "content_filter", "other"))
+			choice.FinishReason = llm.FinishReason(pick("stop", "length", "tool_calls", "content_filter", "other"))
 		}
 		if random.IntN(12) == 0 {
-			c.Usage = &llmhttp.Usage{PromptTokens: random.IntN(50), CompletionTokens: random.IntN(50)}
+			c.Usage = &llm.Usage{PromptTokens: random.IntN(50), CompletionTokens: random.IntN(50)}
 		}
 	}
 	return chunks
 }
 
 // randomDelta adds something to d.
-func randomDelta(random *rand.Rand, pick func(...string) string, text func() string, d *llmhttp.Delta) {
+func randomDelta(random *rand.Rand, pick func(...string) string, text func() string, d *llm.Delta) {
 	switch random.IntN(7) {
 	case 0, 1:
 		d.Content = text()
@@ -127,12 +128,12 @@ func randomDelta(random *rand.Rand, pick func(...string) string, text func() str
 	case 3:
 		d.Reasoning = text()
 	case 4:
-		d.ReasoningDetails = append(d.ReasoningDetails, llmhttp.ReasoningDetail{
-			Type: pick(llmhttp.ReasoningText, llmhttp.ReasoningEncrypted, llmhttp.ReasoningSummary), Text: text(), Signature: pick("", "s"), Data: "d",
+		d.ReasoningDetails = append(d.ReasoningDetails, llm.ReasoningDetail{
+			Type: pick(llm.ReasoningText, llm.ReasoningEncrypted, llm.ReasoningSummary), Text: text(), Signature: pick("", "s"), Data: "d",
 		})
 	default:
-		d.ToolCalls = append(d.ToolCalls, llmhttp.ToolCallDelta{Index: random.IntN(3), ID: pick("", "", "c1", "c2", "c3"),
-			Function: llmhttp.FunctionCall{Name: pick("", "f", "patch", "n__f"), Arguments: pick(`{}`, `{"input":`, `"x"}`, `null`, text())}})
+		d.ToolCalls = append(d.ToolCalls, llm.ToolCallDelta{Index: random.IntN(3), ID: pick("", "", "c1", "c2", "c3"),
+			Function: llm.FunctionCall{Name: pick("", "f", "patch", "n__f"), Arguments: pick(`{}`, `{"input":`, `"x"}`, `null`, text())}})
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
 )
@@ -17,9 +17,9 @@ const wantDetails = `{"role":"assistant","content":"Hello","reasoning_content":"
 	`"signature":"sig","index":0}]}`
 
 // assistantMessage returns the message of the assistant that the Backend got.
-func assistantMessage(t *testing.T, r *llmhttp.ChatRequest) string {
+func assistantMessage(t *testing.T, r *llm.ChatRequest) string {
 	for i := range r.Messages {
-		if r.Messages[i].Role == llmhttp.RoleAssistant {
+		if r.Messages[i].Role == llm.RoleAssistant {
 			data, err := json.Marshal(r.Messages[i])
 			require.NoError(t, err)
 			return string(data)

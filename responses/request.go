@@ -8,7 +8,10 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -94,7 +97,7 @@ type reasoningParams struct {
 type request struct {
 	body           *createBody
 	account        string
-	chat           *llmhttp.ChatRequest
+	chat           *llm.ChatRequest
 	tools          *toolset
 	wantsLogprobs  bool
 	wantsEncrypted bool                 // the client wants encrypted_content
@@ -119,7 +122,7 @@ var includes = []string{
 
 // decodeRequest decodes the body of a request and converts it. It calls reserve with
 // what is known of the chat request before it loads anything from the store.
-func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*llmhttp.ChatRequest) error) (*request, error) {
+func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*llm.ChatRequest) error) (*request, error) {
 	r, err := p.readRequest(ctx, raw)
 	if err != nil {
 		return nil, err
@@ -151,7 +154,7 @@ func (p *protocol) readRequest(ctx context.Context, raw []byte) (*request, error
 	if err != nil {
 		return nil, err
 	}
-	r := &request{body: body, account: accountOf(ctx), chat: &llmhttp.ChatRequest{Model: body.Model, Stream: body.Stream}}
+	r := &request{body: body, account: accountOf(ctx), chat: &llm.ChatRequest{Model: body.Model, Stream: body.Stream}}
 	if err := r.checkState(p.opts.Store != nil); err != nil {
 		return nil, err
 	}
@@ -198,7 +201,7 @@ func (r *request) checkState(stored bool) error {
 	case !b.Prompt.IsNull():
 		return unsupportedParam("prompt", "Stored prompts are not supported. Use 'instructions' and 'input'.")
 	case b.PreviousResponseID != nil && !stored:
-		return badRequest("previous_response_not_found", "previous_response_id",
+		return invalid.Param("previous_response_not_found", "previous_response_id",
 			"Responses are not stored. Use 'store': false and send the whole conversation as 'input'.")
 	}
 	return nil
@@ -206,11 +209,11 @@ func (r *request) checkState(stored bool) error {
 
 func (r *request) readIncludes() error {
 	for i, raw := range r.body.Include {
-		value, err := decodeString(raw, elementPath("include", i))
+		value, err := decodeString(raw, param.Path("include", i, ""))
 		if err != nil {
 			return err
 		}
-		if err := checkValue(elementPath("include", i), value, includes); err != nil {
+		if err := checkValue(param.Path("include", i, ""), value, includes); err != nil {
 			return err
 		}
 		switch value {
@@ -243,7 +246,7 @@ func (r *request) setParams() error {
 			return err
 		}
 	}
-	c.Extra = make(llmhttp.Extra)
+	c.Extra = make(llm.Extra)
 	if !b.Metadata.IsNull() {
 		c.Extra["metadata"] = json.RawMessage(b.Metadata)
 	}
@@ -269,7 +272,7 @@ func (r *request) setLogprobs() {
 	}
 }
 
-func setExtra(e llmhttp.Extra, name string, value *string) {
+func setExtra(e llm.Extra, name string, value *string) {
 	if value != nil {
 		e[name] = appendString(nil, *value)
 	}
@@ -292,9 +295,9 @@ func (r *request) setText() error {
 		if err := f.jsonSchema.check(); err != nil {
 			return err
 		}
-		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type, JSONSchema: f.jsonSchema.convert()}
+		r.chat.ResponseFormat = &llm.ResponseFormat{Type: f.Type, JSONSchema: f.jsonSchema.convert()}
 	default:
-		r.chat.ResponseFormat = &llmhttp.ResponseFormat{Type: f.Type}
+		r.chat.ResponseFormat = &llm.ResponseFormat{Type: f.Type}
 	}
 	return nil
 }
@@ -305,7 +308,7 @@ func (r *request) checkParams() error {
 	c := *r.chat
 	c.Model = cmp.Or(c.Model, "any")
 	if len(c.Messages) == 0 {
-		c.Messages = []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("")}}
+		c.Messages = []llm.Message{{Role: llm.RoleUser, Content: llm.Text("")}}
 	}
 	return chatError(c.Validate())
 }
@@ -314,15 +317,15 @@ func (r *request) checkParams() error {
 func (f *jsonSchema) check() error {
 	switch {
 	case f.Name == "":
-		return missingParam("text.format.name")
+		return invalid.Missing("text.format.name")
 	case f.Schema.IsNull():
-		return missingParam("text.format.schema")
+		return invalid.Missing("text.format.schema")
 	}
 	return nil
 }
 
-func (f *jsonSchema) convert() *llmhttp.JSONSchema {
-	s := &llmhttp.JSONSchema{Name: f.Name, Schema: json.RawMessage(f.Schema), Strict: f.Strict}
+func (f *jsonSchema) convert() *llm.JSONSchema {
+	s := &llm.JSONSchema{Name: f.Name, Schema: json.RawMessage(f.Schema), Strict: f.Strict}
 	if f.Description != nil {
 		s.Description = *f.Description
 	}
@@ -340,7 +343,7 @@ func checkValue(param, value string, list []string) error {
 	if slices.Contains(list, value) {
 		return nil
 	}
-	return badRequest("invalid_value", param, "%s", jsonwire.ValueText(clip(value), list))
+	return invalid.Param("invalid_value", param, "%s", jsonwire.ValueText(clip(value), list))
 }
 
 // check checks truncation, and the numbers that a chat request has no fields for.

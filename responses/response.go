@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // appendResponse appends the response in its current state. The output is empty while
@@ -57,7 +57,7 @@ func (e *encoder) appendHead(b []byte) []byte {
 	return o.appendUsage(b)
 }
 
-func appendError(b []byte, e *llmhttp.Error) []byte {
+func appendError(b []byte, e *llm.Error) []byte {
 	if e == nil {
 		return append(b, "null"...)
 	}
@@ -70,7 +70,7 @@ func appendError(b []byte, e *llmhttp.Error) []byte {
 // errorCode returns the code of the error in a response that failed. SDKs list
 // the codes of the original service; Codex also acts on some that a Backend may
 // set, such as context_length_exceeded.
-func errorCode(e *llmhttp.Error) string {
+func errorCode(e *llm.Error) string {
 	switch {
 	case e.Code != "":
 		return e.Code

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -58,7 +59,7 @@ func (p *protocol) loadResponse(ctx context.Context, r *http.Request, withBody b
 // find the response with the given ID.
 func responseError(id string, err error) error {
 	if errors.Is(err, responsestore.ErrNotFound) {
-		return llmhttp.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
+		return llm.Errorf(http.StatusNotFound, "", "Response with id '%s' not found.", clip(id))
 	}
 	return storeError(err)
 }
@@ -127,7 +128,7 @@ func (p *protocol) cancel(ctx context.Context, r *http.Request) (any, error) {
 	if _, err := p.loadResponse(ctx, r, false); err != nil && p.opts.Store != nil {
 		return nil, err
 	}
-	return nil, llmhttp.Errorf(http.StatusBadRequest, "", "Only responses in the background can be cancelled, and this server has none.")
+	return nil, llm.Errorf(http.StatusBadRequest, "", "Only responses in the background can be cancelled, and this server has none.")
 }
 
 // The bounds of a page of input items.
@@ -155,7 +156,7 @@ func (p *protocol) listInput(ctx context.Context, r *http.Request) (any, error) 
 	}
 	order := query.Get("order")
 	if order != "" && order != "asc" && order != "desc" {
-		return nil, badRequest("invalid_value", "order", "Invalid value for 'order'. Supported values are: 'asc' and 'desc'.")
+		return nil, invalid.Param("invalid_value", "order", "Invalid value for 'order'. Supported values are: 'asc' and 'desc'.")
 	}
 	stored, err := p.loadResponse(ctx, r, false)
 	if err != nil {
@@ -168,7 +169,7 @@ func (p *protocol) listInput(ctx context.Context, r *http.Request) (any, error) 
 	if after := query.Get("after"); after != "" {
 		i := slices.IndexFunc(items, func(item responsestore.Item) bool { return item.ID == after })
 		if i < 0 {
-			return nil, badRequest("invalid_value", "after", "Item with id '%s' not found.", clip(after))
+			return nil, invalid.Param("invalid_value", "after", "Item with id '%s' not found.", clip(after))
 		}
 		items = items[i+1:]
 	}
@@ -183,7 +184,7 @@ func pageLimit(query url.Values) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxPage {
-		return 0, badRequest("invalid_value", "limit", "Invalid 'limit': expected an integer from 1 to %d.", maxPage)
+		return 0, invalid.Param("invalid_value", "limit", "Invalid 'limit': expected an integer from 1 to %d.", maxPage)
 	}
 	return n, nil
 }

@@ -9,15 +9,15 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A plainReasoning is the plaintext of encrypted_content: the reasoning of a reply,
 // which the Backend gets again with the next request.
 type plainReasoning struct {
-	Text    string                    `json:"text,omitempty"`
-	Alias   bool                      `json:"alias,omitempty"` // see llmhttp.Message.ReasoningAlias
-	Details []llmhttp.ReasoningDetail `json:"details,omitempty"`
+	Text    string                `json:"text,omitempty"`
+	Alias   bool                  `json:"alias,omitempty"` // see llm.Message.ReasoningAlias
+	Details []llm.ReasoningDetail `json:"details,omitempty"`
 }
 
 // A sealer encrypts reasoning with AES-256-GCM, so that clients can neither read

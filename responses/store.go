@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -18,7 +19,7 @@ func (p *protocol) stores(r *request) bool {
 }
 
 // SaveReply returns a function that stores the response.
-func (e *encoder) SaveReply(u *llmhttp.Usage, extra llmhttp.Extra) func(context.Context) error {
+func (e *encoder) SaveReply(u *llm.Usage, extra llm.Extra) func(context.Context) error {
 	if !e.p.stores(e.req) {
 		return nil
 	}
@@ -65,14 +66,14 @@ func storeError(err error) error {
 }
 
 // unavailable returns the error for the client after the store has failed with err: the
-// *llmhttp.Error in err, or else a 503 with message. charged tells that SDKs must not repeat
+// *llm.Error in err, or else a 503 with message. charged tells that SDKs must not repeat
 // the request, because its reply was charged.
 func unavailable(message string, err error, charged bool) error {
 	cause := fmt.Errorf("%w: %w", llmhttp.ErrResponseStore, err)
-	if e := (*llmhttp.Error)(nil); errors.As(err, &e) {
+	if e := (*llm.Error)(nil); errors.As(err, &e) {
 		return cause
 	}
-	e := &llmhttp.Error{Status: http.StatusServiceUnavailable, Message: message, NoRetry: charged, Err: cause}
+	e := &llm.Error{Status: http.StatusServiceUnavailable, Message: message, NoRetry: charged, Err: cause}
 	if !charged {
 		e.RetryAfter = time.Second
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/responsestore"
@@ -99,7 +100,7 @@ func TestStored_StoreIsFalse(t *testing.T) {
 	assert.Equal(t, false, r["store"])
 	s.requireRefused(404, "GET", "/v1/responses/"+r["id"].(string), "")
 
-	s.err = llmhttp.Errorf(500, "", "It broke.")
+	s.err = llm.Errorf(500, "", "It broke.")
 	r = must(accumulate(s.stream(`{"model":"m","input":"Hi"}`)))
 	assert.Equal(t, "failed", r["status"])
 	s.requireRefused(404, "GET", "/v1/responses/"+r["id"].(string), "")

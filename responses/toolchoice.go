@@ -3,8 +3,10 @@ package responses
 import (
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A toolChoice is a tool_choice that is an object.
@@ -29,7 +31,7 @@ func (r *request) setTools() error {
 }
 
 // convertToolChoice returns the tool_choice of chat completions. It may drop tools.
-func (r *request) convertToolChoice() (*llmhttp.ToolChoice, error) {
+func (r *request) convertToolChoice() (*llm.ToolChoice, error) {
 	raw := r.body.ToolChoice
 	if raw.IsNull() {
 		return nil, nil
@@ -47,17 +49,17 @@ func (r *request) convertToolChoice() (*llmhttp.ToolChoice, error) {
 	}
 	switch choice.Type {
 	case "":
-		return nil, missingParam("tool_choice.type")
+		return nil, invalid.Missing("tool_choice.type")
 	case toolFunction, toolCustom:
 		function := r.tools.findFunction(&choice)
 		if function == "" {
-			return nil, badRequest("invalid_value", "tool_choice", "Tool choice '%s' not found in 'tools' parameter.", clip(choice.Name))
+			return nil, invalid.Param("invalid_value", "tool_choice", "Tool choice '%s' not found in 'tools' parameter.", clip(choice.Name))
 		}
-		return &llmhttp.ToolChoice{Type: toolFunction, Function: &llmhttp.NamedTool{Name: function}}, nil
+		return &llm.ToolChoice{Type: toolFunction, Function: &llm.NamedTool{Name: function}}, nil
 	case "allowed_tools":
 		return r.allowTools(&choice)
 	}
-	return nil, badRequest("invalid_value", "tool_choice", "Hosted tools such as '%s' are not supported.", clip(choice.Type))
+	return nil, invalid.Param("invalid_value", "tool_choice", "Hosted tools such as '%s' are not supported.", clip(choice.Type))
 }
 
 // findFunction returns the name of the function for a chosen tool, or "" if the request
@@ -77,12 +79,12 @@ func (s *toolset) findFunction(c *toolChoice) string {
 
 // allowTools drops the tools that are not in the list of the choice. Like findFunction, it
 // finds tools by their names in the request and by the names of their functions.
-func (r *request) allowTools(choice *toolChoice) (*llmhttp.ToolChoice, error) {
+func (r *request) allowTools(choice *toolChoice) (*llm.ToolChoice, error) {
 	functions := make(map[string]bool) // allowed, by their names
 	tools := make(map[string]bool)     // allowed in every namespace, by their names
 	for i, raw := range choice.Tools {
 		var c toolChoice
-		if err := decode(raw, elementPath("tool_choice.tools", i), &c); err != nil {
+		if err := decode(raw, param.Path("tool_choice.tools", i, ""), &c); err != nil {
 			return nil, err
 		}
 		if f := r.tools.functionNames[toolName{c.Namespace, c.Name}]; f != "" {
@@ -94,36 +96,36 @@ func (r *request) allowTools(choice *toolChoice) (*llmhttp.ToolChoice, error) {
 			tools[c.Name] = true
 		}
 	}
-	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llmhttp.Tool) bool {
+	r.chat.Tools = slices.DeleteFunc(slices.Clone(r.chat.Tools), func(t llm.Tool) bool {
 		f := t.Function.Name
 		return !functions[f] && !tools[r.tools.toolNames[f].name]
 	})
 	if choice.Mode == "" {
-		choice.Mode = llmhttp.ToolChoiceAuto
+		choice.Mode = llm.ToolChoiceAuto
 	}
 	return r.checkToolMode(choice.Mode, "tool_choice.mode")
 }
 
 // checkToolMode returns the choice with a mode, or an error if the mode is not valid.
-func (r *request) checkToolMode(mode, param string) (*llmhttp.ToolChoice, error) {
+func (r *request) checkToolMode(mode, param string) (*llm.ToolChoice, error) {
 	switch mode {
-	case llmhttp.ToolChoiceRequired:
+	case llm.ToolChoiceRequired:
 		if len(r.chat.Tools) == 0 {
-			return nil, badRequest(
+			return nil, invalid.Param(
 				"invalid_value",
 				param,
 				"Invalid value for '%s': 'required' needs a function in 'tools'. Hosted tools are not supported.",
 				param,
 			)
 		}
-	case llmhttp.ToolChoiceNone, llmhttp.ToolChoiceAuto:
+	case llm.ToolChoiceNone, llm.ToolChoiceAuto:
 	default:
-		return nil, badRequest(
+		return nil, invalid.Param(
 			"invalid_value",
 			param,
 			"Invalid value for '%s'. Supported values are: 'none', 'auto' and 'required'.",
 			param,
 		)
 	}
-	return &llmhttp.ToolChoice{Mode: mode}, nil
+	return &llm.ToolChoice{Mode: mode}, nil
 }

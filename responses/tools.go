@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The types of tools that are passed to the Backend. All others are hosted tools, which
@@ -23,7 +25,7 @@ type toolName struct{ namespace, name string }
 
 // A toolset translates between the tools of the client and functions.
 type toolset struct {
-	functions     []llmhttp.Tool
+	functions     []llm.Tool
 	functionNames map[toolName]string
 	toolNames     map[string]toolName // by function name
 	custom        map[string]bool     // names of the functions that stand for custom tools
@@ -54,7 +56,7 @@ type toolFormat struct {
 // addAll adds the tools of a list.
 func (s *toolset) addAll(tools []jsonwire.Value, path, namespace string) error {
 	for i, raw := range tools {
-		if err := s.addTool(raw, elementPath(path, i), namespace); err != nil {
+		if err := s.addTool(raw, param.Path(path, i, ""), namespace); err != nil {
 			return err
 		}
 	}
@@ -70,7 +72,7 @@ func (s *toolset) addTool(raw jsonwire.Value, path, namespace string) error {
 	}
 	switch {
 	case head.Type == nil:
-		return missingParam(memberPath(path, "type"))
+		return invalid.Missing(memberPath(path, "type"))
 	case *head.Type != toolFunction && *head.Type != toolCustom && (*head.Type != toolNamespace || namespace != ""):
 		return nil // a hosted tool, whose other members may have other types
 	}
@@ -80,7 +82,7 @@ func (s *toolset) addTool(raw jsonwire.Value, path, namespace string) error {
 	}
 	switch {
 	case t.Name == "":
-		return missingParam(memberPath(path, "name"))
+		return invalid.Missing(memberPath(path, "name"))
 	case t.Type == toolNamespace:
 		return s.addAll(t.Tools, memberPath(path, "tools"), t.Name)
 	case !t.Parameters.IsNull() && t.Parameters.Kind() != '{':
@@ -96,7 +98,7 @@ func (s *toolset) addFunction(t *tool, namespace string) error {
 	if s.functionNames[name] != "" {
 		return nil
 	}
-	f := &llmhttp.Function{Name: s.functionName(name), Strict: t.Strict}
+	f := &llm.Function{Name: s.functionName(name), Strict: t.Strict}
 	if s.toolNames[f.Name] != (toolName{}) {
 		f.Name = shorten(f.Name, name)
 	}
@@ -113,7 +115,7 @@ func (s *toolset) addFunction(t *tool, namespace string) error {
 			return err
 		}
 	}
-	s.functions = append(s.functions, llmhttp.Tool{Type: toolFunction, Function: f})
+	s.functions = append(s.functions, llm.Tool{Type: toolFunction, Function: f})
 	return nil
 }
 

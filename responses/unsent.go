@@ -1,6 +1,6 @@
 package responses
 
-import "github.com/llmhttp/llmhttp"
+import "github.com/llmhttp/llmhttp/llm"
 
 // What an item of chat completions may have less than the item from which it was made,
 // without a loss: the names of members, IDs and statuses, and the escapes of JSON.
@@ -38,7 +38,7 @@ func (r *request) unsentBytes(storesInput bool) int {
 }
 
 // messageBytes returns the length of what a message was made of.
-func messageBytes(m *llmhttp.Message) int {
+func messageBytes(m *llm.Message) int {
 	n := len(m.Reasoning) + len(m.Refusal)
 	for i := range m.Content {
 		p := &m.Content[i]
@@ -57,7 +57,7 @@ func messageBytes(m *llmhttp.Message) int {
 	return n
 }
 
-func extraBytes(e llmhttp.Extra) int {
+func extraBytes(e llm.Extra) int {
 	n := 0
 	for name, value := range e {
 		n += len(name) + len(value)

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A session is a hash of what tells that requests belong together. It is zero if nothing does. It
@@ -15,7 +16,7 @@ type session uint64
 
 // newSession returns the session of a request of an account with the given body: see [Affinity].
 func newSession(ctx context.Context, account string, body any) session {
-	if chat, ok := body.(*llmhttp.ChatRequest); ok {
+	if chat, ok := body.(*llm.ChatRequest); ok {
 		var key string
 		if json.Unmarshal(chat.Extra["prompt_cache_key"], &key) == nil && key != "" {
 			return hashSession(account, "key", key)

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/route"
@@ -41,8 +43,8 @@ func newAffinityRouter(t testing.TB, n int, opts *route.Options) (*route.Router,
 func askWith(t testing.TB, b llmhttp.Backend, name, value string) string {
 	t.Helper()
 	req := newRequest("m")
-	req.Extra = llmhttp.Extra{name: json.RawMessage(fmt.Sprintf("%q", value))}
-	resp, err := llmhttp.Collect(b.Chat(t.Context(), req))
+	req.Extra = llm.Extra{name: json.RawMessage(fmt.Sprintf("%q", value))}
+	resp, err := join.Collect(b.Chat(t.Context(), req))
 	require.NoError(t, err)
 	return resp.Choices[0].Message.Content.Text()
 }
@@ -132,8 +134,8 @@ func TestAffinity_Session(t *testing.T) {
 		byUser = append(byUser, askWith(t, r, "user", name))
 		assert.Equal(t, byUser[i], askWith(t, r, "safety_identifier", name))
 		req := newRequest("m")
-		req.Extra = llmhttp.Extra{"prompt_cache_key": json.RawMessage(fmt.Sprintf("%q", name)), "user": json.RawMessage(`"same"`)}
-		resp, err := llmhttp.Collect(r.Chat(t.Context(), req))
+		req.Extra = llm.Extra{"prompt_cache_key": json.RawMessage(fmt.Sprintf("%q", name)), "user": json.RawMessage(`"same"`)}
+		resp, err := join.Collect(r.Chat(t.Context(), req))
 		require.NoError(t, err)
 		byBoth = append(byBoth, resp.Choices[0].Message.Content.Text())
 	}
@@ -145,8 +147,8 @@ func TestAffinity_Session(t *testing.T) {
 		texts := ""
 		for range 8 {
 			req := newRequest("m")
-			req.Extra = llmhttp.Extra{"prompt_cache_key": json.RawMessage(none)}
-			resp, err := llmhttp.Collect(r.Chat(t.Context(), req))
+			req.Extra = llm.Extra{"prompt_cache_key": json.RawMessage(none)}
+			resp, err := join.Collect(r.Chat(t.Context(), req))
 			require.NoError(t, err)
 			texts += resp.Choices[0].Message.Content.Text()
 		}
@@ -159,7 +161,7 @@ func TestAffinity_Session(t *testing.T) {
 	for i := range 10 {
 		var urls []string
 		for range 4 {
-			resp, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", Extra: llmhttp.Extra{"user": json.RawMessage(fmt.Sprintf("%q", fmt.Sprint(i)))}})
+			resp, err := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m", Extra: llm.Extra{"user": json.RawMessage(fmt.Sprintf("%q", fmt.Sprint(i)))}})
 			require.NoError(t, err)
 			urls = append(urls, resp.Data[0].URL)
 		}

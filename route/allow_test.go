@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -50,10 +52,10 @@ func TestAllow_EachOperation(t *testing.T) {
 			text, err := ask(ctx, r)
 			require.NoError(t, err)
 			assert.Equal(t, want, text)
-			images, err := r.GenerateImages(ctx, &llmhttp.ImageRequest{Model: "m"})
+			images, err := r.GenerateImages(ctx, &llm.ImageRequest{Model: "m"})
 			require.NoError(t, err)
 			assert.Equal(t, want, images.Data[0].URL)
-			_, err = r.Embed(ctx, &llmhttp.EmbeddingRequest{Model: "m"})
+			_, err = r.Embed(ctx, &llm.EmbeddingRequest{Model: "m"})
 			require.NoError(t, err)
 			n, err := r.CountTokens(ctx, newRequest("m"))
 			require.NoError(t, err)
@@ -66,10 +68,10 @@ func TestAllow_EachOperation(t *testing.T) {
 
 	// If no target is allowed, there is no such model.
 	ctx := inRegion(t.Context(), "mars")
-	_, errs := llmhttp.Collect(r.Chat(ctx, newRequest("hidden")))
+	_, errs := join.Collect(r.Chat(ctx, newRequest("hidden")))
 	_, errCount := r.CountTokens(ctx, newRequest("hidden"))
 	_, errSizes := r.ImageSizes(ctx, "hidden")
-	_, errImages := r.GenerateImages(ctx, &llmhttp.ImageRequest{Model: "hidden"})
+	_, errImages := r.GenerateImages(ctx, &llm.ImageRequest{Model: "hidden"})
 	for _, err := range []error{errs, errCount, errSizes, errImages} {
 		e := requireStatus(t, err, 404)
 		assert.Equal(t, "The model `hidden` does not exist or you do not have access to it.", e.Message)
@@ -89,8 +91,8 @@ func TestAllow_Request(t *testing.T) {
 		return true
 	}
 	r := newRouter(t, nil, route.Route{Model: "m", Targets: list})
-	chat, images, embeddings := newRequest("m"), &llmhttp.ImageRequest{Model: "m"}, &llmhttp.EmbeddingRequest{Model: "m"}
-	llmhttp.Collect(r.Chat(t.Context(), chat))
+	chat, images, embeddings := newRequest("m"), &llm.ImageRequest{Model: "m"}, &llm.EmbeddingRequest{Model: "m"}
+	join.Collect(r.Chat(t.Context(), chat))
 	r.GenerateImages(t.Context(), images)
 	r.Embed(t.Context(), embeddings)
 	r.ImageSizes(t.Context(), "m")
@@ -127,7 +129,7 @@ func TestAllow_ModelLists(t *testing.T) {
 	// That a target which is not allowed lists a model does not keep it from the others.
 	for region, want := range map[string]string{"eu": "eu", "us": "us"} {
 		ctx := inRegion(t.Context(), region)
-		resp, err := llmhttp.Collect(r.Chat(ctx, newRequest("m-eu")))
+		resp, err := join.Collect(r.Chat(ctx, newRequest("m-eu")))
 		require.NoError(t, err)
 		assert.Equal(t, want, resp.Choices[0].Message.Content.Text())
 	}

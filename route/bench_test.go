@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 // newRepeating returns a Backend that replies with n chunks.
 func newRepeating(n int) llmhttp.Backend {
-	chunk := llmhttp.TextChunk("token ")
+	chunk := llm.TextChunk("token ")
 	return newFake(func(_ context.Context, yield yieldFunc) {
 		for range n {
 			if !yield(chunk, nil) {
@@ -23,8 +24,8 @@ func newRepeating(n int) llmhttp.Backend {
 }
 
 // drain reads b's reply to the end.
-func drain(b llmhttp.Backend, req *llmhttp.ChatRequest) {
-	b.Chat(context.Background(), req)(func(*llmhttp.ChatChunk, error) bool { return true })
+func drain(b llmhttp.Backend, req *llm.ChatRequest) {
+	b.Chat(context.Background(), req)(func(*llm.ChatChunk, error) bool { return true })
 }
 
 func TestChat_AllocatesPerRequestOnly(t *testing.T) {

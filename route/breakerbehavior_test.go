@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -95,18 +97,18 @@ func TestBreaker_OnlyTarget(t *testing.T) {
 // request many models.
 func TestBreaker_PerModel(t *testing.T) {
 	var tries sync.Map
-	failing := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	failing := llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 		n, _ := tries.LoadOrStore(req.Model, new(int))
 		*n.(*int)++
 		if req.Model == "works" {
-			return llmhttp.Reply("a")
+			return llm.Reply("a")
 		}
-		return llmhttp.Fail(errDial)
+		return llm.Fail(errDial)
 	})
 	list := []route.Target{{Name: "a", Backend: failing, Model: "*"}, {Name: "b", Backend: newFake(say("b"))}}
 	r := newRouter(t, &route.Options{Failures: 3}, route.Route{Model: "x/*", Strategy: route.InOrder, Targets: list})
 	text := func(model string) string {
-		resp, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))
+		resp, err := join.Collect(r.Chat(t.Context(), newRequest(model)))
 		require.NoError(t, err)
 		return resp.Choices[0].Message.Content.Text()
 	}
@@ -132,9 +134,9 @@ func TestBreaker_ManyModels(t *testing.T) {
 	list := []route.Target{{Name: "a", Backend: newFake(fail(errDial))}, {Name: "b", Backend: newFake(say("b"))}}
 	r := newRouter(t, &route.Options{Failures: 1, OpenFor: time.Hour}, route.Route{Model: "*", Strategy: route.InOrder, Targets: list})
 	for i := range 1000 {
-		llmhttp.Collect(r.Chat(t.Context(), newRequest(fmt.Sprint(i))))
+		join.Collect(r.Chat(t.Context(), newRequest(fmt.Sprint(i))))
 	}
-	llmhttp.Collect(r.Chat(t.Context(), newRequest(strings.Repeat("x", 1<<20))))
+	join.Collect(r.Chat(t.Context(), newRequest(strings.Repeat("x", 1<<20))))
 	breakers := r.Status()[0].Breakers
 	assert.Len(t, breakers, 256)
 	models := make(map[string]bool)
@@ -282,7 +284,7 @@ func TestBreaker_Recovers(t *testing.T) {
 // A target with an open breaker is tried if the other targets do not know the model.
 func TestBreaker_OtherTargetsDoNotKnowTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unknown := newFake(fail(llmhttp.ModelNotFound("m")))
+		unknown := newFake(fail(llm.ModelNotFound("m")))
 		down := newFake(failStatus(500), failStatus(500), say("b"))
 		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, unknown, down)
 		for range 2 {
@@ -398,7 +400,7 @@ func TestBreaker_IgnoresOldRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		minute := pause(time.Minute)
 		b := newFake(sequence(say("a"), minute), sequence(say("b"), minute, fail(errDial)), failStatus(500), sequence(say("c"), hang))
-		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(fail(llmhttp.ModelNotFound("m"))))
+		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, b, newFake(fail(llm.ModelNotFound("m"))))
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() { ask(t.Context(), r) })
@@ -427,11 +429,11 @@ func TestBreaker_IgnoresOldRequests(t *testing.T) {
 func TestBreaker_FlappingTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		flapping := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		flapping := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 			if int(time.Since(start)/time.Minute)%2 == 1 {
-				return llmhttp.Fail(errDial)
+				return llm.Fail(errDial)
 			}
-			return llmhttp.Reply("a")
+			return llm.Reply("a")
 		})
 		r := newRouter(t, nil, route.Route{Model: "m", Targets: targets(flapping, newFake(say("b")))})
 		got := map[string]int{}
@@ -449,12 +451,12 @@ func TestBreaker_EverySecondRequestFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		half := func() llmhttp.Backend {
 			n := 0
-			return llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+			return llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 				n++
 				if n%2 == 0 {
-					return llmhttp.Fail(llmhttp.Errorf(500, "", "x"))
+					return llm.Fail(llm.Errorf(500, "", "x"))
 				}
-				return llmhttp.Reply("a")
+				return llm.Reply("a")
 			})
 		}
 		r := newRouter(t, nil, route.Route{Model: "m", Targets: targets(half(), half())})

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A call serves one request of a client. It tries targets until one answers or none
@@ -203,7 +203,7 @@ func (c *call) finalError() error {
 func (c *call) contextError() error {
 	cause := context.Cause(c.ctx)
 	if !c.sent {
-		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
+		return fmt.Errorf("%w: %w", llm.ErrNotSent, cause)
 	}
 	return cause
 }
@@ -211,7 +211,7 @@ func (c *call) contextError() error {
 // notFound returns the error for a model that no target knows. It has the
 // client's name of the model, which may differ from those in cause.
 func (c *call) notFound(cause error) error {
-	e := llmhttp.ModelNotFound(c.info.Model)
+	e := llm.ModelNotFound(c.info.Model)
 	e.Err = cause
 	return e
 }

@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 func TestCall_FallbackByError(t *testing.T) {
-	var typedNil *llmhttp.Error
+	var typedNil *llm.Error
 	const yes, no = true, false
 	for name, test := range map[string]struct {
 		err       error
@@ -27,26 +28,26 @@ func TestCall_FallbackByError(t *testing.T) {
 	}{
 		"not an *Error":           {errDial, yes, yes, yes, "500"},
 		"nil *Error":              {typedNil, yes, yes, yes, "500"},
-		"wrapped *Error":          {fmt.Errorf("wrapped: %w", llmhttp.Errorf(503, "overloaded", "x")), yes, yes, yes, "503 overloaded"},
-		"text in place of a code": {llmhttp.Errorf(502, "Bearer sk-secret", "x"), yes, yes, yes, "502"},
+		"wrapped *Error":          {fmt.Errorf("wrapped: %w", llm.Errorf(503, "overloaded", "x")), yes, yes, yes, "503 overloaded"},
+		"text in place of a code": {llm.Errorf(502, "Bearer sk-secret", "x"), yes, yes, yes, "502"},
 		"deadline exceeded":       {fmt.Errorf("x: %w", context.DeadlineExceeded), yes, yes, yes, "504"},
 		"canceled":                {context.Canceled, yes, yes, yes, "500"},
-		"no status":               {&llmhttp.Error{}, yes, yes, yes, "500"},
-		"500":                     {llmhttp.Errorf(500, "", "x"), yes, yes, yes, "500"},
-		"599":                     {llmhttp.Errorf(599, "", "x"), yes, yes, yes, "599"},
-		"408":                     {llmhttp.Errorf(408, "", "x"), yes, yes, yes, "408"},
-		"501":                     {llmhttp.Errorf(501, "", "x"), yes, no, yes, "501"},
-		"503, no retry":           {&llmhttp.Error{Status: 503, NoRetry: true}, yes, no, yes, "503"},
-		"429":                     {llmhttp.Errorf(429, "rate_limit_exceeded", "x"), yes, yes, no, "429 rate_limit_exceeded"},
-		"429, no retry":           {&llmhttp.Error{Status: 429, NoRetry: true}, yes, no, no, "429"},
-		"429, quota":              {llmhttp.Errorf(429, "insufficient_quota", "x"), yes, no, no, "429 insufficient_quota"},
-		"model not found":         {llmhttp.ModelNotFound("m"), yes, no, no, ""},
+		"no status":               {&llm.Error{}, yes, yes, yes, "500"},
+		"500":                     {llm.Errorf(500, "", "x"), yes, yes, yes, "500"},
+		"599":                     {llm.Errorf(599, "", "x"), yes, yes, yes, "599"},
+		"408":                     {llm.Errorf(408, "", "x"), yes, yes, yes, "408"},
+		"501":                     {llm.Errorf(501, "", "x"), yes, no, yes, "501"},
+		"503, no retry":           {&llm.Error{Status: 503, NoRetry: true}, yes, no, yes, "503"},
+		"429":                     {llm.Errorf(429, "rate_limit_exceeded", "x"), yes, yes, no, "429 rate_limit_exceeded"},
+		"429, no retry":           {&llm.Error{Status: 429, NoRetry: true}, yes, no, no, "429"},
+		"429, quota":              {llm.Errorf(429, "insufficient_quota", "x"), yes, no, no, "429 insufficient_quota"},
+		"model not found":         {llm.ModelNotFound("m"), yes, no, no, ""},
 		"unsupported":             {errors.ErrUnsupported, yes, no, no, ""},
-		"another 404":             {llmhttp.Errorf(404, "file_not_found", "x"), no, no, no, ""},
-		"400":                     {llmhttp.Errorf(400, "invalid_value", "x"), no, no, no, ""},
-		"401":                     {llmhttp.Errorf(401, "", "x"), no, no, no, ""},
-		"409":                     {llmhttp.Errorf(409, "", "x"), no, no, no, ""},
-		"413":                     {llmhttp.Errorf(413, "context_length_exceeded", "x"), no, no, no, ""},
+		"another 404":             {llm.Errorf(404, "file_not_found", "x"), no, no, no, ""},
+		"400":                     {llm.Errorf(400, "invalid_value", "x"), no, no, no, ""},
+		"401":                     {llm.Errorf(401, "", "x"), no, no, no, ""},
+		"409":                     {llm.Errorf(409, "", "x"), no, no, no, ""},
+		"413":                     {llm.Errorf(413, "context_length_exceeded", "x"), no, no, no, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestCall_FallbackByError(t *testing.T) {
 }
 
 func TestCall_ErrorWhenAllTargetsFail(t *testing.T) {
-	unknown := fail(llmhttp.ModelNotFound("internal"))
+	unknown := fail(llm.ModelNotFound("internal"))
 	unsupported := fail(fmt.Errorf("x: %w", errors.ErrUnsupported))
 	for name, test := range map[string]struct {
 		steps      []step // one for each target
@@ -198,7 +199,7 @@ func TestCall_RetryAfter(t *testing.T) {
 			"a", 3 * time.Second, 3 * time.Second, [2]int64{2, 1}},
 		"resting in the second round": {0, never, []step{seconds(4), say("a")}, []step{seconds(3), failStatus(500), say("b")},
 			"", 3 * time.Second, 3 * time.Second, [2]int64{1, 2}},
-		"of a 503": {0, never, []step{fail(&llmhttp.Error{Status: 503, RetryAfter: 3 * time.Second}), say("a")}, []step{seconds(3600)},
+		"of a 503": {0, never, []step{fail(&llm.Error{Status: 503, RetryAfter: 3 * time.Second}), say("a")}, []step{seconds(3600)},
 			"a", 3 * time.Second, 3 * time.Second, [2]int64{2, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

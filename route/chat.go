@@ -4,20 +4,21 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-var chat = &streaming[llmhttp.ChatRequest, llmhttp.ChatChunk]{
+var chat = &streaming[llm.ChatRequest, llm.ChatChunk]{
 	name:       llmhttp.OperationChat,
-	model:      func(r *llmhttp.ChatRequest) *string { return &r.Model },
-	clone:      (*llmhttp.ChatRequest).Clone,
+	model:      func(r *llm.ChatRequest) *string { return &r.Model },
+	clone:      (*llm.ChatRequest).Clone,
 	call:       llmhttp.Forwarder.Chat,
-	hasContent: (*llmhttp.ChatChunk).HasContent,
-	setModel:   func(c *llmhttp.ChatChunk, model string) { c.Model = model },
+	hasContent: (*llm.ChatChunk).HasContent,
+	setModel:   func(c *llm.ChatChunk, model string) { c.Model = model },
 }
 
 // Chat implements [llmhttp.Backend].
 //
 // Each try gets a copy of the request, which the target may change.
-func (r *Router) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (r *Router) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return chat.serve(ctx, r, req)
 }

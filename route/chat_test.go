@@ -10,51 +10,51 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // sayRole returns a step whose only chunk announces the role.
 func sayRole(id string) step {
-	return sayChunk(llmhttp.ChatChunk{ID: id, Choices: []llmhttp.ChunkChoice{{Delta: llmhttp.Delta{Role: llmhttp.RoleAssistant}}}})
+	return sayChunk(llm.ChatChunk{ID: id, Choices: []llm.ChunkChoice{{Delta: llm.Delta{Role: llm.RoleAssistant}}}})
 }
 
 func TestChat_NoFallbackAfterContent(t *testing.T) {
-	delta := func(d llmhttp.Delta) step {
-		return sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}})
+	delta := func(d llm.Delta) step {
+		return sayChunk(llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: d}}})
 	}
-	extra := func(value string) llmhttp.Extra { return llmhttp.Extra{"x": json.RawMessage(value)} }
+	extra := func(value string) llm.Extra { return llm.Extra{"x": json.RawMessage(value)} }
 	for name, test := range map[string]struct {
 		first step
 		begun bool
 	}{
 		"text":            {say("x"), true},
-		"reasoning":       {delta(llmhttp.Delta{Reasoning: "x"}), true},
-		"refusal":         {delta(llmhttp.Delta{Refusal: "x"}), true},
-		"details":         {delta(llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{{Data: "x"}}}), true},
-		"tool call":       {delta(llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: "1"}}}), true},
-		"finish reason":   {sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{FinishReason: llmhttp.FinishStop}}}), true},
-		"usage":           {sayChunk(llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 1}}), true},
-		"extra of delta":  {delta(llmhttp.Delta{Extra: extra(`"no"`)}), true},
-		"extra of choice": {sayChunk(llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Extra: extra(`{}`)}}}), true},
+		"reasoning":       {delta(llm.Delta{Reasoning: "x"}), true},
+		"refusal":         {delta(llm.Delta{Refusal: "x"}), true},
+		"details":         {delta(llm.Delta{ReasoningDetails: []llm.ReasoningDetail{{Data: "x"}}}), true},
+		"tool call":       {delta(llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: "1"}}}), true},
+		"finish reason":   {sayChunk(llm.ChatChunk{Choices: []llm.ChunkChoice{{FinishReason: llm.FinishStop}}}), true},
+		"usage":           {sayChunk(llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 1}}), true},
+		"extra of delta":  {delta(llm.Delta{Extra: extra(`"no"`)}), true},
+		"extra of choice": {sayChunk(llm.ChatChunk{Choices: []llm.ChunkChoice{{Extra: extra(`{}`)}}}), true},
 		"role, then text": {sequence(sayRole(""), say("x")), true},
 		"17 roles":        {sequence(slices.Repeat([]step{sayRole("")}, 17)...), true},
 		"role":            {sayRole(""), false},
 		"empty text":      {say(""), false},
-		"null extra":      {delta(llmhttp.Delta{Extra: extra(`null`)}), false},
+		"null extra":      {delta(llm.Delta{Extra: extra(`null`)}), false},
 		"two roles":       {sequence(sayRole(""), sayRole("")), false},
-		"no choice":       {sayChunk(llmhttp.ChatChunk{Extra: extra("1")}), false},
+		"no choice":       {sayChunk(llm.ChatChunk{Extra: extra("1")}), false},
 		"nil chunk":       {func(_ context.Context, yield yieldFunc) { yield(nil, nil) }, false},
 		"no chunk":        {sequence(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, err := range []error{llmhttp.Errorf(500, "", "x"), llmhttp.Errorf(429, "", "x"), errDial} {
+			for _, err := range []error{llm.Errorf(500, "", "x"), llm.Errorf(429, "", "x"), errDial} {
 				bad, good := newFake(sequence(test.first, fail(err))), newFake(say("good"))
 				r := newInOrderRouter(t, nil, bad, good)
 				text, got := ask(t.Context(), r)
 				if test.begun {
 					assert.ErrorIs(t, got, err)
 					assert.Zero(t, good.calls.Load())
-					e, _ := err.(*llmhttp.Error)
+					e, _ := err.(*llm.Error)
 					assert.Equal(t, e == nil || e.Status != 429, r.Status()[0].Failures == 1)
 				} else {
 					require.NoError(t, got)
@@ -112,7 +112,7 @@ func TestChat_IgnoresChunksAfterTheEnd(t *testing.T) {
 	t.Run("after an error", func(t *testing.T) {
 		goesOn := func(_ context.Context, yield yieldFunc) {
 			yield(nil, errDial)
-			yield(llmhttp.TextChunk("x"), nil)
+			yield(llm.TextChunk("x"), nil)
 			yield(nil, nil)
 		}
 		assert.Equal(t, "b", askTimes(t, newInOrderRouter(t, nil, newFake(goesOn), newFake(say("b"))), 1))
@@ -120,13 +120,13 @@ func TestChat_IgnoresChunksAfterTheEnd(t *testing.T) {
 	t.Run("after the client left", func(t *testing.T) {
 		goesOn := func(_ context.Context, yield yieldFunc) {
 			for range 3 {
-				yield(llmhttp.TextChunk("x"), nil)
+				yield(llm.TextChunk("x"), nil)
 			}
 			yield(nil, errDial)
 		}
 		chunks := 0
 		r := newInOrderRouter(t, nil, newFake(goesOn))
-		r.Chat(t.Context(), newRequest("m"))(func(*llmhttp.ChatChunk, error) bool { chunks++; return false })
+		r.Chat(t.Context(), newRequest("m"))(func(*llm.ChatChunk, error) bool { chunks++; return false })
 		assert.Equal(t, 1, chunks)
 	})
 }
@@ -141,15 +141,15 @@ func TestChat_TargetYieldsAfterItsTry(t *testing.T) {
 		yield(nil, errDial)
 	}
 	answer := func(_ context.Context, yield yieldFunc) {
-		if !yield(llmhttp.TextChunk("b"), nil) {
+		if !yield(llm.TextChunk("b"), nil) {
 			return
 		}
 		for range 100 {
-			wg.Go(func() { assert.False(t, late(llmhttp.TextChunk("late"), nil)) })
+			wg.Go(func() { assert.False(t, late(llm.TextChunk("late"), nil)) })
 		}
 		assert.False(t, late(nil, errDial))
 		wg.Wait()
-		yield(llmhttp.TextChunk("b"), nil)
+		yield(llm.TextChunk("b"), nil)
 	}
 	assert.Equal(t, "bb", askTimes(t, newInOrderRouter(t, nil, newFake(keep), newFake(answer)), 1))
 }

@@ -5,18 +5,19 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-var completions = &streaming[llmhttp.CompletionRequest, llmhttp.ChatChunk]{
+var completions = &streaming[llmhttp.CompletionRequest, llm.ChatChunk]{
 	name:       llmhttp.OperationCompletions,
 	model:      func(r *llmhttp.CompletionRequest) *string { return &r.Model },
 	clone:      deepcopy.Of[llmhttp.CompletionRequest],
 	call:       llmhttp.Forwarder.Complete,
-	hasContent: (*llmhttp.ChatChunk).HasContent,
-	setModel:   func(c *llmhttp.ChatChunk, model string) { c.Model = model },
+	hasContent: (*llm.ChatChunk).HasContent,
+	setModel:   func(c *llm.ChatChunk, model string) { c.Model = model },
 }
 
 // Complete implements [llmhttp.Completer]. Each try gets a copy of req.
-func (r *Router) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
+func (r *Router) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
 	return completions.serve(ctx, r, req)
 }

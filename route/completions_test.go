@@ -9,48 +9,50 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 // A finisher is a Backend that completes prompts by a function.
 type finisher struct {
 	*multimodal
-	complete func(r *llmhttp.CompletionRequest) llmhttp.ChatStream
+	complete func(r *llmhttp.CompletionRequest) llm.ChatStream
 }
 
-func (b *finisher) Complete(_ context.Context, r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+func (b *finisher) Complete(_ context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
 	return b.complete(r)
 }
 
 // Another target gets the request as the client sent it, as long as no text was passed on.
 func TestComplete_Fallback(t *testing.T) {
-	down := &llmhttp.Error{Status: 503, Message: "Down."}
+	down := &llm.Error{Status: 503, Message: "Down."}
 	for name, test := range map[string]struct {
-		first llmhttp.ChatStream
+		first llm.ChatStream
 		want  string // empty if the request fails
 	}{
-		"before a chunk": {llmhttp.Fail(down), "b"},
+		"before a chunk": {llm.Fail(down), "b"},
 		"after a chunk without text": {func(yield yieldFunc) {
-			_ = yield(&llmhttp.ChatChunk{ID: "x"}, nil) && yield(nil, down)
+			_ = yield(&llm.ChatChunk{ID: "x"}, nil) && yield(nil, down)
 		}, "b"},
-		"after text": {func(yield yieldFunc) { _ = yield(llmhttp.TextChunk("a"), nil) && yield(nil, down) }, ""},
+		"after text": {func(yield yieldFunc) { _ = yield(llm.TextChunk("a"), nil) && yield(nil, down) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first := &finisher{newMultimodal("1", nil), func(r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+			first := &finisher{newMultimodal("1", nil), func(r *llmhttp.CompletionRequest) llm.ChatStream {
 				r.Prompt.Texts[0], *r.MaxTokens, r.Extra["x"] = "changed", 9, nil
 				return test.first
 			}}
-			second := &finisher{newMultimodal("2", nil), func(r *llmhttp.CompletionRequest) llmhttp.ChatStream {
+			second := &finisher{newMultimodal("2", nil), func(r *llmhttp.CompletionRequest) llm.ChatStream {
 				assert.Equal(t, &llmhttp.CompletionRequest{
-					Model: "second", Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}, MaxTokens: new(5), Extra: llmhttp.Extra{"x": json.RawMessage("1")},
+					Model: "second", Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}, MaxTokens: new(5), Extra: llm.Extra{"x": json.RawMessage("1")},
 				}, r)
-				return llmhttp.Reply("b")
+				return llm.Reply("b")
 			}}
 			r := newRouter(t, nil, route.Route{Model: "m", Strategy: route.InOrder, Targets: []route.Target{
 				{Name: "chats", Backend: newFake(say("a"))}, {Name: "first", Backend: first, Model: "first"}, {Name: "second", Backend: second, Model: "second"},
 			}})
-			req := &llmhttp.CompletionRequest{Model: "m", Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}, MaxTokens: new(5), Extra: llmhttp.Extra{"x": json.RawMessage("1")}}
-			got, err := llmhttp.Collect(r.Complete(t.Context(), req))
+			req := &llmhttp.CompletionRequest{Model: "m", Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}, MaxTokens: new(5), Extra: llm.Extra{"x": json.RawMessage("1")}}
+			got, err := join.Collect(r.Complete(t.Context(), req))
 			if test.want == "" {
 				require.ErrorIs(t, err, down)
 				return
@@ -60,6 +62,6 @@ func TestComplete_Fallback(t *testing.T) {
 			assert.Equal(t, "m", got.Model)
 		})
 	}
-	_, err := llmhttp.Collect(newRouter(t, nil, route.Route{Model: "m", Targets: targets(newFake(say("a")))}).Complete(t.Context(), &llmhttp.CompletionRequest{Model: "m"}))
+	_, err := join.Collect(newRouter(t, nil, route.Route{Model: "m", Targets: targets(newFake(say("a")))}).Complete(t.Context(), &llmhttp.CompletionRequest{Model: "m"}))
 	require.Error(t, err, "no target completes prompts")
 }

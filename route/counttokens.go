@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 var _ llmhttp.TokenCounter = (*Router)(nil)
@@ -13,7 +14,7 @@ var _ llmhttp.TokenCounter = (*Router)(nil)
 // CountTokens implements [llmhttp.TokenCounter]. It asks the targets of the model in their
 // order, except those with an open breaker, until one answers. It counts neither as a try nor
 // as a failure. If no target can count, the error wraps [errors.ErrUnsupported].
-func (r *Router) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+func (r *Router) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	rt, err := r.current.Load().routeFor(req.Model, llmhttp.OperationChat)
 	if err != nil {
 		return 0, err
@@ -21,7 +22,7 @@ func (r *Router) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int
 	failure := errCannotCount
 	info, now := rt.newRequestInfo(ctx, Request{llmhttp.OperationChat, req.Model, req}), time.Now()
 	if !info.allowed {
-		return 0, llmhttp.ModelNotFound(req.Model)
+		return 0, llm.ModelNotFound(req.Model)
 	}
 	for _, i := range info.serving {
 		t := rt.targets[i]

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -21,7 +22,7 @@ type counter struct {
 	last string // the model that it was asked for
 }
 
-func (c *counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int, error) {
+func (c *counter) CountTokens(_ context.Context, req *llm.ChatRequest) (int, error) {
 	c.last = req.Model
 	return c.n, c.err
 }
@@ -29,7 +30,7 @@ func (c *counter) CountTokens(_ context.Context, req *llmhttp.ChatRequest) (int,
 func TestCountTokens(t *testing.T) {
 	plain := newFake(say("x"))
 	unsupported := &counter{err: fmt.Errorf("no: %w", errors.ErrUnsupported)}
-	failing := &counter{err: llmhttp.Errorf(502, "", "the model small fails")}
+	failing := &counter{err: llm.Errorf(502, "", "the model small fails")}
 	counting := &counter{n: 42}
 	for name, tt := range map[string]struct {
 		backends []llmhttp.Backend
@@ -39,7 +40,7 @@ func TestCountTokens(t *testing.T) {
 		"the first that can":        {[]llmhttp.Backend{plain, unsupported, counting, &counter{n: 7}}, 42, nil},
 		"after a failure":           {[]llmhttp.Backend{failing, counting}, 42, nil},
 		"none can":                  {[]llmhttp.Backend{plain, unsupported}, 0, errors.ErrUnsupported},
-		"those who can have failed": {[]llmhttp.Backend{failing, plain}, 0, llmhttp.Errorf(502, "", "the model m fails")},
+		"those who can have failed": {[]llmhttp.Backend{failing, plain}, 0, llm.Errorf(502, "", "the model m fails")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := targets(tt.backends...)
@@ -51,8 +52,8 @@ func TestCountTokens(t *testing.T) {
 			n, err := r.CountTokens(t.Context(), req)
 			assert.Equal(t, tt.want, n)
 			assert.Equal(t, "m", req.Model)
-			if want, ok := errors.AsType[*llmhttp.Error](tt.err); ok {
-				got, ok := errors.AsType[*llmhttp.Error](err)
+			if want, ok := errors.AsType[*llm.Error](tt.err); ok {
+				got, ok := errors.AsType[*llm.Error](err)
 				require.True(t, ok, "%v", err)
 				assert.Equal(t, want.Message, got.Message)
 				return

@@ -16,7 +16,7 @@
 // # Fallback
 //
 // A try fails if the target does not answer in time, or answers with an error that is not an
-// [llmhttp.Error] or that has status 408 or 5xx. After a failed try the Router tries the next
+// [llm.Error] or that has status 408 or 5xx. After a failed try the Router tries the next
 // target immediately. It does the same after a 429, and when the target does not know the model or
 // does not support the request. Every other error goes to the client at once, because another
 // target would answer the same. [Options].Fallback decides otherwise, for example for prompts that

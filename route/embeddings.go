@@ -4,16 +4,17 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-var embeddings = &oneShot[llmhttp.EmbeddingRequest, llmhttp.EmbeddingResponse]{
+var embeddings = &oneShot[llm.EmbeddingRequest, llm.EmbeddingResponse]{
 	name:   llmhttp.OperationEmbeddings,
-	model:  func(r *llmhttp.EmbeddingRequest) *string { return &r.Model },
+	model:  func(r *llm.EmbeddingRequest) *string { return &r.Model },
 	call:   llmhttp.Forwarder.Embed,
-	served: func(r *llmhttp.EmbeddingResponse) *string { return &r.Model },
+	served: func(r *llm.EmbeddingResponse) *string { return &r.Model },
 }
 
 // Embed implements [llmhttp.Embedder]. Each try gets a copy of req.
-func (r *Router) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (r *Router) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	return embeddings.serve(ctx, r, req)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -17,7 +19,7 @@ import (
 
 // The hosted model answers when our own is overloaded.
 func Example() {
-	ours := memory.Scripted(memory.Fail(llmhttp.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))
+	ours := memory.Scripted(memory.Fail(llm.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))
 	hosted := memory.Echo()
 
 	router, err := route.New([]route.Route{
@@ -31,9 +33,9 @@ func Example() {
 		panic(err)
 	}
 
-	reply, err := llmhttp.Collect(router.Chat(context.Background(), &llmhttp.ChatRequest{
+	reply, err := join.Collect(router.Chat(context.Background(), &llm.ChatRequest{
 		Model:    "large",
-		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}},
 	}))
 	if err != nil {
 		panic(err)
@@ -108,7 +110,7 @@ func ExampleIsKeyRefused() {
 			if !route.IsKeyRefused(err) {
 				return route.Decision{}
 			}
-			told := llmhttp.Errorf(http.StatusForbidden, "provider_key_refused", "The provider has refused your key.")
+			told := llm.Errorf(http.StatusForbidden, "provider_key_refused", "The provider has refused your key.")
 			told.Err = err // for the log
 			return route.Decision{TryNext: route.No, Failed: route.No, Err: told}
 		},
@@ -171,7 +173,7 @@ func ExampleTarget_allow() {
 
 // A target leaves while requests run, and another one comes.
 func ExampleRouter_Update() {
-	ours := route.Target{Name: "ours", Backend: memory.Scripted(memory.Fail(llmhttp.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))}
+	ours := route.Target{Name: "ours", Backend: memory.Scripted(memory.Fail(llm.Errorf(http.StatusServiceUnavailable, "overloaded", "Too much to do.")))}
 	old := route.Target{Name: "old", Backend: memory.Echo(), Model: memory.ModelChat}
 	router, err := route.New([]route.Route{{Model: "large", Strategy: route.InOrder, Targets: []route.Target{ours, old}}},
 		&route.Options{Failures: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -179,8 +181,8 @@ func ExampleRouter_Update() {
 		panic(err)
 	}
 	ask := func() {
-		_, err := llmhttp.Collect(router.Chat(context.Background(), &llmhttp.ChatRequest{
-			Model: "large", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}},
+		_, err := join.Collect(router.Chat(context.Background(), &llm.ChatRequest{
+			Model: "large", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}},
 		}))
 		if err != nil {
 			panic(err)
@@ -202,9 +204,9 @@ func ExampleRouter_Update() {
 
 // The model of a target has another name for the limit of tokens, and no seed.
 func ExampleParamRules() {
-	model := llmhttp.BackendFunc(func(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	model := llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 		limit, _ := req.TokenLimit()
-		return llmhttp.Reply(fmt.Sprint(limit, " tokens, seed: ", string(req.Extra["seed"])))
+		return llm.Reply(fmt.Sprint(limit, " tokens, seed: ", string(req.Extra["seed"])))
 	})
 	router, err := route.New([]route.Route{{Model: "large", Targets: []route.Target{{
 		Name: "ours", Backend: model,

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Decision says what follows from the error of a try. See [Options].Fallback. The zero
@@ -21,7 +21,7 @@ type Decision struct {
 	Failed Choice
 
 	// Err takes the place of the error if it is the one that the client gets. It should wrap
-	// the error of the try, as Err of an [llmhttp.Error], so that it is logged. Nil
+	// the error of the try, as Err of an [llm.Error], so that it is logged. Nil
 	// keeps the error of the try.
 	Err error
 }
@@ -60,7 +60,7 @@ func (d Decision) apply(res *result) {
 // it asks for, is longer than the model's context. It knows the code "context_length_exceeded",
 // the type of llama.cpp and the text of vLLM.
 func IsContextLength(err error) bool {
-	e, _ := errors.AsType[*llmhttp.Error](err)
+	e, _ := errors.AsType[*llm.Error](err)
 	if e == nil || e.Status != http.StatusBadRequest && e.Status != http.StatusRequestEntityTooLarge {
 		return false
 	}
@@ -72,7 +72,7 @@ func IsContextLength(err error) bool {
 // code "content_filter" or "content_policy_violation". A reply that was cut for its content is
 // no error.
 func IsContentFilter(err error) bool {
-	e, _ := errors.AsType[*llmhttp.Error](err)
+	e, _ := errors.AsType[*llm.Error](err)
 	return e != nil && (e.Code == "content_filter" || e.Code == "content_policy_violation")
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -25,8 +25,8 @@ func decide(d route.Decision) func(context.Context, error) route.Decision {
 }
 
 func TestFallback_Decision(t *testing.T) {
-	tooLong := llmhttp.Errorf(400, "context_length_exceeded", "Too long.")
-	replaced := llmhttp.Errorf(403, "provider_key_refused", "The provider has refused your key.")
+	tooLong := llm.Errorf(400, "context_length_exceeded", "Too long.")
+	replaced := llm.Errorf(403, "provider_key_refused", "The provider has refused your key.")
 	for name, test := range map[string]struct {
 		step     step
 		decision route.Decision
@@ -73,7 +73,7 @@ func TestFallback_Decision(t *testing.T) {
 
 // What a target has refused is the client's error only if no other target has had a failure.
 func TestFallback_ErrorWhenAllTargetsFail(t *testing.T) {
-	refuse := fail(llmhttp.Errorf(400, "context_length_exceeded", "x"))
+	refuse := fail(llm.Errorf(400, "context_length_exceeded", "x"))
 	for name, test := range map[string]struct {
 		steps  []step
 		status int
@@ -82,7 +82,7 @@ func TestFallback_ErrorWhenAllTargetsFail(t *testing.T) {
 		"all refuse":                    {[]step{refuse, refuse}, 400, 1},
 		"a failure":                     {[]step{refuse, failStatus(503)}, 503, 1},
 		"a 429":                         {[]step{refuse, rateLimit(0)}, 429, 1},
-		"no other target has the model": {[]step{refuse, fail(llmhttp.ModelNotFound("m"))}, 400, 1},
+		"no other target has the model": {[]step{refuse, fail(llm.ModelNotFound("m"))}, 400, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestFallback_ErrorWhenAllTargetsFail(t *testing.T) {
 func TestFallback_OnlyAnOpenBreakerIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large := newFake(failStatus(500), say("large"))
-		small := newFake(say("small"), fail(llmhttp.Errorf(400, "context_length_exceeded", "x")))
+		small := newFake(say("small"), fail(llm.Errorf(400, "context_length_exceeded", "x")))
 		r := newInOrderRouter(t, &route.Options{Failures: 1, OpenFor: time.Hour, Fallback: decide(route.Decision{TryNext: route.Yes})}, large, small)
 		assert.Equal(t, "small", askTimes(t, r, 1))
 		assert.Equal(t, "large", askTimes(t, r, 1))
@@ -121,7 +121,7 @@ func TestFallback_IsAskedForErrorsOfTargets(t *testing.T) {
 			got = append(got, err)
 			return route.Decision{}
 		}}
-		r := newRouter(t, opts, route.Route{Model: "m", Targets: singleTarget(newFake(fail(llmhttp.Errorf(400, "", "The model `internal` is bad."))), "internal")})
+		r := newRouter(t, opts, route.Route{Model: "m", Targets: singleTarget(newFake(fail(llm.Errorf(400, "", "The model `internal` is bad."))), "internal")})
 		ctx := context.WithValue(t.Context(), "key", "value") //lint:ignore SA1029 a test
 		ask(ctx, r)
 		require.Len(t, got, 1)
@@ -184,7 +184,7 @@ func TestFallback_ErrorsOfServers(t *testing.T) {
 			}
 		})
 	}
-	for _, err := range []error{nil, errors.New("x"), (*llmhttp.Error)(nil)} {
+	for _, err := range []error{nil, errors.New("x"), (*llm.Error)(nil)} {
 		assert.False(t, route.IsContextLength(err) || route.IsContentFilter(err) || route.IsKeyRefused(err))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -39,12 +41,12 @@ func FuzzRouter(f *testing.F) {
 					called = append(called, name)
 					start := func(_ context.Context, yield yieldFunc) {
 						started = name
-						yield(llmhttp.TextChunk(name), nil)
+						yield(llm.TextChunk(name), nil)
 					}
 					role, end := say(""), say(".")
 					steps := []step{
 						sequence(start, end), sequence(role, start, end),
-						failStatus(500), fail(errDial), rateLimit(2 * time.Second), rateLimit(0), failStatus(400), fail(llmhttp.ModelNotFound("m")),
+						failStatus(500), fail(errDial), rateLimit(2 * time.Second), rateLimit(0), failStatus(400), fail(llm.ModelNotFound("m")),
 						hang, sequence(role, hang), sequence(role, failStatus(503)),
 						sequence(start, fail(errDial)), sequence(start, hang),
 					}
@@ -67,12 +69,12 @@ func FuzzRouter(f *testing.F) {
 				route.Route{Model: "m", Targets: targets(backend("a"), backend("b"), backend("c")),
 					Strategy: []route.Strategy{route.Weighted, route.LeastInFlight, route.InOrder, route.Affinity}[options%4]})
 			req := newRequest("m")
-			req.Extra = llmhttp.Extra{"prompt_cache_key": json.RawMessage(`"a session"`)}
+			req.Extra = llm.Extra{"prompt_cache_key": json.RawMessage(`"a session"`)}
 			for range 20 {
 				called, started = nil, ""
 				gone := errors.New("gone")
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(1+options%128/4)*time.Second, gone)
-				resp, err := llmhttp.Collect(r.Chat(ctx, req))
+				resp, err := join.Collect(r.Chat(ctx, req))
 				cancel()
 				text := ""
 				if len(resp.Choices) > 0 {

@@ -18,11 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 // A yieldFunc receives the chunks of a reply.
-type yieldFunc = func(*llmhttp.ChatChunk, error) bool
+type yieldFunc = func(*llm.ChatChunk, error) bool
 
 // A step is the reply of a fake Backend to one request.
 type step func(ctx context.Context, yield yieldFunc)
@@ -36,7 +38,7 @@ type fake struct {
 
 func newFake(steps ...step) *fake { return &fake{steps: steps} }
 
-func (f *fake) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (f *fake) Chat(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 	return func(yield yieldFunc) {
 		n := int(f.calls.Add(1)) - 1
 		f.steps[min(n, len(f.steps)-1)](ctx, yield)
@@ -47,7 +49,7 @@ func (f *fake) Chat(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStr
 func say(texts ...string) step {
 	return func(_ context.Context, yield yieldFunc) {
 		for _, text := range texts {
-			if !yield(llmhttp.TextChunk(text), nil) {
+			if !yield(llm.TextChunk(text), nil) {
 				return
 			}
 		}
@@ -56,7 +58,7 @@ func say(texts ...string) step {
 
 // sayChunk returns a step that replies with a copy of c, because the receiver of
 // a chunk may change it.
-func sayChunk(c llmhttp.ChatChunk) step {
+func sayChunk(c llm.ChatChunk) step {
 	return func(_ context.Context, yield yieldFunc) {
 		c := c
 		c.Choices = slices.Clone(c.Choices)
@@ -69,11 +71,11 @@ func fail(err error) step {
 	return func(_ context.Context, yield yieldFunc) { yield(nil, err) }
 }
 
-func failStatus(status int) step { return fail(llmhttp.Errorf(status, "", "x")) }
+func failStatus(status int) step { return fail(llm.Errorf(status, "", "x")) }
 
 // rateLimit returns a step that replies with a 429.
 func rateLimit(retryAfter time.Duration) step {
-	return fail(&llmhttp.Error{Status: 429, Code: "rate_limit_exceeded", RetryAfter: retryAfter})
+	return fail(&llm.Error{Status: 429, Code: "rate_limit_exceeded", RetryAfter: retryAfter})
 }
 
 // hang waits until ctx is done and returns without an error.
@@ -93,7 +95,7 @@ func sequence(steps ...step) step {
 			if !more {
 				return
 			}
-			s(ctx, func(c *llmhttp.ChatChunk, err error) bool {
+			s(ctx, func(c *llm.ChatChunk, err error) bool {
 				more = yield(c, err) && err == nil
 				return more
 			})
@@ -140,13 +142,13 @@ func newInOrderRouter(t testing.TB, opts *route.Options, backends ...llmhttp.Bac
 	return newRouter(t, opts, route.Route{Model: "m", Strategy: route.InOrder, Targets: targets(backends...)})
 }
 
-func newRequest(model string) *llmhttp.ChatRequest {
-	return &llmhttp.ChatRequest{Model: model, Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("Hello!")}}}
+func newRequest(model string) *llm.ChatRequest {
+	return &llm.ChatRequest{Model: model, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}}}
 }
 
 // ask returns the text of b's reply to a request for the model m.
 func ask(ctx context.Context, b llmhttp.Backend) (string, error) {
-	resp, err := llmhttp.Collect(b.Chat(ctx, newRequest("m")))
+	resp, err := join.Collect(b.Chat(ctx, newRequest("m")))
 	if len(resp.Choices) == 0 {
 		return "", err
 	}
@@ -166,10 +168,10 @@ func askTimes(t testing.TB, b llmhttp.Backend, n int) string {
 	return texts
 }
 
-// requireStatus checks that err is an [llmhttp.Error] with a status.
-func requireStatus(t testing.TB, err error, status int) *llmhttp.Error {
+// requireStatus checks that err is an [llm.Error] with a status.
+func requireStatus(t testing.TB, err error, status int) *llm.Error {
 	t.Helper()
-	var e *llmhttp.Error
+	var e *llm.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, status, e.Status)
 	return e

@@ -7,15 +7,16 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
-var images = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
+var images = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	name:  llmhttp.OperationImages,
-	model: func(r *llmhttp.ImageRequest) *string { return &r.Model },
+	model: func(r *llm.ImageRequest) *string { return &r.Model },
 	call:  llmhttp.Forwarder.GenerateImages,
 }
 
-var imageEdits = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
+var imageEdits = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	name:  llmhttp.OperationImageEdits,
 	model: images.model,
 	call:  llmhttp.Forwarder.EditImages,
@@ -24,31 +25,31 @@ var imageEdits = &oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]{
 var imageStreams, imageEditStreams = newImageStreams(images), newImageStreams(imageEdits)
 
 // newImageStreams returns the same operation for requests whose client wants a stream.
-func newImageStreams(op *oneShot[llmhttp.ImageRequest, llmhttp.ImageResponse]) *streaming[llmhttp.ImageRequest, llmhttp.ImageChunk] {
-	return &streaming[llmhttp.ImageRequest, llmhttp.ImageChunk]{
+func newImageStreams(op *oneShot[llm.ImageRequest, llm.ImageResponse]) *streaming[llm.ImageRequest, llm.ImageChunk] {
+	return &streaming[llm.ImageRequest, llm.ImageChunk]{
 		name:       op.name,
 		model:      op.model,
-		clone:      deepcopy.Of[llmhttp.ImageRequest],
+		clone:      deepcopy.Of[llm.ImageRequest],
 		call:       llmhttp.Forwarder.StreamImages,
-		hasContent: func(c *llmhttp.ImageChunk) bool { return c.Image != nil },
+		hasContent: func(c *llm.ImageChunk) bool { return c.Image != nil },
 	}
 }
 
 // GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
 // req.
-func (r *Router) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (r *Router) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return images.serve(ctx, r, req)
 }
 
 // EditImages implements [llmhttp.ImageEditor]. Each try gets a copy of req, and reads the files from
 // their start.
-func (r *Router) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (r *Router) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return imageEdits.serve(ctx, r, req)
 }
 
 // StreamImages implements [llmhttp.ImageStreamer]. Each try gets a copy of req. Another target is tried
 // until the first image, also one that is not complete.
-func (r *Router) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+func (r *Router) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
 	if req.Images != nil {
 		return imageEditStreams.serve(ctx, r, req)
 	}
@@ -94,7 +95,7 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 	case len(common) > 0:
 		return common, nil
 	case !known:
-		return nil, llmhttp.ModelNotFound(model)
+		return nil, llm.ModelNotFound(model)
 	}
 	return slices.Clone(first), nil
 }

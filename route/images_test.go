@@ -15,28 +15,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
 // A multimodal is a Backend for every endpoint, made of functions.
 type multimodal struct {
 	llmhttp.BackendFunc
-	generate func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) // and for edits
-	embed    func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error)
+	generate func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) // and for edits
+	embed    func(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 	rerank   func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
 	moderate func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
 	sizes    func(model string) ([]string, error)
 }
 
-func (b *multimodal) GenerateImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *multimodal) GenerateImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.generate(ctx, r)
 }
 
-func (b *multimodal) EditImages(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *multimodal) EditImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.generate(ctx, r)
 }
 
-func (b *multimodal) Embed(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *multimodal) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	return b.embed(ctx, r)
 }
 
@@ -56,23 +57,23 @@ func (b *multimodal) ImageSizes(_ context.Context, model string) ([]string, erro
 // with err if that is not nil.
 func newMultimodal(name string, err error) *multimodal {
 	return &multimodal{
-		BackendFunc: func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
+		BackendFunc: func(context.Context, *llm.ChatRequest) llm.ChatStream {
 			if err != nil {
-				return llmhttp.Fail(err)
+				return llm.Fail(err)
 			}
-			return llmhttp.Reply(name)
+			return llm.Reply(name)
 		},
-		generate: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		generate: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: name}}}, nil
+			return &llm.ImageResponse{Data: []llm.Image{{URL: name}}}, nil
 		},
-		embed: func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+		embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &llmhttp.EmbeddingResponse{Model: name}, nil
+			return &llm.EmbeddingResponse{Model: name}, nil
 		},
 		rerank: func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 			if err != nil {
@@ -92,19 +93,19 @@ func newMultimodal(name string, err error) *multimodal {
 
 func TestOneShots_Fallback(t *testing.T) {
 	nothing := &multimodal{
-		generate: func(context.Context, *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) { return nil, nil },
-		embed:    func(context.Context, *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) { return nil, nil },
+		generate: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return nil, nil },
+		embed:    func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) { return nil, nil },
 		rerank:   func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) { return nil, nil },
 		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 			return nil, nil
 		},
 	}
 	slow := &multimodal{
-		generate: func(ctx context.Context, _ *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		generate: func(ctx context.Context, _ *llm.ImageRequest) (*llm.ImageResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
-		embed: func(ctx context.Context, _ *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+		embed: func(ctx context.Context, _ *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
@@ -118,12 +119,12 @@ func TestOneShots_Fallback(t *testing.T) {
 		},
 	}
 	mutating := &multimodal{
-		generate: func(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		generate: func(_ context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 			*r.N, r.Model = 0, "x"
 			delete(r.Extra, "x")
 			return nil, errDial
 		},
-		embed: func(_ context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+		embed: func(_ context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 			*r.Dimensions, r.Model = 0, "x"
 			delete(r.Extra, "x")
 			return nil, errDial
@@ -145,28 +146,28 @@ func TestOneShots_Fallback(t *testing.T) {
 	}{
 		"answers":              {newMultimodal("a", nil), "a"},
 		"fails":                {newMultimodal("a", errDial), "b"},
-		"429":                  {newMultimodal("a", llmhttp.Errorf(429, "", "x")), "b"},
-		"400":                  {newMultimodal("a", llmhttp.Errorf(400, "", "x")), ""},
+		"429":                  {newMultimodal("a", llm.Errorf(429, "", "x")), "b"},
+		"400":                  {newMultimodal("a", llm.Errorf(400, "", "x")), ""},
 		"no reply":             {nothing, "b"},
 		"hangs":                {slow, "b"},
 		"serves chats only":    {newFake(say("a")), "b"},
 		"returns ErrUnsupport": {llmhttp.Forwarder{Backend: newFake(say("a"))}, "b"},
-		"unknown model":        {newMultimodal("a", llmhttp.ModelNotFound("m")), "b"},
+		"unknown model":        {newMultimodal("a", llm.ModelNotFound("m")), "b"},
 		"changes its request":  {mutating, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, three := 3, 3
-				extra, unchanged := llmhttp.Extra{"x": json.RawMessage(`1`)}, llmhttp.Extra{"x": json.RawMessage(`1`)}
+				extra, unchanged := llm.Extra{"x": json.RawMessage(`1`)}, llm.Extra{"x": json.RawMessage(`1`)}
 				second := newMultimodal("b", nil)
 				generate, embed, rerank := second.generate, second.embed, second.rerank
 				documents, sameDocuments := []llmhttp.RerankDocument{{Text: "a"}}, []llmhttp.RerankDocument{{Text: "a"}}
-				second.generate = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
-					assert.Equal(t, &llmhttp.ImageRequest{Model: "m", N: &three, Extra: unchanged}, r)
+				second.generate = func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
+					assert.Equal(t, &llm.ImageRequest{Model: "m", N: &three, Extra: unchanged}, r)
 					return generate(ctx, r)
 				}
-				second.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
-					assert.Equal(t, &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: unchanged}, r)
+				second.embed = func(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+					assert.Equal(t, &llm.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: unchanged}, r)
 					return embed(ctx, r)
 				}
 				second.rerank = func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
@@ -181,8 +182,8 @@ func TestOneShots_Fallback(t *testing.T) {
 				r := newInOrderRouter(t, nil, test.first, second)
 				input := llmhttp.ModerationInput{Texts: []string{"a"}}
 				moderation, moderationErr := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: "m", Input: input, Extra: extra})
-				images, imagesErr := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", N: &n, Extra: extra})
-				vectors, vectorsErr := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
+				images, imagesErr := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m", N: &n, Extra: extra})
+				vectors, vectorsErr := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
 				ranking, rankingErr := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: "m", Documents: documents, Extra: extra})
 				if test.want == "" {
 					assert.Error(t, moderationErr)
@@ -216,12 +217,12 @@ func TestGenerateImages_LateReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMultimodal("a", nil)
 		generate := b.generate
-		b.generate = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+		b.generate = func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 			time.Sleep(3 * time.Second)
 			return generate(ctx, r)
 		}
 		r := newInOrderRouter(t, &route.Options{TryTimeout: time.Second}, b)
-		resp, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
+		resp, err := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m"})
 		require.NoError(t, err)
 		assert.Equal(t, "a", resp.Data[0].URL)
 		assert.Zero(t, r.Status()[0].Failures)
@@ -233,8 +234,8 @@ func TestGenerateImages_LateReply(t *testing.T) {
 func TestOneShots_Unsupported(t *testing.T) {
 	chats := newFake(say("a"))
 	requestAll := func(r *route.Router, model string) []error {
-		_, err1 := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: model})
-		_, err2 := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: model})
+		_, err1 := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: model})
+		_, err2 := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: model})
 		_, err3 := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
 		_, err4 := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})
 		_, err5 := r.ImageSizes(t.Context(), model)
@@ -262,7 +263,7 @@ func TestImageSizes(t *testing.T) {
 		b := newMultimodal("a", nil)
 		b.sizes = func(model string) ([]string, error) {
 			if model != "m" {
-				return nil, llmhttp.ModelNotFound(model)
+				return nil, llm.ModelNotFound(model)
 			}
 			return slices.Clone(sizes), nil
 		}
@@ -284,8 +285,8 @@ func TestImageSizes(t *testing.T) {
 		"not an ImageSizer": {[]llmhttp.Backend{noSizer}, nil, false},
 		"one fails":         {[]llmhttp.Backend{newMultimodal("a", errDial), lists("2x2")}, []string{"2x2"}, false},
 		"all fail":          {[]llmhttp.Backend{newMultimodal("a", errDial)}, nil, false},
-		"unknown to one":    {[]llmhttp.Backend{newMultimodal("a", llmhttp.ModelNotFound("m")), lists("2x2")}, []string{"2x2"}, false},
-		"unknown to all":    {[]llmhttp.Backend{newMultimodal("a", llmhttp.ModelNotFound("m"))}, nil, true},
+		"unknown to one":    {[]llmhttp.Backend{newMultimodal("a", llm.ModelNotFound("m")), lists("2x2")}, []string{"2x2"}, false},
+		"unknown to all":    {[]llmhttp.Backend{newMultimodal("a", llm.ModelNotFound("m"))}, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := newInOrderRouter(t, nil, test.targets...).ImageSizes(t.Context(), "m")
@@ -301,7 +302,7 @@ func TestImageSizes(t *testing.T) {
 			return nil, nil
 		}
 		r := newInOrderRouter(t, &route.Options{Failures: 1, Rounds: 1}, bad, newMultimodal("b", nil))
-		_, err := r.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m"})
+		_, err := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m"})
 		require.NoError(t, err)
 		require.Equal(t, route.StateOpen, r.Status()[0].State)
 		_, err = r.ImageSizes(t.Context(), "m")
@@ -321,10 +322,10 @@ func TestImageSizes(t *testing.T) {
 // An editor is a Backend that edits images and generates none.
 type editor struct {
 	llmhttp.Backend
-	edit func(r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error)
+	edit func(r *llm.ImageRequest) (*llm.ImageResponse, error)
 }
 
-func (b *editor) EditImages(_ context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *editor) EditImages(_ context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.edit(r)
 }
 
@@ -334,31 +335,31 @@ func (b *editor) ImageSizes(context.Context, string) ([]string, error) {
 
 // Another target gets the request as it was, and reads the files from their start.
 func TestEditImages_Fallback(t *testing.T) {
-	read := func(f *llmhttp.File) string {
+	read := func(f *llm.File) string {
 		content, err := io.ReadAll(f.Open())
 		assert.NoError(t, err)
 		return string(content)
 	}
-	first := &editor{newFake(), func(r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	first := &editor{newFake(), func(r *llm.ImageRequest) (*llm.ImageResponse, error) {
 		assert.Equal(t, "content", read(r.Images[0]))
 		r.Images[0].Name, r.Images, r.Mask.Name = "changed", nil, "changed"
 		r.Extra["x"][0] = '2'
 		return nil, errDial
 	}}
-	second := &editor{newFake(), func(r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	second := &editor{newFake(), func(r *llm.ImageRequest) (*llm.ImageResponse, error) {
 		assert.Equal(t, "second", r.Model)
 		assert.Equal(t, "a.png content, m.png mask", r.Images[0].Name+" "+read(r.Images[0])+", "+r.Mask.Name+" "+read(r.Mask))
 		assert.Equal(t, "1", string(r.Extra["x"]))
-		return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "b"}}}, nil
+		return &llm.ImageResponse{Data: []llm.Image{{URL: "b"}}}, nil
 	}}
 	r := newRouter(t, nil, route.Route{Model: "m", Strategy: route.InOrder, Targets: []route.Target{
 		{Name: "chats", Backend: newFake(say("a"))}, {Name: "first", Backend: first, Model: "first"}, {Name: "second", Backend: second, Model: "second"},
 	}}, route.Route{Model: "other", Targets: targets(newMultimodal("c", nil))})
-	file := func(name, content string) *llmhttp.File {
-		return &llmhttp.File{Name: name, Size: int64(len(content)), Content: strings.NewReader(content)}
+	file := func(name, content string) *llm.File {
+		return &llm.File{Name: name, Size: int64(len(content)), Content: strings.NewReader(content)}
 	}
-	resp, err := r.EditImages(t.Context(), &llmhttp.ImageRequest{Model: "m", Images: []*llmhttp.File{file("a.png", "content")}, Mask: file("m.png", "mask"),
-		Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}})
+	resp, err := r.EditImages(t.Context(), &llm.ImageRequest{Model: "m", Images: []*llm.File{file("a.png", "content")}, Mask: file("m.png", "mask"),
+		Extra: llm.Extra{"x": json.RawMessage(`1`)}})
 	require.NoError(t, err)
 	assert.Equal(t, "b", resp.Data[0].URL)
 	sizes, err := r.ImageSizes(t.Context(), "m")
@@ -369,28 +370,28 @@ func TestEditImages_Fallback(t *testing.T) {
 // A drawer is a Backend that streams images.
 type drawer struct {
 	*multimodal
-	draw func(r *llmhttp.ImageRequest, yield func(*llmhttp.ImageChunk, error) bool)
+	draw func(r *llm.ImageRequest, yield func(*llm.ImageChunk, error) bool)
 }
 
-func (b *drawer) StreamImages(_ context.Context, r *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) { b.draw(r, yield) }
+func (b *drawer) StreamImages(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) { b.draw(r, yield) }
 }
 
 // Another target is tried until the first image, which may be one that is not complete.
 func TestStreamImages_Fallback(t *testing.T) {
-	for _, images := range [][]*llmhttp.File{nil, {{Name: "a.png", Size: 1, Content: strings.NewReader("x")}}} {
+	for _, images := range [][]*llm.File{nil, {{Name: "a.png", Size: 1, Content: strings.NewReader("x")}}} {
 		for name, test := range map[string]struct {
-			first []*llmhttp.ImageChunk // before the target fails
-			want  string                // the URLs of the images; empty if the request fails
+			first []*llm.ImageChunk // before the target fails
+			want  string            // the URLs of the images; empty if the request fails
 		}{
 			"before a chunk":    {nil, "second"},
-			"before an image":   {[]*llmhttp.ImageChunk{{Usage: &llmhttp.Usage{PromptTokens: 1}}}, "second"},
-			"after a preview":   {[]*llmhttp.ImageChunk{{Image: &llmhttp.Image{URL: "p"}, Partial: true}}, ""},
-			"after an image":    {[]*llmhttp.ImageChunk{{Image: &llmhttp.Image{URL: "a"}}}, ""},
+			"before an image":   {[]*llm.ImageChunk{{Usage: &llm.Usage{PromptTokens: 1}}}, "second"},
+			"after a preview":   {[]*llm.ImageChunk{{Image: &llm.Image{URL: "p"}, Partial: true}}, ""},
+			"after an image":    {[]*llm.ImageChunk{{Image: &llm.Image{URL: "a"}}}, ""},
 			"without streaming": {nil, "whole"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				first := &drawer{newMultimodal("1", nil), func(r *llmhttp.ImageRequest, yield func(*llmhttp.ImageChunk, error) bool) {
+				first := &drawer{newMultimodal("1", nil), func(r *llm.ImageRequest, yield func(*llm.ImageChunk, error) bool) {
 					r.Prompt = "changed"
 					for _, c := range test.first {
 						if !yield(c, nil) {
@@ -399,10 +400,10 @@ func TestStreamImages_Fallback(t *testing.T) {
 					}
 					yield(nil, errDial)
 				}}
-				var second llmhttp.Backend = &drawer{newMultimodal("2", nil), func(r *llmhttp.ImageRequest, yield func(*llmhttp.ImageChunk, error) bool) {
+				var second llmhttp.Backend = &drawer{newMultimodal("2", nil), func(r *llm.ImageRequest, yield func(*llm.ImageChunk, error) bool) {
 					assert.Equal(t, "p", r.Prompt)
 					assert.Len(t, r.Images, len(images))
-					yield(&llmhttp.ImageChunk{Image: &llmhttp.Image{URL: "second"}}, nil)
+					yield(&llm.ImageChunk{Image: &llm.Image{URL: "second"}}, nil)
 				}}
 				if test.want == "whole" {
 					second = newMultimodal("whole", nil)
@@ -410,7 +411,7 @@ func TestStreamImages_Fallback(t *testing.T) {
 				r := newInOrderRouter(t, nil, newFake(say("a")), first, second)
 				var got []string
 				var failed error
-				r.StreamImages(t.Context(), &llmhttp.ImageRequest{Model: "m", Prompt: "p", Images: images})(func(c *llmhttp.ImageChunk, err error) bool {
+				r.StreamImages(t.Context(), &llm.ImageRequest{Model: "m", Prompt: "p", Images: images})(func(c *llm.ImageChunk, err error) bool {
 					if failed = err; c != nil && c.Image != nil {
 						got = append(got, c.Image.URL)
 					}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -23,7 +25,7 @@ func newSingleModel(answer string, ids ...string) singleModel {
 	return singleModel{newFake(say(answer)), newLister(ids...)}
 }
 
-func (s singleModel) CountTokens(context.Context, *llmhttp.ChatRequest) (int, error) {
+func (s singleModel) CountTokens(context.Context, *llm.ChatRequest) (int, error) {
 	return len(s.ModelLister.(*lister).mustIDs()), nil
 }
 
@@ -43,7 +45,7 @@ func (l *lister) mustIDs() (ids []string) {
 func askFor(t testing.TB, r *route.Router, model string, n int) (answers string) {
 	t.Helper()
 	for range n {
-		resp, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))
+		resp, err := join.Collect(r.Chat(t.Context(), newRequest(model)))
 		require.NoError(t, err)
 		answers += resp.Choices[0].Message.Content.Text()
 	}
@@ -132,39 +134,39 @@ func TestListModels_RequestsRefreshLists(t *testing.T) {
 
 // Of several targets, the list has what is true of all that tell something.
 func TestListModels_Details(t *testing.T) {
-	lists := func(models ...llmhttp.Model) *lister {
-		return &lister{list: func(context.Context) ([]llmhttp.Model, error) { return models, nil }}
+	lists := func(models ...llm.Model) *lister {
+		return &lister{list: func(context.Context) ([]llm.Model, error) { return models, nil }}
 	}
-	type capabilities = []llmhttp.Capability
-	large := llmhttp.Model{ID: "m", Created: 1, OwnedBy: "a", DisplayName: "M", ContextWindow: 9, OutputLimit: 3,
-		Capabilities: capabilities{"tools", "vision"}, Extra: llmhttp.Extra{"x": []byte("1"), "max_model_len": []byte("9")}}
-	small := llmhttp.Model{ID: "m", Created: 2, OwnedBy: "b", DisplayName: "M", ContextWindow: 8, OutputLimit: 4,
-		Capabilities: capabilities{"vision", "thinking"}, Extra: llmhttp.Extra{"x": []byte("1"), "max_model_len": []byte("8"), "y": []byte("2")}}
-	unknown := llmhttp.Model{ID: "m", DisplayName: "Other", ContextWindow: -1}
-	both := llmhttp.Model{ID: "m", Created: 1, OwnedBy: "a", DisplayName: "M", ContextWindow: 8, OutputLimit: 3,
-		Capabilities: capabilities{"vision"}, Extra: llmhttp.Extra{"x": []byte("1")}}
-	with := func(m llmhttp.Model, change func(*llmhttp.Model)) llmhttp.Model { change(&m); return m }
-	none := with(both, func(m *llmhttp.Model) { m.DisplayName, m.Extra = "", llmhttp.Extra{} })
-	renamed := func(id, displayName string) llmhttp.Model {
-		return with(large, func(m *llmhttp.Model) { m.ID, m.DisplayName = id, displayName })
+	type capabilities = []llm.Capability
+	large := llm.Model{ID: "m", Created: 1, OwnedBy: "a", DisplayName: "M", ContextWindow: 9, OutputLimit: 3,
+		Capabilities: capabilities{"tools", "vision"}, Extra: llm.Extra{"x": []byte("1"), "max_model_len": []byte("9")}}
+	small := llm.Model{ID: "m", Created: 2, OwnedBy: "b", DisplayName: "M", ContextWindow: 8, OutputLimit: 4,
+		Capabilities: capabilities{"vision", "thinking"}, Extra: llm.Extra{"x": []byte("1"), "max_model_len": []byte("8"), "y": []byte("2")}}
+	unknown := llm.Model{ID: "m", DisplayName: "Other", ContextWindow: -1}
+	both := llm.Model{ID: "m", Created: 1, OwnedBy: "a", DisplayName: "M", ContextWindow: 8, OutputLimit: 3,
+		Capabilities: capabilities{"vision"}, Extra: llm.Extra{"x": []byte("1")}}
+	with := func(m llm.Model, change func(*llm.Model)) llm.Model { change(&m); return m }
+	none := with(both, func(m *llm.Model) { m.DisplayName, m.Extra = "", llm.Extra{} })
+	renamed := func(id, displayName string) llm.Model {
+		return with(large, func(m *llm.Model) { m.ID, m.DisplayName = id, displayName })
 	}
 	for name, test := range map[string]struct {
 		route route.Route
-		want  llmhttp.Model
+		want  llm.Model
 	}{
 		"one target":       {route.Route{Model: "m", Targets: targets(lists(large))}, large},
 		"two targets":      {route.Route{Model: "m", Targets: targets(lists(large), lists(small))}, both},
 		"a pattern":        {route.Route{Model: "*", Targets: targets(lists(large), lists(small))}, both},
 		"one does not say": {route.Route{Model: "m", Targets: targets(lists(large), lists(small), lists(unknown))}, none},
 		"the first does not say": {route.Route{Model: "m", Targets: targets(lists(unknown), lists(large))},
-			llmhttp.Model{ID: "m", ContextWindow: 9, OutputLimit: 3, Capabilities: large.Capabilities}},
-		"nothing in common": {route.Route{Model: "m", Targets: targets(lists(large), lists(llmhttp.Model{ID: "m", Capabilities: capabilities{}}))},
-			llmhttp.Model{ID: "m", Created: 1, OwnedBy: "a", ContextWindow: 9, OutputLimit: 3, Capabilities: capabilities{}, Extra: llmhttp.Extra{}}},
+			llm.Model{ID: "m", ContextWindow: 9, OutputLimit: 3, Capabilities: large.Capabilities}},
+		"nothing in common": {route.Route{Model: "m", Targets: targets(lists(large), lists(llm.Model{ID: "m", Capabilities: capabilities{}}))},
+			llm.Model{ID: "m", Created: 1, OwnedBy: "a", ContextWindow: 9, OutputLimit: 3, Capabilities: capabilities{}, Extra: llm.Extra{}}},
 		"an alias":  {route.Route{Model: "chat", Targets: singleTarget(lists(large), "m")}, renamed("chat", "")},
 		"a prefix":  {route.Route{Model: "x/*", Targets: singleTarget(lists(large), "*")}, renamed("x/m", "M")},
-		"not found": {route.Route{Model: "n", Targets: targets(lists(large))}, llmhttp.Model{ID: "n"}},
+		"not found": {route.Route{Model: "n", Targets: targets(lists(large))}, llm.Model{ID: "n"}},
 		"a fixed model of a pattern": {route.Route{Model: "*", Targets: []route.Target{{Name: "a", Backend: lists(large)}, {Name: "b", Backend: lists(
-			with(small, func(m *llmhttp.Model) { m.ID, m.DisplayName = "x", "M" })), Model: "x"}}}, with(both, func(m *llmhttp.Model) { m.DisplayName = "" })},
+			with(small, func(m *llm.Model) { m.ID, m.DisplayName = "x", "M" })), Model: "x"}}}, with(both, func(m *llm.Model) { m.DisplayName = "" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, nil, test.route)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A modelList caches the models of a Backend.
@@ -20,11 +21,11 @@ type modelList struct {
 	ready     chan struct{} // closed after the first fetch, or when it has taken too long
 	markReady func()        // closes ready; may be called several times
 
-	mu         sync.Mutex      // guards the fields below
-	models     []llmhttp.Model // never modified
-	byID       map[string]int  // indices in models; never modified; nil until the Backend has returned a list
-	known      bool            // the Backend has returned a list, or does not support lists
-	fetched    time.Time       // the end of the last fetch
+	mu         sync.Mutex     // guards the fields below
+	models     []llm.Model    // never modified
+	byID       map[string]int // indices in models; never modified; nil until the Backend has returned a list
+	known      bool           // the Backend has returned a list, or does not support lists
+	fetched    time.Time      // the end of the last fetch
 	expires    time.Time
 	refreshing bool
 }
@@ -69,7 +70,7 @@ func (l *modelList) fetch() {
 	ttl := l.opts.ModelsTTL
 	l.known = l.known || err == nil || errors.Is(err, errors.ErrUnsupported)
 	if err == nil {
-		l.models = slices.DeleteFunc(slices.Clone(models), func(m llmhttp.Model) bool { return m.ID == "" })
+		l.models = slices.DeleteFunc(slices.Clone(models), func(m llm.Model) bool { return m.ID == "" })
 		l.byID = indexModels(l.models)
 	} else {
 		ttl = min(ttl, listRetry)
@@ -80,7 +81,7 @@ func (l *modelList) fetch() {
 
 // indexModels returns the index of each model by its ID. Of several with the same ID it
 // is that of the first.
-func indexModels(models []llmhttp.Model) map[string]int {
+func indexModels(models []llm.Model) map[string]int {
 	byID := make(map[string]int, len(models))
 	for i := range models {
 		if _, ok := byID[models[i].ID]; !ok {
@@ -92,7 +93,7 @@ func indexModels(models []llmhttp.Model) map[string]int {
 
 // listModels calls the Backend. It returns a panic as an error, because it does
 // not run on the goroutine of a request.
-func (l *modelList) listModels(ctx context.Context) (models []llmhttp.Model, err error) {
+func (l *modelList) listModels(ctx context.Context) (models []llm.Model, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
@@ -109,7 +110,7 @@ func (l *modelList) isKnown() bool {
 
 // cachedModels returns the list that was fetched last. It returns nil if there is none
 // or l is nil.
-func (l *modelList) cachedModels() []llmhttp.Model {
+func (l *modelList) cachedModels() []llm.Model {
 	if l == nil {
 		return nil
 	}
@@ -129,17 +130,17 @@ const (
 
 // find returns the model with an ID from the list that was fetched last. The model is zero
 // unless it is listed. l may be nil.
-func (l *modelList) find(id string) (llmhttp.Model, listing) {
+func (l *modelList) find(id string) (llm.Model, listing) {
 	if l == nil {
-		return llmhttp.Model{}, notKnown
+		return llm.Model{}, notKnown
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byID == nil {
-		return llmhttp.Model{}, notKnown
+		return llm.Model{}, notKnown
 	}
 	if i, ok := l.byID[id]; ok {
 		return l.models[i], listed
 	}
-	return llmhttp.Model{}, notListed
+	return llm.Model{}, notListed
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -28,13 +29,13 @@ func (s *changingLister) set(id string, down bool) {
 	s.id, s.down = id, down
 }
 
-func (s *changingLister) list(context.Context) ([]llmhttp.Model, error) {
+func (s *changingLister) list(context.Context) ([]llm.Model, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return nil, errDial
 	}
-	return []llmhttp.Model{{ID: s.id}}, nil
+	return []llm.Model{{ID: s.id}}, nil
 }
 
 func TestListModels_Cache(t *testing.T) {
@@ -94,25 +95,25 @@ func TestListModels_Cache(t *testing.T) {
 func TestListModels_TargetDown(t *testing.T) {
 	down, slow := []string{"exact", "good of good"}, []string{"exact", "x", "good of good"}
 	for name, test := range map[string]struct {
-		list  func(ctx context.Context) ([]llmhttp.Model, error)
+		list  func(ctx context.Context) ([]llm.Model, error)
 		takes time.Duration
 		want  []string
 		again bool // the Backend is called again, because it has returned
 	}{
-		"error":       {func(context.Context) ([]llmhttp.Model, error) { return nil, errDial }, 0, down, true},
-		"panic":       {func(context.Context) ([]llmhttp.Model, error) { panic(errDial) }, 0, down, true},
-		"unsupported": {func(context.Context) ([]llmhttp.Model, error) { return nil, errors.ErrUnsupported }, 0, down, true},
-		"timeout": {func(ctx context.Context) ([]llmhttp.Model, error) {
+		"error":       {func(context.Context) ([]llm.Model, error) { return nil, errDial }, 0, down, true},
+		"panic":       {func(context.Context) ([]llm.Model, error) { panic(errDial) }, 0, down, true},
+		"unsupported": {func(context.Context) ([]llm.Model, error) { return nil, errors.ErrUnsupported }, 0, down, true},
+		"timeout": {func(ctx context.Context) ([]llm.Model, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, 10 * time.Second, down, true},
-		"context ignored": {func(context.Context) ([]llmhttp.Model, error) {
+		"context ignored": {func(context.Context) ([]llm.Model, error) {
 			time.Sleep(time.Hour)
 			return nil, nil
 		}, 10 * time.Second, down, false},
-		"slow": {func(context.Context) ([]llmhttp.Model, error) {
+		"slow": {func(context.Context) ([]llm.Model, error) {
 			time.Sleep(9 * time.Second)
-			return []llmhttp.Model{{ID: "x"}}, nil
+			return []llm.Model{{ID: "x"}}, nil
 		}, 9 * time.Second, slow, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,9 +145,9 @@ func TestListModels_TargetDown(t *testing.T) {
 
 func TestListModels_ClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &lister{list: func(ctx context.Context) ([]llmhttp.Model, error) {
+		b := &lister{list: func(ctx context.Context) ([]llm.Model, error) {
 			time.Sleep(2 * time.Second)
-			return []llmhttp.Model{{ID: "x"}}, ctx.Err()
+			return []llm.Model{{ID: "x"}}, ctx.Err()
 		}}
 		r := newRouter(t, nil, route.Route{Model: "*", Targets: targets(b)})
 		gone := errors.New("gone")
@@ -165,11 +166,11 @@ func TestListModels_ClientLeaves(t *testing.T) {
 func TestListModels_NoTargetAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := true
-		b := &lister{list: func(context.Context) ([]llmhttp.Model, error) {
+		b := &lister{list: func(context.Context) ([]llm.Model, error) {
 			if down {
 				return nil, errDial
 			}
-			return []llmhttp.Model{{ID: "m"}}, nil
+			return []llm.Model{{ID: "m"}}, nil
 		}}
 		exact := route.Route{Model: "chat", Targets: targets(b)}
 		r := newRouter(t, nil, exact, route.Route{Model: "*", Targets: targets(b)})

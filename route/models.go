@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const (
@@ -44,7 +44,7 @@ const (
 // none of them has listed its models yet, the error is a 503. The targets'
 // ListModels get contexts that do not derive from ctx, because all callers use the
 // result.
-func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (r *Router) ListModels(ctx context.Context) ([]llm.Model, error) {
 	table := r.current.Load()
 	if err := table.awaitLists(ctx); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	if !table.canListModels() {
 		return nil, errNoLists
 	}
-	var list []llmhttp.Model
+	var list []llm.Model
 	seen := make(map[string]bool)
 	for _, rt := range table.routes {
 		if table.byName[rt.model] == rt {
@@ -79,7 +79,7 @@ func (r *Router) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 	return list, nil
 }
 
-var errNoLists = &llmhttp.Error{
+var errNoLists = &llm.Error{
 	Status: http.StatusServiceUnavailable, RetryAfter: listRetry,
 	Message: "The models cannot be listed at the moment. Please try again.",
 	Err:     errors.New("route: no target has listed its models"),
@@ -129,8 +129,8 @@ func (rt *route) isListed(model string, targets []int) bool {
 }
 
 // listedModel returns the model that clients call name, with what the targets list for it.
-func listedModel(name string, targets []*target) llmhttp.Model {
-	var merged *llmhttp.Model
+func listedModel(name string, targets []*target) llm.Model {
+	var merged *llm.Model
 	for _, t := range targets {
 		m, state := t.list.find(t.backendModel(name))
 		if state != listed {
@@ -144,14 +144,14 @@ func listedModel(name string, targets []*target) llmhttp.Model {
 		}
 	}
 	if merged == nil {
-		return llmhttp.Model{ID: name}
+		return llm.Model{ID: name}
 	}
 	return *merged
 }
 
 // renameModel returns a copy of m with the given ID, without members that would reveal the
 // old one.
-func renameModel(m llmhttp.Model, id string) llmhttp.Model {
+func renameModel(m llm.Model, id string) llm.Model {
 	m.DisplayName = modelname.RenameTitle(m.DisplayName, m.ID, id)
 	m.Capabilities = slices.Clone(m.Capabilities)
 	m.Extra = modelname.RenameMembers(m.Extra, m.ID, id)
@@ -161,7 +161,7 @@ func renameModel(m llmhttp.Model, id string) llmhttp.Model {
 
 // mergeModel leaves in m what is true of other too, a model with the same ID at another
 // target.
-func mergeModel(m, other *llmhttp.Model) {
+func mergeModel(m, other *llm.Model) {
 	if m.DisplayName != other.DisplayName {
 		m.DisplayName = ""
 	}
@@ -170,7 +170,7 @@ func mergeModel(m, other *llmhttp.Model) {
 	if m.Capabilities == nil {
 		m.Capabilities = other.Capabilities
 	} else if other.Capabilities != nil {
-		m.Capabilities = slices.DeleteFunc(m.Capabilities, func(c llmhttp.Capability) bool { return !slices.Contains(other.Capabilities, c) })
+		m.Capabilities = slices.DeleteFunc(m.Capabilities, func(c llm.Capability) bool { return !slices.Contains(other.Capabilities, c) })
 	}
 	maps.DeleteFunc(m.Extra, func(name string, v json.RawMessage) bool { return !bytes.Equal(v, other.Extra[name]) })
 }

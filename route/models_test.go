@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -17,20 +18,20 @@ import (
 type lister struct {
 	llmhttp.BackendFunc
 	calls atomic.Int64
-	list  func(ctx context.Context) ([]llmhttp.Model, error)
+	list  func(ctx context.Context) ([]llm.Model, error)
 }
 
-func (l *lister) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (l *lister) ListModels(ctx context.Context) ([]llm.Model, error) {
 	l.calls.Add(1)
 	return l.list(ctx)
 }
 
 // newLister returns a lister of models. Each is owned by "of" and its own ID.
 func newLister(ids ...string) *lister {
-	return &lister{list: func(context.Context) ([]llmhttp.Model, error) {
-		var models []llmhttp.Model
+	return &lister{list: func(context.Context) ([]llm.Model, error) {
+		var models []llm.Model
 		for _, id := range ids {
-			models = append(models, llmhttp.Model{ID: id, OwnedBy: "of " + id, Extra: llmhttp.Extra{"x": json.RawMessage(`1`)}})
+			models = append(models, llm.Model{ID: id, OwnedBy: "of " + id, Extra: llm.Extra{"x": json.RawMessage(`1`)}})
 		}
 		return models, nil
 	}}
@@ -98,13 +99,13 @@ func TestListModels_ByRoute(t *testing.T) {
 }
 
 func TestListModels_HidesTheTargetsName(t *testing.T) {
-	models := []llmhttp.Model{{ID: "llama-70b", Extra: llmhttp.Extra{"root": []byte(`"llama-70b"`), "max_model_len": []byte("8192")}}}
-	b := &lister{list: func(context.Context) ([]llmhttp.Model, error) { return models, nil }}
+	models := []llm.Model{{ID: "llama-70b", Extra: llm.Extra{"root": []byte(`"llama-70b"`), "max_model_len": []byte("8192")}}}
+	b := &lister{list: func(context.Context) ([]llm.Model, error) { return models, nil }}
 	for model, theirs := range map[string]string{"chat": "llama-70b", "chat-*": "llama-*"} {
 		list, err := newRouter(t, nil, route.Route{Model: model, Targets: singleTarget(b, theirs)}).ListModels(t.Context())
 		require.NoError(t, err)
 		require.Len(t, list, 1)
-		assert.Equal(t, llmhttp.Extra{"max_model_len": []byte("8192")}, list[0].Extra)
+		assert.Equal(t, llm.Extra{"max_model_len": []byte("8192")}, list[0].Extra)
 	}
 	assert.Len(t, models[0].Extra, 2, "the target's list is not changed")
 }

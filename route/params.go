@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // ParamRules say what happens to parameters that the model of a target does not take. They have
@@ -92,7 +93,7 @@ func (r *ParamRules) refusal(body any) error {
 	}
 	for _, name := range r.Refuse {
 		if p := findParam(body, name); p.isSet() {
-			e := llmhttp.Errorf(
+			e := llm.Errorf(
 				http.StatusBadRequest,
 				"unsupported_parameter",
 				"Unsupported parameter: '%s' is not supported with this model.",
@@ -123,7 +124,7 @@ func (r *ParamRules) apply(body any) (dropped, renamed []string, err error) {
 			dropped = append(dropped, from)
 		default:
 			if err := to.set(p); err != nil {
-				return nil, nil, &llmhttp.Error{Status: http.StatusBadRequest, Code: "invalid_type", Param: from, Err: err,
+				return nil, nil, &llm.Error{Status: http.StatusBadRequest, Code: "invalid_type", Param: from, Err: err,
 					Message: fmt.Sprintf("Invalid type for '%s'.", from)}
 			}
 			p.remove()
@@ -140,12 +141,12 @@ func (r *ParamRules) apply(body any) (dropped, renamed []string, err error) {
 type param struct {
 	name  string
 	field reflect.Value // the zero Value if it is a member of Extra
-	extra *llmhttp.Extra
+	extra *llm.Extra
 }
 
 // findParam returns the parameter of a request, which is a pointer to a struct, or nil.
 func findParam(body any, name string) param {
-	p := param{name: name, extra: new(llmhttp.Extra)}
+	p := param{name: name, extra: new(llm.Extra)}
 	v := reflect.Indirect(reflect.ValueOf(body))
 	if v.Kind() != reflect.Struct {
 		return p
@@ -157,7 +158,7 @@ func findParam(body any, name string) param {
 		}
 	}
 	if extra := v.FieldByName("Extra"); extra.IsValid() && extra.CanAddr() {
-		if e, ok := extra.Addr().Interface().(*llmhttp.Extra); ok {
+		if e, ok := extra.Addr().Interface().(*llm.Extra); ok {
 			p.extra = e
 		}
 	}
@@ -197,7 +198,7 @@ func (p param) set(from param) error {
 		return json.Unmarshal(raw, p.field.Addr().Interface())
 	}
 	if *p.extra == nil {
-		*p.extra = make(llmhttp.Extra)
+		*p.extra = make(llm.Extra)
 	}
 	(*p.extra)[p.name] = raw
 	return nil

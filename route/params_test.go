@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -23,12 +24,12 @@ type paramsTarget struct {
 func newParamsTarget(name string) *paramsTarget {
 	b := &paramsTarget{multimodal: newMultimodal(name, nil)}
 	chat, generate, embed := b.BackendFunc, b.generate, b.embed
-	b.BackendFunc = func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream { b.keep(r); return chat(ctx, r) }
-	b.generate = func(ctx context.Context, r *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+	b.BackendFunc = func(ctx context.Context, r *llm.ChatRequest) llm.ChatStream { b.keep(r); return chat(ctx, r) }
+	b.generate = func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 		b.keep(r)
 		return generate(ctx, r)
 	}
-	b.embed = func(ctx context.Context, r *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+	b.embed = func(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 		b.keep(r)
 		resp, err := embed(ctx, r)
 		resp.Vectors = [][]float32{{1}}
@@ -116,7 +117,7 @@ func TestParams_Refuse(t *testing.T) {
 		"all targets":          {[]route.Target{refusing(works, "a", "n"), refusing(works, "b", "logit_bias")}, 400, "logit_bias"},
 		"another takes it":     {[]route.Target{refusing(fails, "a", "n"), refusing(works, "b")}, 200, ""},
 		"another fails":        {[]route.Target{refusing(works, "a", "n"), refusing(fails, "b")}, 503, ""},
-		"another has no model": {[]route.Target{refusing(works, "a", "n"), refusing(newFake(fail(llmhttp.ModelNotFound("m"))), "b")}, 400, "n"},
+		"another has no model": {[]route.Target{refusing(works, "a", "n"), refusing(newFake(fail(llm.ModelNotFound("m"))), "b")}, 400, "n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ type Request struct {
 	// in the list.
 	Model string
 
-	// Body is what the Router was called with, such as a [*llmhttp.ChatRequest]. It must not
+	// Body is what the Router was called with, such as a [*llm.ChatRequest]. It must not
 	// be modified. It is nil if there is no such value: for [Router.ImageSizes], and if models
 	// are listed.
 	Body any

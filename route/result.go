@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A result tells what the end of a try means for its call and for its target.
@@ -45,12 +46,12 @@ const (
 
 // classify returns the result of a try for which the target returned err.
 func classify(err error) result {
-	e, _ := errors.AsType[*llmhttp.Error](err)
+	e, _ := errors.AsType[*llm.Error](err)
 	if e == nil && errors.Is(err, errors.ErrUnsupported) {
 		return result{err: err, rank: rankUnsupported}
 	}
 	if e == nil {
-		e = &llmhttp.Error{Status: http.StatusInternalServerError}
+		e = &llm.Error{Status: http.StatusInternalServerError}
 	}
 	res := result{err: err, outcome: outcomeSuccess}
 	switch status := statusOf(e); {
@@ -85,7 +86,7 @@ func isRefusal(err error) bool {
 }
 
 // statusOf returns the status with which a Handler would reply.
-func statusOf(e *llmhttp.Error) int {
+func statusOf(e *llm.Error) int {
 	if e.Status < 400 || e.Status > 599 {
 		return http.StatusInternalServerError
 	}
@@ -101,7 +102,7 @@ var codePattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 // contain addresses and secrets.
 func summarize(err error) string {
 	s := "500"
-	if e, _ := errors.AsType[*llmhttp.Error](err); e != nil {
+	if e, _ := errors.AsType[*llm.Error](err); e != nil {
 		s = strconv.Itoa(statusOf(e))
 		if codePattern.MatchString(e.Code) {
 			return s + " " + e.Code
@@ -116,7 +117,7 @@ func summarize(err error) string {
 }
 
 // A targetError adds the name of the target to its error, for the log. Clients
-// see only the message of an [llmhttp.Error] that it wraps.
+// see only the message of an [llm.Error] that it wraps.
 type targetError struct {
 	target string
 	err    error

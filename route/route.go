@@ -80,7 +80,7 @@ const (
 	//
 	//   - the member prompt_cache_key of the request;
 	//   - the Conversation of [llmhttp.RequestInfo], which package responses sets;
-	//   - the end user whom the request names: see [llmhttp.ChatRequest.EndUser];
+	//   - the end user whom the request names: see [llm.ChatRequest.EndUser];
 	//
 	// each within the account. Requests without one are distributed as with Weighted.
 	// Sessions are distributed by a hash of them and of the names of the targets, in proportion
@@ -124,7 +124,7 @@ type Options struct {
 	// Fallback decides what follows from the error of a try, with which it is called on the
 	// goroutine of the request. ctx is the Router's: [llmhttp.KeyFrom] and
 	// [llmhttp.RequestInfoFrom] tell whose request it is. [errors.As] finds the
-	// [llmhttp.Error] in err, whose model is the client's, and upstream.Error. Fallback is not
+	// [llm.Error] in err, whose model is the client's, and upstream.Error. Fallback is not
 	// called if the client has left or the time of the request is over. Nil, and the
 	// zero Decision, leave it to the Router.
 	Fallback func(ctx context.Context, err error) Decision

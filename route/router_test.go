@@ -13,6 +13,8 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -109,11 +111,11 @@ func (r *recorder) record(model string) {
 	r.models = append(r.models, model)
 }
 
-func (r *recorder) Chat(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (r *recorder) Chat(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return func(yield yieldFunc) {
 		r.record(req.Model)
 		for range 2 {
-			c := llmhttp.TextChunk("x")
+			c := llm.TextChunk("x")
 			c.Model = req.Model + "-2026"
 			if !yield(c, nil) {
 				return
@@ -122,9 +124,9 @@ func (r *recorder) Chat(_ context.Context, req *llmhttp.ChatRequest) llmhttp.Cha
 	}
 }
 
-func (r *recorder) Embed(_ context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (r *recorder) Embed(_ context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	r.record(req.Model)
-	return &llmhttp.EmbeddingResponse{Model: req.Model + "-2026"}, nil
+	return &llm.EmbeddingResponse{Model: req.Model + "-2026"}, nil
 }
 
 func (r *recorder) Rerank(_ context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
@@ -178,7 +180,7 @@ func TestRouter_ModelNames(t *testing.T) {
 				chunks++
 			}
 			assert.Equal(t, 2, chunks)
-			resp, err := r.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: model, Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+			resp, err := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: model, Input: llm.EmbeddingInput{Texts: []string{"x"}}})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, resp.Model)
 			ranking, err := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
@@ -195,11 +197,11 @@ func TestRouter_ModelNames(t *testing.T) {
 }
 
 func TestRouter_ErrorsHaveTheClientsModelName(t *testing.T) {
-	original := &llmhttp.Error{Status: 400, Param: "seed", Message: "llama-70b is not llama-70b-chat.", Err: errors.New("cause")}
+	original := &llm.Error{Status: 400, Param: "seed", Message: "llama-70b is not llama-70b-chat.", Err: errors.New("cause")}
 	for name, err := range map[string]error{
 		"final error":     original,
 		"wrapped error":   fmt.Errorf("llama-70b: %w", original),
-		"retryable error": &llmhttp.Error{Status: 429, Param: "seed", Message: original.Message},
+		"retryable error": &llm.Error{Status: 429, Param: "seed", Message: original.Message},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRouter(t, &route.Options{Rounds: 1}, route.Route{Model: "chat", Targets: singleTarget(newFake(fail(err)), "llama-70b")})
@@ -217,8 +219,8 @@ func TestRouter_UnknownModel(t *testing.T) {
 		route.Route{Model: "gone", Targets: singleTarget(modeltest.New(), "internal-name")},
 		route.Route{Model: "p/*", Targets: targets(modeltest.New(), modeltest.New())})
 	for _, model := range []string{"", "none", "gone", "p/x"} {
-		_, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))
-		assert.Equal(t, llmhttp.ModelNotFound(model).Message, requireStatus(t, err, 404).Message)
+		_, err := join.Collect(r.Chat(t.Context(), newRequest(model)))
+		assert.Equal(t, llm.ModelNotFound(model).Message, requireStatus(t, err, 404).Message)
 	}
 	for _, s := range r.Status() {
 		assert.Equal(t, int64(1), s.Tries)

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -58,7 +59,7 @@ const (
 
 // unfinished returns a Backend that finishes no reply.
 func unfinished() llmhttp.Backend {
-	return &memory.Backend{Script: func(r *llmhttp.ChatRequest) []memory.Step {
+	return &memory.Backend{Script: func(r *llm.ChatRequest) []memory.Step {
 		if r.Messages[0].Content.Text() == promptSilent {
 			return []memory.Step{memory.Hang()}
 		}
@@ -111,7 +112,7 @@ func readStream(client *http.Client, base, prompt string, started func(text stri
 		case strings.HasPrefix(data, `{"error"`):
 			res.failed = true
 		default:
-			var c llmhttp.ChatChunk
+			var c llm.ChatChunk
 			if err := json.Unmarshal([]byte(data), &c); err != nil {
 				return res, err
 			}

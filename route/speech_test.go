@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -63,10 +64,10 @@ func TestSpeech_Fallback(t *testing.T) {
 		"yields no audio":     {speaking(errDial, "", ""), "b", false},
 		"yields nothing":      {speaking(nil), "b", false},
 		"fails in mid-stream": {speaking(errDial, "a"), "a", true},
-		"429":                 {speaking(llmhttp.Errorf(429, "", "x")), "b", false},
-		"400":                 {speaking(llmhttp.Errorf(400, "", "x")), "", true},
+		"429":                 {speaking(llm.Errorf(429, "", "x")), "b", false},
+		"400":                 {speaking(llm.Errorf(400, "", "x")), "", true},
 		"serves chats only":   {newFake(say("a")), "b", false},
-		"unknown model":       {speaking(llmhttp.ModelNotFound("m")), "b", false},
+		"unknown model":       {speaking(llm.ModelNotFound("m")), "b", false},
 		"hangs": {&speaker{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest, _ func(*llmhttp.SpeechChunk, error) bool) {
 			<-ctx.Done()
 		}}, "b", false},

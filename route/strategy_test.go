@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -48,7 +49,7 @@ func TestLeastInFlight_DistributesByLoad(t *testing.T) {
 		return newFake(func(_ context.Context, yield yieldFunc) {
 			began <- name
 			<-release
-			yield(llmhttp.TextChunk(name), nil)
+			yield(llm.TextChunk(name), nil)
 		})
 	}
 	list := targets(block("a"), block("b"))

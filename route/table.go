@@ -10,6 +10,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A table has the routes of a [Router]. It is immutable, except for the state that the
@@ -183,7 +184,7 @@ func (t *table) findRoute(model string) *route {
 }
 
 // routeFor returns the route for a request for op. If there is no such model, it returns
-// [llmhttp.ModelNotFound]; if no target of any route supports op, an error that wraps
+// [llm.ModelNotFound]; if no target of any route supports op, an error that wraps
 // [errors.ErrUnsupported].
 func (t *table) routeFor(model string, op llmhttp.Operation) (*route, error) {
 	if !t.supports(op) {
@@ -191,7 +192,7 @@ func (t *table) routeFor(model string, op llmhttp.Operation) (*route, error) {
 	}
 	rt := t.findRoute(model)
 	if rt == nil {
-		return nil, llmhttp.ModelNotFound(model)
+		return nil, llm.ModelNotFound(model)
 	}
 	return rt, nil
 }

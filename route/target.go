@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A target is the runtime form of a [Target]. It is immutable; its mutable state is
@@ -72,7 +73,7 @@ func (t *target) clientModel(name string) (string, bool) {
 // model, the client's, in the message that the client sees. It does not change
 // err itself.
 func (t *target) translateError(err error, model string) error {
-	e, _ := errors.AsType[*llmhttp.Error](err)
+	e, _ := errors.AsType[*llm.Error](err)
 	if e == nil {
 		return err
 	}

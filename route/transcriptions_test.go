@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -28,7 +29,7 @@ func (b *hearer) Transcribe(_ context.Context, r *llmhttp.TranscriptionRequest) 
 
 // Another target reads the file from its start, as long as no text was passed on.
 func TestTranscribe_Fallback(t *testing.T) {
-	down := &llmhttp.Error{Status: 503, Message: "Down."}
+	down := &llm.Error{Status: 503, Message: "Down."}
 	for name, test := range map[string]struct {
 		first func(yield func(*llmhttp.TranscriptionChunk, error) bool)
 		want  string // empty if the request fails
@@ -56,7 +57,7 @@ func TestTranscribe_Fallback(t *testing.T) {
 				{Name: "chats", Backend: newFake(say("a"))}, {Name: "first", Backend: first, Model: "first"}, {Name: "second", Backend: second, Model: "second"},
 			}})
 			req := &llmhttp.TranscriptionRequest{Model: "m", Extra: map[string][]string{"x": {"b"}},
-				File: &llmhttp.File{Name: "a.mp3", Size: 7, Content: bytes.NewReader([]byte("content"))}}
+				File: &llm.File{Name: "a.mp3", Size: 7, Content: bytes.NewReader([]byte("content"))}}
 			got, err := llmhttp.CollectTranscription(r.Transcribe(t.Context(), req))
 			if test.want == "" {
 				require.ErrorIs(t, err, down)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A try is one request to one target.
@@ -23,7 +24,7 @@ type try struct {
 }
 
 // errTryTimeout is the cause of a try's context after Options.TryTimeout.
-var errTryTimeout = &llmhttp.Error{
+var errTryTimeout = &llm.Error{
 	Status:  http.StatusGatewayTimeout,
 	Message: "The model did not answer in time.",
 	Err:     context.DeadlineExceeded,
@@ -65,7 +66,7 @@ func (t *try) run(send sendFunc) (res result) {
 // sendFunc returned.
 func (t *try) result(ctx context.Context, err error) result {
 	c := t.call
-	c.sent = c.sent || !errors.Is(err, llmhttp.ErrNotSent)
+	c.sent = c.sent || !errors.Is(err, llm.ErrNotSent)
 	switch {
 	case err == nil:
 		return result{outcome: outcomeSuccess, final: true}
@@ -80,7 +81,7 @@ func (t *try) result(ctx context.Context, err error) result {
 	case context.Cause(ctx) == errTryTimeout:
 		err = errTryTimeout
 	}
-	if e, ok := errors.AsType[*llmhttp.Error](err); ok && e == nil {
+	if e, ok := errors.AsType[*llm.Error](err); ok && e == nil {
 		err = errNilError
 	}
 	res := classify(t.target.translateError(err, c.info.Model))

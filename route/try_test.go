@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -119,7 +120,7 @@ func TestTry_ClientLeaves(t *testing.T) {
 
 				_, err = ask(ctx, r)
 				assert.ErrorIs(t, err, gone)
-				assert.ErrorIs(t, err, llmhttp.ErrNotSent)
+				assert.ErrorIs(t, err, llm.ErrNotSent)
 				assert.Equal(t, int64(1), b.calls.Load(), "there is no try for a client that has left")
 			})
 		})
@@ -176,7 +177,7 @@ func TestTry_Panic(t *testing.T) {
 func TestTry_Log(t *testing.T) {
 	logger, log := newLogger()
 	r := newInOrderRouter(t, &route.Options{Logger: logger, Failures: 1},
-		newFake(fail(&llmhttp.Error{Status: 502, Message: "sk-secret", Err: errDial})), newFake(fail(errDial), say("b")))
+		newFake(fail(&llm.Error{Status: 502, Message: "sk-secret", Err: errDial})), newFake(fail(errDial), say("b")))
 	askTimes(t, r, 1)
 	assert.Contains(t, log.String(), `level=INFO msg="target failed" request_id="" route=m target=a try=1 error=502`)
 	assert.Contains(t, log.String(), `level=WARN msg="circuit breaker opened" request_id="" route=m target=a model=m account="" retry_after=1`)
@@ -206,7 +207,7 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 		step    step
 		charged bool
 	}{
-		"not sent":        {fail(fmt.Errorf("no connection: %w", llmhttp.ErrNotSent)), false},
+		"not sent":        {fail(fmt.Errorf("no connection: %w", llm.ErrNotSent)), false},
 		"sent":            {failStatus(500), true},
 		"sent, and hangs": {hang, true},
 	} {
@@ -232,8 +233,8 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 
 // An Observer that looks for an Error does not find a nil one.
 func TestTry_NilError(t *testing.T) {
-	_, err := ask(t.Context(), newInOrderRouter(t, &route.Options{Rounds: 1}, newFake(fail((*llmhttp.Error)(nil)))))
+	_, err := ask(t.Context(), newInOrderRouter(t, &route.Options{Rounds: 1}, newFake(fail((*llm.Error)(nil)))))
 	require.Error(t, err)
-	_, ok := errors.AsType[*llmhttp.Error](err)
+	_, ok := errors.AsType[*llm.Error](err)
 	assert.False(t, ok)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -54,7 +56,7 @@ func TestUpdate_KeepsWhatStays(t *testing.T) {
 
 // A target whose Backend is another one is new.
 func TestUpdate_OtherBackend(t *testing.T) {
-	failing := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream { return llmhttp.Fail(errDial) })
+	failing := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Fail(errDial) })
 	for name, test := range map[string]struct {
 		old, new llmhttp.Backend
 		want     route.State
@@ -84,8 +86,8 @@ func TestUpdate_OtherBackend(t *testing.T) {
 // A named is a Backend that fails and can be compared by its value.
 type named struct{ name string }
 
-func (named) Chat(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return llmhttp.Fail(errDial)
+func (named) Chat(context.Context, *llm.ChatRequest) llm.ChatStream {
+	return llm.Fail(errDial)
 }
 
 // A request in progress ends with the routes with which it has begun, and counts in the new ones.
@@ -101,7 +103,7 @@ func TestUpdate_RequestsInProgress(t *testing.T) {
 		var running sync.WaitGroup
 		for i, model := range []string{"m", "n"} {
 			running.Go(func() {
-				resp, err := llmhttp.Collect(r.Chat(t.Context(), newRequest(model)))
+				resp, err := join.Collect(r.Chat(t.Context(), newRequest(model)))
 				errs[i] = err
 				if len(resp.Choices) > 0 {
 					texts[i] = resp.Choices[0].Message.Content.Text()
@@ -116,7 +118,7 @@ func TestUpdate_RequestsInProgress(t *testing.T) {
 		}
 		assert.Equal(t, 1, r.Status()[0].InFlight)
 		assert.Equal(t, "newnew", askTimes(t, r, 2), "the other target has fewer requests in flight")
-		_, err := llmhttp.Collect(r.Chat(t.Context(), newRequest("n")))
+		_, err := join.Collect(r.Chat(t.Context(), newRequest("n")))
 		requireStatus(t, err, 404)
 
 		running.Wait()

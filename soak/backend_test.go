@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A countingBackend counts the calls whose usage must be recorded.
@@ -28,17 +29,17 @@ func (b *countingBackend) count(ctx context.Context) {
 	b.sim.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) { a.backend++ })
 }
 
-func (b *countingBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *countingBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	b.count(ctx)
 	return b.Forwarder.Chat(ctx, req)
 }
 
-func (b *countingBackend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *countingBackend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	b.count(ctx)
 	return b.Forwarder.Embed(ctx, req)
 }
 
-func (b *countingBackend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *countingBackend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	b.count(ctx)
 	return b.Forwarder.GenerateImages(ctx, req)
 }
@@ -113,15 +114,15 @@ func (s *script) sleep(ctx context.Context, d time.Duration) {
 func (s *script) err(n int) error {
 	switch s.rng.IntN(6) {
 	case 0:
-		return llmhttp.Errorf(400, "bad", "%s is bad", mark(n))
+		return llm.Errorf(400, "bad", "%s is bad", mark(n))
 	case 1:
-		return llmhttp.ModelNotFound("m")
+		return llm.ModelNotFound("m")
 	case 2:
-		return &llmhttp.Error{Status: 429, RetryAfter: time.Millisecond, Message: mark(n)}
+		return &llm.Error{Status: 429, RetryAfter: time.Millisecond, Message: mark(n)}
 	case 3:
-		return llmhttp.Errorf(503, "", "%s", mark(n))
+		return llm.Errorf(503, "", "%s", mark(n))
 	case 4:
-		return (*llmhttp.Error)(nil)
+		return (*llm.Error)(nil)
 	}
 	return errFault
 }
@@ -129,18 +130,18 @@ func (s *script) err(n int) error {
 // A backend is a Backend that behaves as its scripts specify.
 type backend struct{ sim *simulation }
 
-type yieldFunc = func(*llmhttp.ChatChunk, error) bool
+type yieldFunc = func(*llm.ChatChunk, error) bool
 
-func (b *backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (b *backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	n := number(ctx)
 	s := b.sim.script(n)
 	if text := req.Messages[len(req.Messages)-1].Content.Text(); text != mark(n) {
 		b.sim.fail("request %d has the message %q", n, text)
 	}
 	if s.rng.IntN(10) == 0 {
-		*req = llmhttp.ChatRequest{} // it belongs to the Backend
+		*req = llm.ChatRequest{} // it belongs to the Backend
 	}
-	return iter.Seq2[*llmhttp.ChatChunk, error](func(yield func(*llmhttp.ChatChunk, error) bool) { b.chat(ctx, n, s, yield) })
+	return iter.Seq2[*llm.ChatChunk, error](func(yield func(*llm.ChatChunk, error) bool) { b.chat(ctx, n, s, yield) })
 }
 
 func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
@@ -154,7 +155,7 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 		<-ctx.Done()
 		s.sleep(context.Background(), 20*time.Millisecond)
 		if s.rng.IntN(2) == 0 {
-			yield(llmhttp.TextChunk(mark(n)), nil)
+			yield(llm.TextChunk(mark(n)), nil)
 			yield(nil, ctx.Err())
 		}
 		return
@@ -165,7 +166,7 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 		return
 	}
 	for i, piece := range s.pieces {
-		chunk := llmhttp.TextChunk(piece)
+		chunk := llm.TextChunk(piece)
 		chunk.ID, chunk.Model = mark(n), modelName(n)
 		if s.behavior == wrongChunks {
 			s.corrupt(chunk, n)
@@ -180,16 +181,16 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 			return
 		}
 	}
-	end := &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{FinishReason: llmhttp.FinishStop}}}
+	end := &llm.ChatChunk{Choices: []llm.ChunkChoice{{FinishReason: llm.FinishStop}}}
 	if s.usage {
-		end.Usage = &llmhttp.Usage{PromptTokens: 3, CompletionTokens: len(s.pieces)}
+		end.Usage = &llm.Usage{PromptTokens: 3, CompletionTokens: len(s.pieces)}
 	}
 	yield(end, nil)
 	if s.behavior == yieldLater {
 		b.sim.wg.Go(func() {
 			eventually(func() bool { return b.sim.isRecorded(n) }) // then this function has returned
 			for range 3 {
-				if yield(llmhttp.TextChunk("late"), nil) {
+				if yield(llm.TextChunk("late"), nil) {
 					b.sim.fail("request %d: a chunk was accepted after the Backend had returned", n)
 				}
 			}
@@ -205,7 +206,7 @@ func (b *backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp
 		b.sim.fail("request %d has the input %q", n, req.Input)
 	}
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-		b.chat(ctx, n, s, func(c *llmhttp.ChatChunk, err error) bool {
+		b.chat(ctx, n, s, func(c *llm.ChatChunk, err error) bool {
 			spoken := new(llmhttp.SpeechChunk)
 			if c != nil {
 				spoken.Usage = c.Usage
@@ -226,15 +227,15 @@ func modelName(int) string { return "m" }
 func (b *backend) interrupt(ctx context.Context, n int, s *script, yield yieldFunc) bool {
 	switch s.behavior {
 	case failLate:
-		yield(llmhttp.TextChunk(mark(n)), s.err(n))
-		yield(llmhttp.TextChunk(mark(n)), nil)
+		yield(llm.TextChunk(mark(n)), s.err(n))
+		yield(llm.TextChunk(mark(n)), nil)
 	case panicLate:
 		panic(errFault)
 	case exitLate:
 		runtime.Goexit()
 	case hangLate:
 		<-ctx.Done()
-		yield(llmhttp.TextChunk(mark(n)), nil)
+		yield(llm.TextChunk(mark(n)), nil)
 	default:
 		return false
 	}
@@ -246,7 +247,7 @@ func (b *backend) yieldTogether(s *script, yield yieldFunc) {
 	done := make(chan struct{})
 	for _, piece := range s.pieces {
 		b.sim.wg.Go(func() {
-			yield(llmhttp.TextChunk(piece), nil)
+			yield(llm.TextChunk(piece), nil)
 			done <- struct{}{}
 		})
 	}
@@ -256,7 +257,7 @@ func (b *backend) yieldTogether(s *script, yield yieldFunc) {
 }
 
 // corrupt makes a chunk invalid in a random way.
-func (s *script) corrupt(c *llmhttp.ChatChunk, n int) {
+func (s *script) corrupt(c *llm.ChatChunk, n int) {
 	choice := &c.Choices[0]
 	switch s.rng.IntN(10) {
 	case 0:
@@ -268,16 +269,16 @@ func (s *script) corrupt(c *llmhttp.ChatChunk, n int) {
 	case 3:
 		choice.FinishReason = "odd"
 	case 4:
-		c.Usage = &llmhttp.Usage{PromptTokens: max(-1<<62, math.MinInt), CompletionTokens: 1 << 30, TotalTokens: -5}
+		c.Usage = &llm.Usage{PromptTokens: max(-1<<62, math.MinInt), CompletionTokens: 1 << 30, TotalTokens: -5}
 	case 5:
-		choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Index: s.rng.IntN(40) - 5, Function: llmhttp.FunctionCall{Name: mark(n), Arguments: "{"}}}
+		choice.Delta.ToolCalls = []llm.ToolCallDelta{{Index: s.rng.IntN(40) - 5, Function: llm.FunctionCall{Name: mark(n), Arguments: "{"}}}
 	case 6:
 		choice.Delta.Role = "odd"
 		choice.Delta.Reasoning = mark(n)
 	case 7:
-		choice.Extra = llmhttp.Extra{"index": []byte("5"), "x": []byte(`"` + mark(n) + `"`)}
+		choice.Extra = llm.Extra{"index": []byte("5"), "x": []byte(`"` + mark(n) + `"`)}
 	case 8:
-		c.Extra = llmhttp.Extra{"usage": []byte("1"), "x": []byte("broken")}
+		c.Extra = llm.Extra{"usage": []byte("1"), "x": []byte("broken")}
 	case 9:
 		choice.Delta.Content = ""
 		c.Choices = append(c.Choices, *choice, *choice)
@@ -302,7 +303,7 @@ func (b *backend) beforeReply(ctx context.Context, n int, s *script) error {
 	return nil
 }
 
-func (b *backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	n := number(ctx)
 	s := b.sim.script(n)
 	if err := b.beforeReply(ctx, n, s); err != nil {
@@ -311,17 +312,17 @@ func (b *backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 	if s.behavior == noReply {
 		return nil, nil
 	}
-	resp := &llmhttp.EmbeddingResponse{Vectors: [][]float32{{float32(n)}}}
+	resp := &llm.EmbeddingResponse{Vectors: [][]float32{{float32(n)}}}
 	if s.behavior == wrongChunks {
 		resp.Vectors = append(resp.Vectors, nil)
 	}
 	if s.usage {
-		resp.Usage = &llmhttp.Usage{PromptTokens: 7}
+		resp.Usage = &llm.Usage{PromptTokens: 7}
 	}
 	return resp, nil
 }
 
-func (b *backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	n := number(ctx)
 	s := b.sim.script(n)
 	if err := b.beforeReply(ctx, n, s); err != nil {
@@ -331,11 +332,11 @@ func (b *backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 	case noReply:
 		return nil, nil
 	case wrongChunks:
-		return &llmhttp.ImageResponse{Data: make([]llmhttp.Image, 3)}, nil
+		return &llm.ImageResponse{Data: make([]llm.Image, 3)}, nil
 	}
-	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.test/" + mark(n)}}}, nil
+	return &llm.ImageResponse{Data: []llm.Image{{URL: "https://images.test/" + mark(n)}}}, nil
 }
 
-func (b *backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	return []llmhttp.Model{{ID: "m"}}, nil
+func (b *backend) ListModels(ctx context.Context) ([]llm.Model, error) {
+	return []llm.Model{{ID: "m"}}, nil
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -397,7 +398,7 @@ func (sim *simulation) check() {
 // isNotFound reports whether the Backend answered with a 404, which is not
 // recorded. In a stream that has begun, the status is 200.
 func isNotFound(s *llmhttp.RequestSummary) bool {
-	e, ok := errors.AsType[*llmhttp.Error](s.Err)
+	e, ok := errors.AsType[*llm.Error](s.Err)
 	return s.Status == http.StatusNotFound || ok && e.Status == http.StatusNotFound
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -16,14 +17,14 @@ import (
 // of days, in reports of both, and in the months of end users.
 func TestCacheWrites(t *testing.T) {
 	const m, h = time.Minute, time.Hour
-	many := make(llmhttp.CacheWrites)
+	many := make(llm.CacheWrites)
 	for i := range 20 {
 		many[time.Duration(1+i)*h] = 1
 	}
 	forEachDatabase(t, func(t *testing.T, dsn string) {
 		s := openStore(t, dsn, nil)
 		number := 0
-		record := func(account string, at time.Time, writes ...llmhttp.CacheWrites) {
+		record := func(account string, at time.Time, writes ...llm.CacheWrites) {
 			var records []llmhttp.UsageRecord
 			for _, w := range writes {
 				number++
@@ -35,23 +36,23 @@ func TestCacheWrites(t *testing.T) {
 			mustRecord(t, s, records...)
 			mustRecord(t, s, records...) // do not count again
 		}
-		check := func(want llmhttp.CacheWrites, account string, subject llmhttp.SubjectID, from, to time.Time) {
+		check := func(want llm.CacheWrites, account string, subject llmhttp.SubjectID, from, to time.Time) {
 			t.Helper()
 			sums := mustQuery(t, s, llmhttp.UsageQuery{Account: account, Subject: subject, From: from, To: to})
 			require.Len(t, sums, 1)
 			assert.Equal(t, want, sums[0].Units.CacheWrites)
 		}
 		first := noon.Truncate(day)
-		record("a", noon, llmhttp.CacheWrites{5 * m: 1, h: 2}, nil, llmhttp.CacheWrites{h: 3, 12 * h: 1 << 60})
-		record("a", noon, llmhttp.CacheWrites{30 * m: 4})
-		record("a", noon.Add(day), llmhttp.CacheWrites{12 * h: 1<<63 - 1}, nil)
+		record("a", noon, llm.CacheWrites{5 * m: 1, h: 2}, nil, llm.CacheWrites{h: 3, 12 * h: 1 << 60})
+		record("a", noon, llm.CacheWrites{30 * m: 4})
+		record("a", noon.Add(day), llm.CacheWrites{12 * h: 1<<63 - 1}, nil)
 		record("many", noon, many)
-		record("many", noon, llmhttp.CacheWrites{30 * m: 5}, many, llmhttp.CacheWrites{time.Hour: -1, time.Nanosecond: 1})
+		record("many", noon, llm.CacheWrites{30 * m: 5}, many, llm.CacheWrites{time.Hour: -1, time.Nanosecond: 1})
 		record("none", noon, nil, nil)
 
-		day1 := llmhttp.CacheWrites{5 * m: 1, 30 * m: 4, h: 5, 12 * h: 1 << 60}
-		both := llmhttp.CacheWrites{5 * m: 1, 30 * m: 4, h: 5, 12 * h: 1<<63 - 1}
-		bounded := llmhttp.CacheWrites{30 * m: 5}
+		day1 := llm.CacheWrites{5 * m: 1, 30 * m: 4, h: 5, 12 * h: 1 << 60}
+		both := llm.CacheWrites{5 * m: 1, 30 * m: 4, h: 5, 12 * h: 1<<63 - 1}
+		bounded := llm.CacheWrites{30 * m: 5}
 		for i := range 7 {
 			bounded[time.Duration(1+i)*h] = 2
 		}
@@ -66,7 +67,7 @@ func TestCacheWrites(t *testing.T) {
 			report, err := s.Report(t.Context(), manage.ReportQuery{From: first, To: first.Add(2 * day), By: by})
 			require.NoError(t, err)
 			require.Len(t, report.Sums, 3)
-			for i, want := range []llmhttp.CacheWrites{both, bounded, nil} {
+			for i, want := range []llm.CacheWrites{both, bounded, nil} {
 				assert.Equal(t, want, report.Sums[i].Units.CacheWrites)
 			}
 		}

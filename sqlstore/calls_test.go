@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/pricing"
@@ -24,15 +25,15 @@ func TestStore_CostOfCalls(t *testing.T) {
 		"input": "3", "output": "15", "request": "0.01", "above": [{"prompt_tokens": 200000, "input": "6", "output": "22.5"}]
 	}}}`), nil)
 	require.NoError(t, err)
-	turns := []llmhttp.Usage{
+	turns := []llm.Usage{
 		{PromptTokens: 40_000, CompletionTokens: 500}, {PromptTokens: 45_001, CompletionTokens: 700}, {PromptTokens: 50_003, CompletionTokens: 333},
 		{PromptTokens: 60_000, CompletionTokens: 1}, {PromptTokens: 70_007, CompletionTokens: 900},
 	}
 	want := llmhttp.UsageSum{Model: "m", Requests: 1}
 	for _, u := range turns {
-		cost, err := table.Price(&llmhttp.UsageRecord{Model: "m", Units: u.Units()})
+		cost, err := table.Price(&llmhttp.UsageRecord{Model: "m", Units: llmhttp.UnitsOf(u)})
 		require.NoError(t, err)
-		want.Units.Add(u.Units())
+		want.Units.Add(llmhttp.UnitsOf(u))
 		want.Cost.Add(cost)
 	}
 	require.Equal(t, "0.881543", want.Cost.Total().String())
@@ -40,15 +41,15 @@ func TestStore_CostOfCalls(t *testing.T) {
 	// turning returns a model that uses turns, and calls a tool in all but the last.
 	turning := func() llmhttp.Backend {
 		n := 0
-		return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+		return llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 			step, u := memory.Call("c1", "look", "{}"), turns[n]
 			if n++; n == len(turns) {
 				step = memory.Say("Done.")
 			}
-			return memory.Scripted(step, memory.Chunk(&llmhttp.ChatChunk{Usage: &u})).Chat(ctx, req)
+			return memory.Scripted(step, memory.Chunk(&llm.ChatChunk{Usage: &u})).Chat(ctx, req)
 		})
 	}
-	look := agent.Tool{Function: llmhttp.Function{Name: "look"}, Run: func(context.Context, string) (llmhttp.Message, error) {
+	look := agent.Tool{Function: llm.Function{Name: "look"}, Run: func(context.Context, string) (llm.Message, error) {
 		return agent.Result("found"), nil
 	}}
 	forEachDatabase(t, func(t *testing.T, dsn string) {
@@ -59,12 +60,12 @@ func TestStore_CostOfCalls(t *testing.T) {
 			},
 			"a Backend of a host": func() llmhttp.Backend {
 				model := turning()
-				return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-					return llmhttp.NewStream(func(send func(*llmhttp.ChatChunk) error) error {
+				return llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+					return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 						for range turns {
-							callCtx, end := llmhttp.StartCall(ctx, req.Model)
+							callCtx, end := llm.StartCall(ctx, req.Model)
 							reply, err := llmhttp.Relay(model.Chat(callCtx, req.Clone()), send)
-							end(llmhttp.Call{Usage: reply.Usage, Err: err})
+							end(llm.Call{Usage: reply.Usage, Err: err})
 							if err != nil {
 								return err
 							}

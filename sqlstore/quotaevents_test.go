@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Package llmhttptest tests what every QuotaEventStore must do.
@@ -137,10 +138,10 @@ func TestQuotaEvents_Restart(t *testing.T) {
 
 // newQuotaHandler returns a Handler with a key whose quota two requests use up.
 func newQuotaHandler(usage llmhttp.UsageStore, reached func(context.Context, *llmhttp.QuotaEvent) error) *llmhttp.Handler {
-	backend := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			c := llmhttp.TextChunk("Hello!")
-			c.Usage = &llmhttp.Usage{PromptTokens: 40, CompletionTokens: 10}
+	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			c := llm.TextChunk("Hello!")
+			c.Usage = &llm.Usage{PromptTokens: 40, CompletionTokens: 10}
 			yield(c, nil)
 		}
 	})

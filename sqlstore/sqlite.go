@@ -18,6 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // sqliteDialect is the dialect of SQLite.
@@ -340,7 +341,7 @@ type cacheWritesSum struct{ units llmhttp.Units }
 func (s *cacheWritesSum) Step(_ *sqlite.FunctionContext, args []driver.Value) error {
 	var w cacheWrites
 	err := w.Scan(args[0])
-	s.units.Add(llmhttp.Units{CacheWrites: llmhttp.CacheWrites(w)})
+	s.units.Add(llmhttp.Units{CacheWrites: llm.CacheWrites(w)})
 	return err
 }
 

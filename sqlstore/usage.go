@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A record is a row of llmhttp_usage_records.
@@ -202,7 +203,7 @@ const (
 )
 
 // encodeCacheWrites encodes w as a JSON object, and none as "".
-func encodeCacheWrites(w llmhttp.CacheWrites) string {
+func encodeCacheWrites(w llm.CacheWrites) string {
 	for range w.All() {
 		return encodeJSON(w)
 	}
@@ -210,7 +211,7 @@ func encodeCacheWrites(w llmhttp.CacheWrites) string {
 }
 
 // cacheWrites reads what encodeCacheWrites has encoded.
-type cacheWrites llmhttp.CacheWrites
+type cacheWrites llm.CacheWrites
 
 // Scan implements [sql.Scanner].
 func (w *cacheWrites) Scan(value any) error {
@@ -221,7 +222,7 @@ func (w *cacheWrites) Scan(value any) error {
 	if *w = nil; text == "" {
 		return nil
 	}
-	return json.Unmarshal([]byte(text), (*llmhttp.CacheWrites)(w))
+	return json.Unmarshal([]byte(text), (*llm.CacheWrites)(w))
 }
 
 // The kinds of the rows of llmhttp_usage_sums: what has used the sum. Those of further subjects

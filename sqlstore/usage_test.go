@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -186,7 +187,7 @@ func TestStore_EveryFieldIsStored(t *testing.T) {
 		switch value := v.Field(i).Addr().Interface().(type) {
 		case *llmhttp.Units:
 			fillNumbers(v.Field(i), "")
-			value.CacheWrites = llmhttp.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}
+			value.CacheWrites = llm.CacheWrites{5 * time.Minute: 1, 30 * time.Minute: 2, time.Hour: 3, 12 * time.Hour: 4}
 			columns["cache_writes"] = `{"5m":1,"30m":2,"1h":3,"12h":4}`
 		case *llmhttp.Cost:
 			fillNumbers(v.Field(i), "cost_")

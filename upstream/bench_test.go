@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -54,12 +55,12 @@ var benchCases = []struct {
 	{"stream", "text/event-stream", benchStream, 512, 100},
 }
 
-func benchRequest(size int, stream bool) *llmhttp.ChatRequest {
-	return &llmhttp.ChatRequest{Model: "demo-chat", Stream: stream,
-		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text(strings.Repeat("words ", size/6))}}}
+func benchRequest(size int, stream bool) *llm.ChatRequest {
+	return &llm.ChatRequest{Model: "demo-chat", Stream: stream,
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(strings.Repeat("words ", size/6))}}}
 }
 
-func benchChat(b *testing.B, backend *Backend, req *llmhttp.ChatRequest, want int) {
+func benchChat(b *testing.B, backend *Backend, req *llm.ChatRequest, want int) {
 	b.ReportAllocs()
 	for b.Loop() {
 		chunks := 0

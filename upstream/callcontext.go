@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A callContext is the context of a call. It tells why it has ended, and whether the
@@ -67,7 +67,7 @@ func (c *callContext) startReadOn() bool {
 	if c.readOn.timeout <= 0 || !expected {
 		return false
 	}
-	after, left := llmhttp.ClientLeft(c.callerCtx)
+	after, left := llm.ClientLeft(c.callerCtx)
 	if !left {
 		return false
 	}
@@ -99,7 +99,7 @@ func (c *callContext) callerCause() error {
 	}
 	cause := context.Cause(c.callerCtx)
 	if c.notSent() {
-		return fmt.Errorf("%w: %w", llmhttp.ErrNotSent, cause)
+		return fmt.Errorf("%w: %w", llm.ErrNotSent, cause)
 	}
 	return cause
 }

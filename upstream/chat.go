@@ -5,12 +5,12 @@ import (
 	"io"
 	"maps"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Chat implements [llmhttp.Backend].
-func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		r := newChatReply(yield, req.Choices())
 		r.end(b.forwardChat(ctx, req, r))
 	}
@@ -18,7 +18,7 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 
 // forwardChat sends req to the server and yields the chunks of the reply. It does not
 // yield the error that it returns.
-func (b *Backend) forwardChat(ctx context.Context, req *llmhttp.ChatRequest, r *chatReply) error {
+func (b *Backend) forwardChat(ctx context.Context, req *llm.ChatRequest, r *chatReply) error {
 	model := b.modelNames(req.Model)
 	body, err := b.encodeChat(req, model.server)
 	if err != nil {
@@ -43,7 +43,7 @@ func acceptedMedia(stream bool) string {
 
 // encodeChat returns the body of the request to the server. It does not change
 // req.
-func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (*sharedBody, error) {
+func (b *Backend) encodeChat(req *llm.ChatRequest, model string) (*sharedBody, error) {
 	r := *req
 	r.Model = model
 	r.StreamOptions = b.streamOptions(req.Stream, req.StreamOptions)
@@ -53,11 +53,11 @@ func (b *Backend) encodeChat(req *llmhttp.ChatRequest, model string) (*sharedBod
 
 // streamOptions returns the options for the server of a request that has the options asked: the
 // Handler wants the usage of a stream, whether or not the client does.
-func (b *Backend) streamOptions(stream bool, asked *llmhttp.StreamOptions) *llmhttp.StreamOptions {
+func (b *Backend) streamOptions(stream bool, asked *llm.StreamOptions) *llm.StreamOptions {
 	if !stream || b.opts.OmitStreamOptions {
 		return nil
 	}
-	opts := &llmhttp.StreamOptions{IncludeUsage: true}
+	opts := &llm.StreamOptions{IncludeUsage: true}
 	if asked != nil {
 		opts.Extra = asked.Extra
 	}
@@ -66,7 +66,7 @@ func (b *Backend) streamOptions(stream bool, asked *llmhttp.StreamOptions) *llmh
 
 // A chatReply reads the reply to a chat request, or to a request to complete prompts.
 type chatReply struct {
-	replySender[llmhttp.ChatChunk]
+	replySender[llm.ChatChunk]
 	started    bool // a chunk had a choice or the usage
 	preamble   preamble
 	choices    choices
@@ -76,9 +76,9 @@ type chatReply struct {
 	completes    bool // the reply is that to a request to complete prompts
 }
 
-func newChatReply(yield func(*llmhttp.ChatChunk, error) bool, choices int) *chatReply {
+func newChatReply(yield func(*llm.ChatChunk, error) bool, choices int) *chatReply {
 	return &chatReply{
-		replySender: replySender[llmhttp.ChatChunk]{yield: yield, endIsMarked: true}, choices: newChoices(choices),
+		replySender: replySender[llm.ChatChunk]{yield: yield, endIsMarked: true}, choices: newChoices(choices),
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *chatReply) readWhole() error {
 
 // decodeWhole reads and decodes a reply that is not a stream. It releases the memory of
 // the body.
-func (r *chatReply) decodeWhole() (*llmhttp.ChatChunk, error) {
+func (r *chatReply) decodeWhole() (*llm.ChatChunk, error) {
 	body, err := r.c.readAll()
 	if err != nil {
 		return nil, err
@@ -180,8 +180,8 @@ func (r *chatReply) streamEnd(err error) error {
 }
 
 // decode decodes a chunk, or a whole reply as a chunk.
-func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
-	chunk := new(llmhttp.ChatChunk)
+func (r *chatReply) decode(data []byte) (*llm.ChatChunk, error) {
+	chunk := new(llm.ChatChunk)
 	if err := chunk.UnmarshalJSON(data); err != nil {
 		return nil, r.c.malformedReply(err)
 	}
@@ -207,7 +207,7 @@ func (r *chatReply) decode(data []byte) (*llmhttp.ChatChunk, error) {
 // finishError is the finish_reason with which some servers report an error.
 const finishError = "error"
 
-func hasResult(chunk *llmhttp.ChatChunk) bool { return len(chunk.Choices) > 0 || chunk.Usage != nil }
+func hasResult(chunk *llm.ChatChunk) bool { return len(chunk.Choices) > 0 || chunk.Usage != nil }
 
 // A preamble collects the chunks of a stream before the first one with an ID, a choice
 // or the usage. Azure, for example, first sends the results of its filters in a chunk
@@ -215,7 +215,7 @@ func hasResult(chunk *llmhttp.ChatChunk) bool { return len(chunk.Choices) > 0 ||
 // must have the ID of the reply. Their extra members are added to that chunk.
 type preamble struct {
 	over    bool
-	members llmhttp.Extra
+	members llm.Extra
 	size    int // of the events, in bytes
 }
 
@@ -223,12 +223,12 @@ type preamble struct {
 const maxPreamble = 64 << 10
 
 // includes reports whether chunk, whose event has size bytes, belongs to the preamble.
-func (p *preamble) includes(chunk *llmhttp.ChatChunk, size int) bool {
+func (p *preamble) includes(chunk *llm.ChatChunk, size int) bool {
 	return !p.over && chunk.ID == "" && !hasResult(chunk) && p.size+size <= maxPreamble
 }
 
 // absorb keeps the members of a chunk that belongs to the preamble.
-func (p *preamble) absorb(chunk *llmhttp.ChatChunk, size int) {
+func (p *preamble) absorb(chunk *llm.ChatChunk, size int) {
 	p.size += size
 	if p.members == nil {
 		p.members = chunk.Extra
@@ -239,7 +239,7 @@ func (p *preamble) absorb(chunk *llmhttp.ChatChunk, size int) {
 
 // addTo ends the preamble. It adds the members that were kept to chunk, the first one
 // after the preamble. For later chunks it does nothing.
-func (p *preamble) addTo(chunk *llmhttp.ChatChunk) {
+func (p *preamble) addTo(chunk *llm.ChatChunk) {
 	if p.members != nil {
 		maps.Copy(p.members, chunk.Extra)
 		chunk.Extra = p.members

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -260,7 +261,7 @@ func TestChat_Indices(t *testing.T) {
 				transport := roundTripper(func(*http.Request) (*http.Response, error) { return okResponse(media, strings.NewReader(body)), nil })
 				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 				var got []int
-				for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", N: &test.requested}) {
+				for chunk, err := range b.Chat(t.Context(), &llm.ChatRequest{Model: "m", N: &test.requested}) {
 					require.NoError(t, err)
 					for _, c := range chunk.Choices {
 						if c.Delta.Content != "" {
@@ -284,7 +285,7 @@ func TestChat_NonFiniteNumbers(t *testing.T) {
 		} {
 			transport := roundTripper(func(*http.Request) (*http.Response, error) { return okResponse(media, strings.NewReader(body)), nil })
 			b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
-			resp, err := llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+			resp, err := join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
 			if number == `"NaN"` {
 				require.NoError(t, err, media)
 				assert.Contains(t, string(resp.Choices[0].Extra["logprobs"]), number)
@@ -450,7 +451,7 @@ func TestChat_AcceptsUnusualTypes(t *testing.T) {
 				return okResponse(mediaEvents, strings.NewReader(eventStream(test.in, done))), nil
 			})
 			b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
-			for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true, N: new(3)}) {
+			for chunk, err := range b.Chat(t.Context(), &llm.ChatRequest{Model: "m", Stream: true, N: new(3)}) {
 				require.NoError(t, err)
 				got, err := chunk.MarshalJSON()
 				require.NoError(t, err)
@@ -502,7 +503,7 @@ func TestChat_JoinsSurrogates(t *testing.T) {
 				})
 				b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 				var got [2]string
-				for chunk, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true, N: new(2)}) {
+				for chunk, err := range b.Chat(t.Context(), &llm.ChatRequest{Model: "m", Stream: true, N: new(2)}) {
 					require.NoError(t, err)
 					c := chunk.Choices[0]
 					got[c.Index] += c.Delta.Content + c.Delta.Reasoning

@@ -1,6 +1,6 @@
 package upstream
 
-import "github.com/llmhttp/llmhttp"
+import "github.com/llmhttp/llmhttp/llm"
 
 // choices assigns indices to the choices of a reply. A choice keeps the index that the
 // server gives it if that is less than the number of choices that the client requested.
@@ -18,7 +18,7 @@ func newChoices(requested int) choices {
 // assignIndices sets the indices of the choices of a chunk, and records which choices
 // are finished. An index that the client did not request, such as that of a server
 // which counts from 1, is replaced by the lowest free index.
-func (c *choices) assignIndices(list []llmhttp.ChunkChoice) {
+func (c *choices) assignIndices(list []llm.ChunkChoice) {
 	for i := range list {
 		choice := &list[i]
 		index, ok := c.byServer[choice.Index]
@@ -51,7 +51,7 @@ func (c *choices) assignIndex(serverIndex int) int {
 
 // assignWholeIndices sets the indices of the choices of a whole reply. If the indices of
 // the server are not valid or not unique, it numbers the choices in their order.
-func (c *choices) assignWholeIndices(list []llmhttp.ChunkChoice) {
+func (c *choices) assignWholeIndices(list []llm.ChunkChoice) {
 	seen := make(map[int]bool)
 	for i := range list {
 		index := list[i].Index

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -130,7 +131,7 @@ func TestChat_Backpressure(t *testing.T) {
 	transport := roundTripper(func(*http.Request) (*http.Response, error) { return okResponse(mediaEvents, body), nil })
 	b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
 	chunks := 0
-	for _, err := range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+	for _, err := range b.Chat(t.Context(), &llm.ChatRequest{Model: "m", Stream: true}) {
 		require.NoError(t, err)
 		chunks++
 		assert.LessOrEqual(t, sent, chunks*len(event)+4096)

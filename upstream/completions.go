@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Complete implements [llmhttp.Completer].
-func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		r := newChatReply(yield, req.Choices())
 		r.completes, r.surrogates.completes = true, true
 		r.end(b.forwardCompletion(ctx, req, r))
@@ -33,7 +34,7 @@ func (b *Backend) forwardCompletion(ctx context.Context, req *llmhttp.Completion
 }
 
 // takeTexts makes the texts of choices, which a ChatChunk decodes as unknown members, their content.
-func takeTexts(chunk *llmhttp.ChatChunk) {
+func takeTexts(chunk *llm.ChatChunk) {
 	for i := range chunk.Choices {
 		choice := &chunk.Choices[i]
 		raw := choice.Extra["text"]

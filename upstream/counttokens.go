@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // CountTokens implements [llmhttp.TokenCounter] with Options.TokenizePath. Without that, or if
@@ -14,12 +14,12 @@ import (
 //
 // The request and its reply are those of vLLM
 // (https://docs.vllm.ai/en/stable/serving/openai_compatible_server/#tokenizer-api).
-func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	if b.opts.TokenizePath == "" {
 		return 0, fmt.Errorf("upstream: there is no Options.TokenizePath: %w", errors.ErrUnsupported)
 	}
 	model := b.modelNames(req.Model)
-	prompt := llmhttp.ChatRequest{Model: model.server, Messages: b.nameReasoning(req.Messages, model.server), Tools: req.Tools}
+	prompt := llm.ChatRequest{Model: model.server, Messages: b.nameReasoning(req.Messages, model.server), Tools: req.Tools}
 	body, err := prompt.MarshalJSON()
 	if err != nil {
 		return 0, err

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -54,7 +55,7 @@ func TestCountTokens(t *testing.T) {
 				"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]}`, s.last().body)
 		})
 	}
-	_, err := newBackend(t, "http://upstream.test/v1", nil).CountTokens(t.Context(), &llmhttp.ChatRequest{Model: "m"})
+	_, err := newBackend(t, "http://upstream.test/v1", nil).CountTokens(t.Context(), &llm.ChatRequest{Model: "m"})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = upstream.New("http://upstream.test/v1", &upstream.Options{TokenizePath: "tokenize"})
 	assert.EqualError(t, err, `upstream: Options.TokenizePath must begin with "/"`)

@@ -35,7 +35,7 @@
 //
 // # Errors
 //
-// The client gets an [llmhttp.Error] with the status, message, param and code of the server if it
+// The client gets an [llm.Error] with the status, message, param and code of the server if it
 // can act on it: for a status of 400, 413, 422 and 429, and for a model that does not exist. The
 // client gets no details of any other error, only a status of 502, 503 or 504. In both cases Err is
 // an [*Error] for logs, from which keys and the address of the server are removed.

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Embed implements [llmhttp.Embedder].
-func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	model := b.modelNames(req.Model)
 	r := *req
 	r.Model = model.server
@@ -19,8 +19,8 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		return nil, err
 	}
 	inputs := req.Input.Len()
-	check := func(resp *llmhttp.EmbeddingResponse) error { return checkVectors(resp.Vectors, inputs) }
-	return fetchResults(ctx, b, b.embeddings, body, model, check, func(resp *llmhttp.EmbeddingResponse) resultsReply {
+	check := func(resp *llm.EmbeddingResponse) error { return checkVectors(resp.Vectors, inputs) }
+	return fetchResults(ctx, b, b.embeddings, body, model, check, func(resp *llm.EmbeddingResponse) resultsReply {
 		return resultsReply{len(resp.Vectors), resp.Extra, &resp.Model}
 	})
 }

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An Error is a failure of a request to the server of a [Backend], with the
 // details that are for logs and not for clients. It is the Err of the
-// [llmhttp.Error] that the Backend returns. Keys and the address of the server
+// [llm.Error] that the Backend returns. Keys and the address of the server
 // are removed from all its fields.
 //
 // [errors.Is] matches the causes of an Error, such as
@@ -50,10 +50,10 @@ func (e *Error) Error() string {
 // cannot import this package.
 func (e *Error) UpstreamStatus() int { return e.Status }
 
-// Is reports whether target is a cause of e. [llmhttp.ErrNotSent] is one if the
+// Is reports whether target is a cause of e. [llm.ErrNotSent] is one if the
 // server has certainly not seen the request.
 func (e *Error) Is(target error) bool {
-	return target == llmhttp.ErrNotSent && e.notSent || e.cause != nil && errors.Is(e.cause, target)
+	return target == llm.ErrNotSent && e.notSent || e.cause != nil && errors.Is(e.cause, target)
 }
 
 // As sets target to the [syscall.Errno] that caused e, if target is of that type and there is one.

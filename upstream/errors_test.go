@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -187,10 +188,10 @@ func TestError_IsAndAs(t *testing.T) {
 	require.NoError(t, err)
 	l.Close()
 	b := newBackend(t, "http://"+l.Addr().String()+"/v1", &upstream.Options{Name: "primary"})
-	_, err = llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+	_, err = join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.NotContains(t, err.Error(), "127.0.0.1")
-	var clientError *llmhttp.Error
+	var clientError *llm.Error
 	require.ErrorAs(t, err, &clientError)
 	assert.Equal(t, http.StatusBadGateway, clientError.Status)
 	var e *upstream.Error

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -53,9 +55,9 @@ func ExampleBackend_Chat() {
 	if err != nil {
 		panic(err)
 	}
-	req := &llmhttp.ChatRequest{
+	req := &llm.ChatRequest{
 		Model:    memory.ModelChat,
-		Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("One two three")}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("One two three")}},
 		Stream:   true,
 	}
 	for chunk, err := range b.Chat(context.Background(), req) {
@@ -77,9 +79,9 @@ func ExampleError() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = llmhttp.Collect(b.Chat(context.Background(), &llmhttp.ChatRequest{Model: memory.ModelChat}))
+	_, err = join.Collect(b.Chat(context.Background(), &llm.ChatRequest{Model: memory.ModelChat}))
 
-	var clientError *llmhttp.Error
+	var clientError *llm.Error
 	if errors.As(err, &clientError) {
 		fmt.Println(clientError.Status, clientError.Message)
 	}

@@ -11,8 +11,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // These methods of a call return the errors of a Backend:
@@ -161,7 +161,7 @@ func (c *call) fetchError(err error) error {
 
 // newFailure returns an error with a status and message for the client, and a text and
 // cause for logs. cause may be nil.
-func (c *call) newFailure(status int, clientMessage, logText string, cause error) *llmhttp.Error {
+func (c *call) newFailure(status int, clientMessage, logText string, cause error) *llm.Error {
 	e := &Error{Upstream: c.b.opts.Name, cause: cause, notSent: c.notSent()}
 	if c.resp != nil {
 		e.Status, e.RequestID = c.resp.StatusCode, c.requestID()
@@ -170,7 +170,7 @@ func (c *call) newFailure(status int, clientMessage, logText string, cause error
 		logText += ": " + describeNetError(cause)
 	}
 	e.Message = redactText(c.redactor, logText)
-	return &llmhttp.Error{Status: status, Message: clientMessage, Err: e}
+	return &llm.Error{Status: status, Message: clientMessage, Err: e}
 }
 
 // requestID returns the ID that the server gave to the request.

@@ -8,8 +8,8 @@ import (
 	"net/textproto"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/headertext"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A form is the body of a request with files, which are not copied: they are read while it is sent. The files
@@ -26,7 +26,7 @@ type form struct {
 type formFile struct {
 	field, name string
 	offset      int // in head, of the content
-	file        *llmhttp.File
+	file        *llm.File
 }
 
 func newForm() *form {
@@ -73,7 +73,7 @@ func (f *form) write(name, value string) {
 
 // addFile adds a file. fallback is its name if it has none. The Handler has checked the names and media types
 // of the files of its clients; a host may have made others.
-func (f *form) addFile(field string, file *llmhttp.File, fallback string) {
+func (f *form) addFile(field string, file *llm.File, fallback string) {
 	base := baseField(field)
 	f.names[base] = true
 	name := fileName(file, fallback)
@@ -88,11 +88,11 @@ func (f *form) addFile(field string, file *llmhttp.File, fallback string) {
 
 func (f *form) fail(param, message string) {
 	if f.err == nil {
-		f.err = &llmhttp.Error{Status: http.StatusBadRequest, Code: "invalid_value", Param: param, Message: message}
+		f.err = &llm.Error{Status: http.StatusBadRequest, Code: "invalid_value", Param: param, Message: message}
 	}
 }
 
-// payload ends the form and returns it, or an *llmhttp.Error.
+// payload ends the form and returns it, or an *llm.Error.
 func (f *form) payload() (payload, error) {
 	if f.err != nil {
 		return payload{}, f.err
@@ -125,7 +125,7 @@ func (f *form) payload() (payload, error) {
 func baseField(name string) string { return strings.TrimSuffix(name, "[]") }
 
 // fileName returns a name for the file with an extension, by which servers know what it is.
-func fileName(f *llmhttp.File, fallback string) string {
+func fileName(f *llm.File, fallback string) string {
 	name := f.Name
 	if name == "" {
 		name = fallback

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -32,8 +34,8 @@ func FuzzHandler(f *testing.F) {
 		for i, stream := range []bool{false, true} {
 			backend, err := upstream.New("http://localhost/v1", &upstream.Options{Transport: handlerTransport(h, flags&4 != 0)})
 			require.NoError(t, err)
-			req := &llmhttp.ChatRequest{Model: "m", Stream: stream, Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("?")}}}
-			resp, err := llmhttp.Collect(backend.Chat(t.Context(), req))
+			req := &llm.ChatRequest{Model: "m", Stream: stream, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("?")}}}
+			resp, err := join.Collect(backend.Chat(t.Context(), req))
 			require.NoError(t, err, "stream %t", stream)
 			resp.ID, resp.Created = "", 0
 			text, err := resp.MarshalJSON()
@@ -46,14 +48,14 @@ func FuzzHandler(f *testing.F) {
 
 // scriptedReply returns the steps of a reply with three texts.
 func scriptedReply(t *testing.T, a, b, c string, flags uint8) []memory.Step {
-	one := func(d llmhttp.Delta) memory.Step {
-		return memory.Chunk(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}})
+	one := func(d llm.Delta) memory.Step {
+		return memory.Chunk(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: d}}})
 	}
 	call := func(id, name, args string) memory.Step {
-		return one(llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{{ID: id, Function: llmhttp.FunctionCall{Name: name, Arguments: args}}}})
+		return one(llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: id, Function: llm.FunctionCall{Name: name, Arguments: args}}}})
 	}
 	steps := []memory.Step{
-		one(llmhttp.Delta{Reasoning: c}), one(llmhttp.Delta{Reasoning: a}), one(llmhttp.Delta{Content: a}), one(llmhttp.Delta{Content: b}),
+		one(llm.Delta{Reasoning: c}), one(llm.Delta{Reasoning: a}), one(llm.Delta{Content: a}), one(llm.Delta{Content: b}),
 	}
 	if flags&1 != 0 {
 		steps = append(steps, call("call_1", "f", c), call("", "", a))
@@ -61,10 +63,10 @@ func scriptedReply(t *testing.T, a, b, c string, flags uint8) []memory.Step {
 	if flags&2 != 0 {
 		extra, err := json.Marshal(b)
 		require.NoError(t, err)
-		steps = append(steps, one(llmhttp.Delta{Content: c, Extra: llmhttp.Extra{"reasoning": extra}}))
+		steps = append(steps, one(llm.Delta{Content: c, Extra: llm.Extra{"reasoning": extra}}))
 	}
-	return append(steps, memory.Chunk(&llmhttp.ChatChunk{
-		Choices: []llmhttp.ChunkChoice{{FinishReason: llmhttp.FinishLength}}, Usage: &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 4},
+	return append(steps, memory.Chunk(&llm.ChatChunk{
+		Choices: []llm.ChunkChoice{{FinishReason: llm.FinishLength}}, Usage: &llm.Usage{PromptTokens: 3, CompletionTokens: 4},
 	}))
 }
 
@@ -124,7 +126,7 @@ func FuzzReply(f *testing.F) {
 				readError(t, last)
 			}
 		case w.Code == 200:
-			var r llmhttp.ChatResponse
+			var r llm.ChatResponse
 			require.NoError(t, r.UnmarshalJSON(w.Body.Bytes()), "%q", w.Body)
 		default:
 			readError(t, w.Body.String())

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -149,7 +149,7 @@ func streamText(t testing.TB, body string) (content, reason string) {
 		if data == done || strings.HasPrefix(data, `{"error":`) {
 			continue
 		}
-		var c llmhttp.ChatChunk
+		var c llm.ChatChunk
 		require.NoError(t, json.Unmarshal([]byte(data), &c), "%s", data)
 		for _, choice := range c.Choices {
 			content += choice.Delta.Content

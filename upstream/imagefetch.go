@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // maxFetches is how many images are fetched for one request. It is the largest
@@ -22,7 +22,7 @@ const maxFetches = 10
 
 // fetchImages fetches the images whose addresses the client cannot use, all at the same
 // time. The first failure cancels the other fetches.
-func (c *call) fetchImages(images []llmhttp.Image, format string) error {
+func (c *call) fetchImages(images []llm.Image, format string) error {
 	ctx, cancel := context.WithCancelCause(c.callerCtx)
 	defer cancel(nil)
 	if d := c.b.opts.Images.Timeout; d >= 0 {
@@ -60,7 +60,7 @@ func (c *call) fetchImages(images []llmhttp.Image, format string) error {
 // urlToFetch returns the address from which m must be fetched, or nil if the client can
 // use m as it is. If m has data as well, urlToFetch removes an address that the client
 // cannot or need not use.
-func (b *Backend) urlToFetch(m *llmhttp.Image, format string) (*url.URL, error) {
+func (b *Backend) urlToFetch(m *llm.Image, format string) (*url.URL, error) {
 	hasData := len(m.Data) > 0
 	switch {
 	case m.URL == "" && !hasData:
@@ -78,7 +78,7 @@ func (b *Backend) urlToFetch(m *llmhttp.Image, format string) (*url.URL, error) 
 		return nil, errors.New("its address is not one of http or https")
 	}
 	own := hostOf(u) == hostOf(b.base)
-	usable := !own && format != llmhttp.ImageFormatBase64 // by the client
+	usable := !own && format != llm.ImageFormatBase64 // by the client
 	switch {
 	case hasData && !usable:
 		m.URL = ""

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // GenerateImages implements [llmhttp.ImageGenerator]. An image whose address the client cannot use
 // is fetched, if Options.Images allows it.
-func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	model := b.modelNames(req.Model)
 	body, err := b.serverImageRequest(req, model).MarshalJSON()
 	if err != nil {
@@ -23,7 +23,7 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 
 // EditImages implements [llmhttp.ImageEditor]. The server gets a form, also if the client has sent
 // JSON, which not every server takes. Images are passed on as by GenerateImages.
-func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *Backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	model := b.modelNames(req.Model)
 	body, err := encodeImageEdit(b.serverImageRequest(req, model))
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*l
 }
 
 // serverImageRequest returns the request for the server.
-func (b *Backend) serverImageRequest(req *llmhttp.ImageRequest, model modelNames) *llmhttp.ImageRequest {
+func (b *Backend) serverImageRequest(req *llm.ImageRequest, model modelNames) *llm.ImageRequest {
 	r := *req
 	r.Model = model.server
 	if b.opts.Images.OmitFormat {
@@ -49,15 +49,15 @@ func (b *Backend) fetchImageReply(
 	body payload,
 	model modelNames,
 	format string,
-) (*llmhttp.ImageResponse, error) {
-	return fetchReplyTo(ctx, b, e, body, model, func(c *call, reply []byte) (*llmhttp.ImageResponse, error) {
+) (*llm.ImageResponse, error) {
+	return fetchReplyTo(ctx, b, e, body, model, func(c *call, reply []byte) (*llm.ImageResponse, error) {
 		return c.decodeImages(reply, format)
 	})
 }
 
 // decodeImages decodes a whole reply, and fetches the images that the client cannot use.
-func (c *call) decodeImages(reply []byte, format string) (*llmhttp.ImageResponse, error) {
-	resp := new(llmhttp.ImageResponse)
+func (c *call) decodeImages(reply []byte, format string) (*llm.ImageResponse, error) {
+	resp := new(llm.ImageResponse)
 	if err := resp.UnmarshalJSON(reply); err != nil {
 		return nil, c.malformedReply(err)
 	}
@@ -68,7 +68,7 @@ func (c *call) decodeImages(reply []byte, format string) (*llmhttp.ImageResponse
 		return nil, c.invalidReply("the reply has no images")
 	}
 	if resp.Usage != nil { // also if the images cannot be fetched, or nobody waits for them
-		llmhttp.ReportUsage(c.callerCtx, *resp.Usage)
+		llm.ReportUsage(c.callerCtx, *resp.Usage)
 	}
 	if err := c.fetchImages(resp.Data, format); err != nil {
 		return nil, c.fetchError(err)
@@ -78,7 +78,7 @@ func (c *call) decodeImages(reply []byte, format string) (*llmhttp.ImageResponse
 }
 
 // encodeImageEdit returns the form for the server.
-func encodeImageEdit(r *llmhttp.ImageRequest) (payload, error) {
+func encodeImageEdit(r *llm.ImageRequest) (payload, error) {
 	f := newForm()
 	f.add("model", r.Model)
 	f.add("prompt", r.Prompt)

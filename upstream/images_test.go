@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -388,12 +389,12 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 		return okResponse(mediaJSON, strings.NewReader(`{"text":"a","data":[{"b64_json":"`+base64Of(png)+`"}]}`)), nil
 	})
 	b := newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: transport})
-	file := func(name, contentType string) *llmhttp.File {
-		return &llmhttp.File{Name: name, ContentType: contentType, Size: 1, Content: strings.NewReader("x")}
+	file := func(name, contentType string) *llm.File {
+		return &llm.File{Name: name, ContentType: contentType, Size: 1, Content: strings.NewReader("x")}
 	}
 	text := json.RawMessage(`"x"`)
 	for name, test := range map[string]struct {
-		file  *llmhttp.File
+		file  *llm.File
 		extra string // the name of a member
 		want  bool
 	}{
@@ -410,13 +411,13 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 		"member of the file": {file("a.png", ""), "image[]", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			extra, values := llmhttp.Extra{"p": text}, map[string][]string{"p": {"x"}}
+			extra, values := llm.Extra{"p": text}, map[string][]string{"p": {"x"}}
 			if test.extra != "" {
 				extra[test.extra], values[strings.Replace(test.extra, "image", "file", 1)] = text, []string{"x"}
 			}
-			edit := llmhttp.ImageRequest{Model: "m", Prompt: "p", Images: []*llmhttp.File{test.file}, Extra: extra}
+			edit := llm.ImageRequest{Model: "m", Prompt: "p", Images: []*llm.File{test.file}, Extra: extra}
 			masked := edit
-			masked.Images, masked.Mask = []*llmhttp.File{file("a.png", "")}, test.file
+			masked.Images, masked.Mask = []*llm.File{file("a.png", "")}, test.file
 			transcription := llmhttp.TranscriptionRequest{Model: "m", File: test.file, Extra: values}
 			for param, call := range map[string]func() error{
 				"image": func() error { _, err := b.EditImages(t.Context(), &edit); return err },
@@ -449,7 +450,7 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 					continue
 				}
 				assert.Zero(t, asked)
-				refused, ok := errors.AsType[*llmhttp.Error](err)
+				refused, ok := errors.AsType[*llm.Error](err)
 				require.True(t, ok, "%v", err)
 				assert.Equal(t, 400, refused.Status)
 				switch {

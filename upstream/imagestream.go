@@ -6,27 +6,27 @@ import (
 	"io"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // StreamImages implements [llmhttp.ImageStreamer]. The reply may be whole: servers whose model shows no
 // images while it makes them ignore that the client asks for it.
-func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
-		r := imageReply{replySender: replySender[llmhttp.ImageChunk]{yield: yield}, expected: req.Count()}
+func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
+		r := imageReply{replySender: replySender[llm.ImageChunk]{yield: yield}, expected: req.Count()}
 		r.end(r.forward(ctx, b, req))
 	}
 }
 
 // An imageReply passes on the reply to a request for a stream of images.
 type imageReply struct {
-	replySender[llmhttp.ImageChunk]
+	replySender[llm.ImageChunk]
 	expected int // complete images
 	complete int // those that have come
 }
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
-func (r *imageReply) forward(ctx context.Context, b *Backend, req *llmhttp.ImageRequest) error {
+func (r *imageReply) forward(ctx context.Context, b *Backend, req *llm.ImageRequest) error {
 	model := b.modelNames(req.Model)
 	asked := b.serverImageRequest(req, model)
 	var e endpoint
@@ -64,12 +64,12 @@ func (r *imageReply) readWhole() error {
 		return err
 	}
 	defer r.c.reservation.release()
-	resp, err := r.c.decodeImages(body, llmhttp.ImageFormatBase64)
+	resp, err := r.c.decodeImages(body, llm.ImageFormatBase64)
 	if err != nil {
 		return err
 	}
 	for i := range resp.Data {
-		chunk := &llmhttp.ImageChunk{Image: &resp.Data[i]}
+		chunk := &llm.ImageChunk{Image: &resp.Data[i]}
 		if i == len(resp.Data)-1 {
 			chunk.Usage = resp.Usage
 		}
@@ -81,7 +81,7 @@ func (r *imageReply) readWhole() error {
 }
 
 // sendImage yields a chunk. It returns false if nothing more is to be read.
-func (r *imageReply) sendImage(c *llmhttp.ImageChunk) (more bool) {
+func (r *imageReply) sendImage(c *llm.ImageChunk) (more bool) {
 	if !c.Partial {
 		r.complete++
 	}
@@ -123,7 +123,7 @@ func (r *imageReply) readEvents() error {
 }
 
 // decode decodes an event. The chunk is nil if the event has no image.
-func (r *imageReply) decode(data []byte) (*llmhttp.ImageChunk, error) {
+func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 	var e struct {
 		Type         string
 		Usage, Error json.RawMessage
@@ -138,7 +138,7 @@ func (r *imageReply) decode(data []byte) (*llmhttp.ImageChunk, error) {
 	if !partial && !strings.HasSuffix(e.Type, ".completed") {
 		return nil, nil // is not known
 	}
-	chunk := &llmhttp.ImageChunk{Image: new(llmhttp.Image), Partial: partial}
+	chunk := &llm.ImageChunk{Image: new(llm.Image), Partial: partial}
 	if err := chunk.Image.UnmarshalJSON(data); err != nil {
 		return nil, r.c.malformedReply(err)
 	}
@@ -146,7 +146,7 @@ func (r *imageReply) decode(data []byte) (*llmhttp.ImageChunk, error) {
 		delete(chunk.Image.Extra, name)
 	}
 	if len(e.Usage) > 0 {
-		var resp llmhttp.ImageResponse
+		var resp llm.ImageResponse
 		if err := resp.UnmarshalJSON([]byte(`{"usage":` + string(e.Usage) + `}`)); err != nil {
 			return nil, r.c.malformedReply(err)
 		}

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // If this environment variable is set, TestLargeBodies asks the server that it names
@@ -68,11 +69,11 @@ func readLargeBodies(t *testing.T, url string) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			_, err := llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+			_, err := join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
 			assert.ErrorContains(t, err, "too large")
 		})
 		wg.Go(func() {
-			_, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+			_, err := b.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Input: llm.EmbeddingInput{Texts: []string{"x"}}})
 			assert.ErrorContains(t, err, "too large")
 		})
 	}

@@ -7,8 +7,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // ListModels implements [llmhttp.ModelLister]. It returns the models that the server lists, with
@@ -16,7 +16,7 @@ import (
 // Windows, limits and capabilities are those that vLLM, llama.cpp, OpenRouter, LiteLLM and this
 // package's Handler list. A model with another name than the server's has no DisplayName unless its
 // ID contains the server's.
-func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	list, err := fetchReply(ctx, b, b.models, nil, modelNames{}, decodeModels)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 }
 
 // decodeModels decodes the reply to the request c for the models.
-func decodeModels(c *call, reply []byte) ([]llmhttp.Model, error) {
+func decodeModels(c *call, reply []byte) ([]llm.Model, error) {
 	var object struct {
 		Data  []json.RawMessage `json:"data"`
 		Error json.RawMessage   `json:"error"`
@@ -59,9 +59,9 @@ const (
 
 // decodeModelEntries decodes a list of models. It leaves out entries that cannot be
 // decoded or have no ID. It fails if no entry is left.
-func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err error) {
+func decodeModelEntries(entries []json.RawMessage) (list []llm.Model, err error) {
 	for _, entry := range entries {
-		var m llmhttp.Model
+		var m llm.Model
 		err = m.UnmarshalJSON(entry)
 		if err == nil && m.ID == "" {
 			err = errors.New("a model has no ID")
@@ -78,7 +78,7 @@ func decodeModelEntries(entries []json.RawMessage) (list []llmhttp.Model, err er
 
 // renameModels returns the models of the server with the names that clients use.
 // A model with several names is listed with each, and shares no memory with the others.
-func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
+func (b *Backend) renameModels(list []llm.Model) []llm.Model {
 	clientNames := slices.Sorted(maps.Keys(b.opts.Models))
 	byServerName := make(map[string][]string) // the client names of a model
 	var hidden []string                       // server names that clients do not see
@@ -90,8 +90,8 @@ func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
 		}
 	}
 	listed := make(map[string]bool)
-	var out []llmhttp.Model
-	add := func(m llmhttp.Model, name string) {
+	var out []llm.Model
+	add := func(m llm.Model, name string) {
 		if name == "" || listed[name] {
 			return
 		}
@@ -112,7 +112,7 @@ func (b *Backend) renameModels(list []llmhttp.Model) []llmhttp.Model {
 		}
 	}
 	for _, name := range clientNames {
-		add(llmhttp.Model{}, name)
+		add(llm.Model{}, name)
 	}
 	return out
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -39,7 +39,7 @@ func TestListModels(t *testing.T) {
 			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, test.body) })
 			list, err := newBackend(t, s.url(), &upstream.Options{Models: test.models}).ListModels(t.Context())
 			require.NoError(t, err)
-			got, err := json.Marshal(append([]llmhttp.Model{}, list...))
+			got, err := json.Marshal(append([]llm.Model{}, list...))
 			require.NoError(t, err)
 			assert.Equal(t, test.want, string(got))
 			assert.Equal(t, "GET", s.last().Method)
@@ -55,23 +55,23 @@ func TestListModels(t *testing.T) {
 func TestListModels_Servers(t *testing.T) {
 	for name, test := range map[string]struct {
 		body string
-		want llmhttp.Model // without Extra
+		want llm.Model // without Extra
 	}{
 		"vLLM": {`{"object":"list","data":[{"id":"org/m","object":"model","created":1700000000,"owned_by":"vllm","root":"org/m","parent":null,"max_model_len":32768,` +
 			`"permission":[{"id":"modelperm-1","object":"model_permission","created":1700000000,"allow_sampling":true,"organization":"*","group":null,"is_blocking":false}]}]}`,
-			llmhttp.Model{ID: "org/m", Created: 1700000000, OwnedBy: "vllm", ContextWindow: 32768}},
+			llm.Model{ID: "org/m", Created: 1700000000, OwnedBy: "vllm", ContextWindow: 32768}},
 		"llama.cpp": {`{"models":[{"name":"m","model":"m","modified_at":"","size":"","digest":"","type":"model","description":"","tags":[""],"capabilities":["completion","multimodal"],"parameters":"","details":{"format":"gguf"}}],` +
 			`"object":"list","data":[{"id":"m","aliases":["m"],"tags":[],"object":"model","created":1700000000,"owned_by":"llamacpp","meta":{"vocab_type":2,"n_vocab":151936,"n_ctx":65536,"n_ctx_train":262144,"n_embd":2048,"n_params":34660610688,"size":22127960064,"ftype":"Q4_K"}}]}`,
-			llmhttp.Model{ID: "m", Created: 1700000000, OwnedBy: "llamacpp", ContextWindow: 65536}},
+			llm.Model{ID: "m", Created: 1700000000, OwnedBy: "llamacpp", ContextWindow: 65536}},
 		"OpenRouter": {`{"data":[{"id":"org/m","canonical_slug":"org/m-2026","hugging_face_id":"","name":"Org: M","created":1700000000,"description":"A model","context_length":200000,` +
 			`"architecture":{"modality":"text+image->text","input_modalities":["text","image"],"output_modalities":["text"],"tokenizer":"GPT","instruct_type":null},"pricing":{"prompt":"0.000003","completion":"0.000015"},` +
 			`"top_provider":{"context_length":200000,"max_completion_tokens":64000,"is_moderated":true},"per_request_limits":null,"supported_parameters":["include_reasoning","max_tokens","reasoning","temperature","tool_choice","tools"]}]}`,
-			llmhttp.Model{ID: "org/m", Created: 1700000000, DisplayName: "Org: M", ContextWindow: 200000, OutputLimit: 64000,
-				Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityVision, llmhttp.CapabilityThinking}}},
+			llm.Model{ID: "org/m", Created: 1700000000, DisplayName: "Org: M", ContextWindow: 200000, OutputLimit: 64000,
+				Capabilities: []llm.Capability{llm.CapabilityTools, llm.CapabilityVision, llm.CapabilityThinking}}},
 		"LiteLLM": {`{"data":[{"id":"m","object":"model","created":1677610602,"owned_by":"openai","max_input_tokens":128000,"max_output_tokens":16384}],"object":"list"}`,
-			llmhttp.Model{ID: "m", Created: 1677610602, OwnedBy: "openai", ContextWindow: 128000, OutputLimit: 16384}},
+			llm.Model{ID: "m", Created: 1677610602, OwnedBy: "openai", ContextWindow: 128000, OutputLimit: 16384}},
 		"Ollama": {`{"object":"list","data":[{"id":"m:latest","object":"model","created":1700000000,"owned_by":"library"}]}`,
-			llmhttp.Model{ID: "m:latest", Created: 1700000000, OwnedBy: "library"}},
+			llm.Model{ID: "m:latest", Created: 1700000000, OwnedBy: "library"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
@@ -94,9 +94,9 @@ func TestListModels_DisplayName(t *testing.T) {
 	list, err := newBackend(t, s.url(), &upstream.Options{Models: models}).ListModels(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 4)
-	tools := []llmhttp.Capability{llmhttp.CapabilityTools}
-	window := llmhttp.Extra{"max_model_len": []byte("8")}
-	assert.Equal(t, llmhttp.Model{ID: "chat", ContextWindow: 8, Capabilities: tools, Extra: window}, list[0])
+	tools := []llm.Capability{llm.CapabilityTools}
+	window := llm.Extra{"max_model_len": []byte("8")}
+	assert.Equal(t, llm.Model{ID: "chat", ContextWindow: 8, Capabilities: tools, Extra: window}, list[0])
 	assert.Equal(t, "Llama 70B", list[1].DisplayName, "the client's name contains the server's")
 	assert.Empty(t, list[2].DisplayName, "it contains the name of a model that is hidden")
 	assert.Equal(t, "C", list[3].DisplayName)
@@ -110,7 +110,7 @@ func TestListModels_InvalidReply(t *testing.T) {
 			checkLeaks(t)
 			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, body) })
 			_, err := newBackend(t, s.url(), nil).ListModels(t.Context())
-			var e *llmhttp.Error
+			var e *llm.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, 502, e.Status)
 		})

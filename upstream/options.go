@@ -83,7 +83,7 @@ type Options struct {
 	// chat or a completion is due when a choice has a finish_reason. Speech as events,
 	// transcriptions and images do not tell where their content ends: theirs is due from the first
 	// chunk on. Speech as bytes has no usage and is not read on. The usage that comes in this time
-	// is passed to [llmhttp.ReportUsage]; then the request to the server ends. The client's
+	// is passed to [llm.ReportUsage]; then the request to the server ends. The client's
 	// connection is closed meanwhile, but the request still counts toward
 	// Limits.Concurrent, and Shutdown waits for it until its context is done. Zero
 	// means 5 seconds; negative means no time: nothing is read on.

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 func TestOptions_ZeroAndNegative(t *testing.T) {
@@ -88,9 +89,9 @@ func TestOptions_NoLimits(t *testing.T) {
 			b, err := New(server.URL, &test.opts)
 			require.NoError(t, err)
 			defer b.CloseIdleConnections()
-			_, err = b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+			_, err = b.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Input: llm.EmbeddingInput{Texts: []string{"x"}}})
 			assert.Equal(t, test.failed, err != nil, err)
-			_, err = llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}))
+			_, err = join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m", Stream: true}))
 			assert.Equal(t, test.failed, err != nil, err)
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -39,10 +40,10 @@ type watchedBackend struct {
 	finished, left chan struct{}
 }
 
-func (b *watchedBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b *watchedBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		context.AfterFunc(ctx, func() { b.left <- struct{}{} })
-		b.Backend.Chat(ctx, req)(func(c *llmhttp.ChatChunk, err error) bool {
+		b.Backend.Chat(ctx, req)(func(c *llm.ChatChunk, err error) bool {
 			finished := c != nil && len(c.Choices) > 0 && c.Choices[0].FinishReason != ""
 			more := yield(c, err)
 			if finished {
@@ -55,11 +56,11 @@ func (b *watchedBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llm
 
 // directBackend is a Backend that finds out its usage after the client has left.
 func directBackend(left <-chan struct{}) llmhttp.BackendFunc {
-	return func(ctx context.Context, _ *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
-			llmhttp.Reply("Hello")(yield)
+	return func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+		return func(yield func(*llm.ChatChunk, error) bool) {
+			llm.Reply("Hello")(yield)
 			<-left
-			llmhttp.ReportUsage(ctx, llmhttp.Usage{PromptTokens: 50000, CompletionTokens: 100000})
+			llm.ReportUsage(ctx, llm.Usage{PromptTokens: 50000, CompletionTokens: 100000})
 		}
 	}
 }
@@ -290,7 +291,7 @@ func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 	newEndless := func(t *testing.T) *upstream.Backend {
 		return newBackend(t, "http://upstream.test/v1", &upstream.Options{Transport: roundTripper(endless), ReadOnUnfinished: true})
 	}
-	req := func() *llmhttp.ChatRequest { return &llmhttp.ChatRequest{Model: "m", Stream: true} }
+	req := func() *llm.ChatRequest { return &llm.ChatRequest{Model: "m", Stream: true} }
 	for name, run := range map[string]func(t *testing.T){
 		"a loop that ends": func(t *testing.T) {
 			for range newEndless(t).Chat(t.Context(), req()) {
@@ -317,14 +318,14 @@ func TestReadOn_OnlyWithoutAClient(t *testing.T) {
 		},
 		"a Backend that cancels a part of its work": func(t *testing.T) {
 			inner := newEndless(t)
-			outer := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-				return func(yield func(*llmhttp.ChatChunk, error) bool) {
+			outer := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+				return func(yield func(*llm.ChatChunk, error) bool) {
 					ctx, cancel := context.WithCancel(ctx)
 					defer cancel()
 					for range inner.Chat(ctx, req) {
 						cancel()
 					}
-					llmhttp.Reply("Hello")(yield)
+					llm.Reply("Hello")(yield)
 				}
 			})
 			w := httptest.NewRecorder()
@@ -356,10 +357,10 @@ func TestReadOn_Agent(t *testing.T) {
 						{0, eventStream(textChunk("Hello"), stopChunk)}, {2 * time.Second, eventStream(usageChunk, done)}}}), nil
 				})})
 				ctx, leave := context.WithCancel(t.Context())
-				agent := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-					return func(yield func(*llmhttp.ChatChunk, error) bool) {
-						used := llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 100} // of an earlier call
-						llmhttp.ReportUsage(ctx, used)
+				agent := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+					return func(yield func(*llm.ChatChunk, error) bool) {
+						used := llm.Usage{PromptTokens: 1000, CompletionTokens: 100} // of an earlier call
+						llm.ReportUsage(ctx, used)
 						for c, err := range b.Chat(ctx, req) {
 							if err != nil {
 								break
@@ -367,7 +368,7 @@ func TestReadOn_Agent(t *testing.T) {
 							if c.Usage != nil {
 								sum := used
 								sum.Add(c.Usage)
-								llmhttp.ReportUsage(ctx, sum)
+								llm.ReportUsage(ctx, sum)
 								c.Usage = nil
 							}
 							finished := len(c.Choices) > 0 && c.Choices[0].FinishReason != ""
@@ -413,17 +414,17 @@ func TestReadOn_Calls(t *testing.T) {
 				{0, eventStream(textChunk("Hello"), stopChunk)}, {2 * time.Second, eventStream(usageChunk, done)}}}), nil
 		})})
 		ctx, leave := context.WithCancel(t.Context())
-		agent := llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-			return func(yield func(*llmhttp.ChatChunk, error) bool) {
-				_, end := llmhttp.StartCall(ctx, "")
-				end(llmhttp.Call{Usage: &llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 100}})
+		agent := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+			return func(yield func(*llm.ChatChunk, error) bool) {
+				_, end := llm.StartCall(ctx, "")
+				end(llm.Call{Usage: &llm.Usage{PromptTokens: 1000, CompletionTokens: 100}})
 				var all, finished sync.WaitGroup
 				finished.Add(2)
 				for range 2 {
 					req := req.Clone()
 					all.Go(func() {
-						callCtx, end := llmhttp.StartCall(ctx, "")
-						defer end(llmhttp.Call{})
+						callCtx, end := llm.StartCall(ctx, "")
+						defer end(llm.Call{})
 						for c := range b.Chat(callCtx, req) {
 							if c != nil && len(c.Choices) > 0 && c.Choices[0].FinishReason != "" {
 								finished.Done()

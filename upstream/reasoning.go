@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Values of Options.ReasoningName.
@@ -48,7 +48,7 @@ func (m *reasoningMemory) set(model, name string) {
 }
 
 // noteReasoning notes the name of the first reasoning of a reply.
-func (r *chatReply) noteReasoning(chunk *llmhttp.ChatChunk) {
+func (r *chatReply) noteReasoning(chunk *llm.ChatChunk) {
 	for i := range chunk.Choices {
 		d := &chunk.Choices[i].Delta
 		if r.hasReasoning || d.Reasoning == "" {
@@ -71,7 +71,7 @@ func isText(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
 
 // nameReasoning returns messages with their reasoning under the name that the server uses
 // for the model. It does not change messages.
-func (b *Backend) nameReasoning(messages []llmhttp.Message, model string) []llmhttp.Message {
+func (b *Backend) nameReasoning(messages []llm.Message, model string) []llm.Message {
 	name := b.opts.ReasoningName
 	if name == "" {
 		name = b.reasoning.of(model)
@@ -95,7 +95,7 @@ func (b *Backend) nameReasoning(messages []llmhttp.Message, model string) []llmh
 // not sent any yet: what it or another server has sent under the alias, perhaps to another
 // process, gets both names. A member "reasoning" with another text than m.Reasoning is the
 // client's choice.
-func renameReasoning(m *llmhttp.Message, name string) {
+func renameReasoning(m *llm.Message, name string) {
 	if name == "" {
 		if !m.ReasoningAlias {
 			return
@@ -126,7 +126,7 @@ func renameReasoning(m *llmhttp.Message, name string) {
 		}
 		m.Extra = maps.Clone(m.Extra)
 		if m.Extra == nil {
-			m.Extra = make(llmhttp.Extra, 1)
+			m.Extra = make(llm.Extra, 1)
 		}
 		m.Extra[Reasoning] = text
 	case ReasoningNone:

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/route"
@@ -321,7 +323,7 @@ func TestReasoning_OfAnotherServer(t *testing.T) {
 						Targets: []route.Target{{Name: "a", Backend: backends[0]}, {Name: "b", Backend: backends[1]}}}}, &route.Options{Logger: noLog})
 					require.NoError(t, err)
 					if primed {
-						_, err := llmhttp.Collect(backends[1].Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("?")}}}))
+						_, err := join.Collect(backends[1].Chat(t.Context(), &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("?")}}}))
 						require.NoError(t, err)
 					}
 					o := llmhttp.Options{Logger: noLog}
@@ -367,10 +369,10 @@ func TestReasoning_Option(t *testing.T) {
 				io.WriteString(w, wholeReply)
 			}))
 			t.Cleanup(s.Close)
-			var req llmhttp.ChatRequest
+			var req llm.ChatRequest
 			require.NoError(t, json.Unmarshal([]byte(`{"model":"m","messages":[`+strings.Replace(message, "%", tt.sent, 1)+`]}`), &req))
 			before := encode(t, req)
-			_, err := llmhttp.Collect(newBackend(t, s.URL, &upstream.Options{ReasoningName: tt.name}).Chat(t.Context(), &req))
+			_, err := join.Collect(newBackend(t, s.URL, &upstream.Options{ReasoningName: tt.name}).Chat(t.Context(), &req))
 			require.NoError(t, err)
 			assert.Equal(t, before, encode(t, req), "the request is not changed")
 			m := body.Messages[0]

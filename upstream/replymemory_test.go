@@ -16,8 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // readReply reads a reply of n bytes with a reservation.
@@ -118,14 +119,14 @@ func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 		return b
 	}
 	embed := func(b *Backend) error {
-		resp, err := b.Embed(t.Context(), &llmhttp.EmbeddingRequest{Model: "m", Input: llmhttp.EmbeddingInput{Texts: []string{"x"}}})
+		resp, err := b.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Input: llm.EmbeddingInput{Texts: []string{"x"}}})
 		if err == nil {
 			assert.Len(t, resp.Vectors[0], numbers)
 		}
 		return err
 	}
 	generate := func(b *Backend) error {
-		_, err := b.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: "m", Prompt: "x", ResponseFormat: llmhttp.ImageFormatBase64})
+		_, err := b.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m", Prompt: "x", ResponseFormat: llm.ImageFormatBase64})
 		return err
 	}
 
@@ -168,7 +169,7 @@ func TestErrors_MemoryOfLargeBody(t *testing.T) {
 			require.NoError(t, err)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err = llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+			_, err = join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
 			runtime.ReadMemStats(&after)
 			require.Error(t, err)
 			assert.Less(t, len(err.Error()), 8<<10)

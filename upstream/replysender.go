@@ -1,6 +1,6 @@
 package upstream
 
-import "github.com/llmhttp/llmhttp"
+import "github.com/llmhttp/llmhttp/llm"
 
 // A replySender yields the chunks of a reply of any operation. When the client has left, the rest is
 // read on for the usage, which comes last: see Options.ReadOn. That is due from the first chunk on,
@@ -15,10 +15,10 @@ type replySender[Chunk any] struct {
 
 // send yields a chunk that has a usage, which may be nil. If yield has returned false before, send
 // reports the usage instead. It returns false if nothing more is to be read.
-func (s *replySender[Chunk]) send(chunk *Chunk, usage *llmhttp.Usage) (more bool) {
+func (s *replySender[Chunk]) send(chunk *Chunk, usage *llm.Usage) (more bool) {
 	if s.stopped {
 		if usage != nil {
-			llmhttp.ReportUsage(s.c.callerCtx, *usage)
+			llm.ReportUsage(s.c.callerCtx, *usage)
 		}
 		return true
 	}

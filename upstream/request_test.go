@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -84,11 +86,11 @@ func TestRequest_IsNotChanged(t *testing.T) {
 	checkLeaks(t)
 	s := newRawServer(t, func(c net.Conn, _ *rawRequest) { writeReply(c, 500, "text/plain", "") })
 	b := newBackend(t, s.url(), &upstream.Options{Models: map[string]string{"m": "x"}})
-	var req llmhttp.ChatRequest
+	var req llm.ChatRequest
 	require.NoError(t, json.Unmarshal([]byte(withMembers(askStream, `"stream_options":{"include_usage":false,"a":1}`)), &req))
 	before, err := json.Marshal(req)
 	require.NoError(t, err)
-	_, err = llmhttp.Collect(b.Chat(t.Context(), &req))
+	_, err = join.Collect(b.Chat(t.Context(), &req))
 	require.Error(t, err)
 	after, err := json.Marshal(req)
 	require.NoError(t, err)
@@ -108,7 +110,7 @@ func TestRequest_ID(t *testing.T) {
 	id := g.chat(askWhole).Header.Get("X-Request-Id")
 	assert.NotContains(t, fmt.Sprint(s.last().Header), id)
 
-	_, err := llmhttp.Collect(newBackend(t, s.url(), nil).Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+	_, err := join.Collect(newBackend(t, s.url(), nil).Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
 	require.NoError(t, err)
 	assert.NotContains(t, s.last().Header, "X-Request-Id", "there is none without a Handler")
 }
@@ -243,9 +245,9 @@ func TestRequest_ContextIsDone(t *testing.T) {
 	reason := errors.New("the reason")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(reason)
-	_, err := llmhttp.Collect(b.Chat(ctx, &llmhttp.ChatRequest{Model: "m"}))
+	_, err := join.Collect(b.Chat(ctx, &llm.ChatRequest{Model: "m"}))
 	assert.ErrorIs(t, err, reason)
-	assert.ErrorIs(t, err, llmhttp.ErrNotSent)
+	assert.ErrorIs(t, err, llm.ErrNotSent)
 	_, err = b.ListModels(ctx)
 	assert.ErrorIs(t, err, reason)
 	assert.Empty(t, s.received())

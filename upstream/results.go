@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A resultsReply is what replies with results of the inputs of a request have in common.
 type resultsReply struct {
 	results int // how many
-	extra   llmhttp.Extra
+	extra   llm.Extra
 	model   *string
 }
 

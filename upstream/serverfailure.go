@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const (
@@ -29,7 +29,7 @@ func (c *call) serverFailure(status int, e serverError, logText string) error {
 		return c.notFound(e, logErr)
 	}
 	header := c.resp.Header
-	clientErr := &llmhttp.Error{
+	clientErr := &llm.Error{
 		Status: clientStatus, Err: logErr,
 		RetryAfter: retryAfter(header, time.Now()), NoRetry: header.Get("X-Should-Retry") == "false",
 	}
@@ -56,7 +56,7 @@ func (c *call) notFound(e serverError, logErr *Error) error {
 		logErr.cause = errors.ErrUnsupported
 		return logErr // the Handler replies that there is no such endpoint
 	}
-	clientErr := llmhttp.ModelNotFound(c.model.client)
+	clientErr := llm.ModelNotFound(c.model.client)
 	clientErr.Err = logErr
 	return clientErr
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func sharedText(t testing.TB, text string) *sharedBody {
@@ -99,8 +99,8 @@ func TestChat_TransportThatReadsTheRequestAfterTheReply(t *testing.T) {
 				return
 			}
 			for range 4 {
-				req := &llmhttp.ChatRequest{Model: "m", Messages: []llmhttp.Message{
-					{Role: llmhttp.RoleUser, Content: llmhttp.Text(strings.Repeat(letter, minShared))},
+				req := &llm.ChatRequest{Model: "m", Messages: []llm.Message{
+					{Role: llm.RoleUser, Content: llm.Text(strings.Repeat(letter, minShared))},
 				}}
 				for _, err := range backend.Chat(t.Context(), req) {
 					assert.NoError(t, err)

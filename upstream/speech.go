@@ -7,6 +7,7 @@ import (
 	"mime"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are JSON
@@ -140,7 +141,7 @@ func (r *speechReply) forwardEvent(data []byte) (more bool, err error) {
 		r.c.sawDone = true
 		if u := e.Usage; u != nil && u.Input+u.Output+u.Total > 0 {
 			c := r.chunk(nil)
-			c.Usage = &llmhttp.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total}
+			c.Usage = &llm.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total}
 			r.send(c, c.Usage)
 		}
 		return false, nil

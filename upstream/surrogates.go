@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"regexp"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A surrogateJoiner joins surrogate pairs that a server has split between two chunks. Servers that
@@ -45,7 +45,7 @@ type rawDelta struct {
 }
 
 // join corrects the texts of chunk, which was decoded from data.
-func (j *surrogateJoiner) join(chunk *llmhttp.ChatChunk, data []byte) {
+func (j *surrogateJoiner) join(chunk *llm.ChatChunk, data []byte) {
 	if len(j.held) == 0 && !bytes.Contains(data, []byte(`\ud`)) && !bytes.Contains(data, []byte(`\uD`)) {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The memory of a joiner is bounded, even if a server never sends low surrogates.
@@ -16,7 +16,7 @@ func TestSurrogateJoiner_IsBounded(t *testing.T) {
 	var j surrogateJoiner
 	for i := range 2 * maxHeld {
 		data := fmt.Appendf(nil, `{"choices":[{"index":%d,"delta":{"content":"\ud83d"}}]}`, i)
-		var chunk llmhttp.ChatChunk
+		var chunk llm.ChatChunk
 		require.NoError(t, chunk.UnmarshalJSON(data))
 		j.join(&chunk, data)
 		want := ""

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // A scriptedTransport is a RoundTripper whose replies have the body that script writes.
@@ -75,7 +76,7 @@ func TestTimeouts_Phases(t *testing.T) {
 				b, err := New("http://upstream.test/v1", &test.opts)
 				require.NoError(t, err)
 				began, chunks := time.Now(), 0
-				for _, err = range b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+				for _, err = range b.Chat(t.Context(), &llm.ChatRequest{Model: "m", Stream: true}) {
 					if err == nil {
 						chunks++
 						time.Sleep(test.client)
@@ -85,7 +86,7 @@ func TestTimeouts_Phases(t *testing.T) {
 				if test.ends == 0 {
 					assert.NoError(t, err)
 				} else {
-					var e *llmhttp.Error
+					var e *llm.Error
 					require.ErrorAs(t, err, &e)
 					assert.Equal(t, http.StatusGatewayTimeout, e.Status)
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
@@ -121,8 +122,8 @@ func TestTimeouts_BodyOfError(t *testing.T) {
 						b, err := New("http://upstream.test/v1", &Options{Transport: scriptedTransport{status, script}, IdleTimeout: idle})
 						require.NoError(t, err)
 						began := time.Now()
-						_, err = llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
-						var e *llmhttp.Error
+						_, err = join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
+						var e *llm.Error
 						require.ErrorAs(t, err, &e)
 						assert.Equal(t, message, e.Message)
 						assert.Equal(t, 7*time.Second, e.RetryAfter)
@@ -150,7 +151,7 @@ func TestTimeouts_AfterDone(t *testing.T) {
 		}}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		for _, err := range b.Chat(ctx, &llmhttp.ChatRequest{Model: "m", Stream: true}) {
+		for _, err := range b.Chat(ctx, &llm.ChatRequest{Model: "m", Stream: true}) {
 			require.NoError(t, err)
 		}
 		cancel() // the reply is complete, so this has no effect
@@ -225,7 +226,7 @@ func TestTimeouts_LostHTTP2Connection(t *testing.T) {
 			return frozenConn{client, frozen}, nil
 		}
 		ask := func() error {
-			_, err := llmhttp.Collect(b.Chat(t.Context(), &llmhttp.ChatRequest{Model: "m"}))
+			_, err := join.Collect(b.Chat(t.Context(), &llm.ChatRequest{Model: "m"}))
 			return err
 		}
 		require.NoError(t, ask(), "a server that computes is not given up")

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Transcribe implements [llmhttp.Transcriber]. The recording is not copied: it is read while it is
@@ -124,7 +125,7 @@ func (r *transcriptionReply) readWhole() error {
 }
 
 // tokensOf returns the tokens that a chunk reports, or nil.
-func tokensOf(c *llmhttp.TranscriptionChunk) *llmhttp.Usage {
+func tokensOf(c *llmhttp.TranscriptionChunk) *llm.Usage {
 	if c.Usage == nil {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -24,7 +25,7 @@ func transcribe(t *testing.T, req *llmhttp.TranscriptionRequest, handle http.Han
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Models: map[string]string{"m": "whisper"}})
 	req.Model = "m"
 	if req.File == nil {
-		req.File = &llmhttp.File{Name: "blob", ContentType: "audio/webm;codecs=opus", Size: 9, Content: bytes.NewReader([]byte("recording"))}
+		req.File = &llm.File{Name: "blob", ContentType: "audio/webm;codecs=opus", Size: 9, Content: bytes.NewReader([]byte("recording"))}
 	}
 	return llmhttp.CollectTranscription(b.Transcribe(t.Context(), req))
 }
@@ -86,7 +87,7 @@ func TestTranscribe_Replies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := transcribe(t, &llmhttp.TranscriptionRequest{ResponseFormat: "json"}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, test.reply) })
 			if test.status != 0 {
-				e, _ := errors.AsType[*llmhttp.Error](err)
+				e, _ := errors.AsType[*llm.Error](err)
 				require.NotNil(t, e, "%v", err)
 				assert.Equal(t, test.status, e.Status)
 				return
@@ -112,7 +113,7 @@ func TestTranscribe_Error(t *testing.T) {
 		w.WriteHeader(400)
 		io.WriteString(w, `{"error":{"message":"whisper cannot read it","type":"invalid_request_error","param":"file","code":"invalid_value"}}`)
 	})
-	e, _ := errors.AsType[*llmhttp.Error](err)
+	e, _ := errors.AsType[*llm.Error](err)
 	require.NotNil(t, e)
 	assert.Equal(t, "file", e.Param)
 	assert.Equal(t, "m cannot read it", e.Message)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -68,11 +69,11 @@ func logged(h http.Handler) http.Handler {
 
 // model returns a Backend that calls the tool and then answers with its result.
 func model(tool, arguments string) llmhttp.Backend {
-	return &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+	return &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		last := req.Messages[len(req.Messages)-1]
-		isTool := func(t llmhttp.Tool) bool { return t.Function != nil && t.Function.Name == tool }
+		isTool := func(t llm.Tool) bool { return t.Function != nil && t.Function.Name == tool }
 		switch {
-		case last.Role == llmhttp.RoleTool:
+		case last.Role == llm.RoleTool:
 			return []memory.Step{memory.Say("The tool returned: "), memory.Say(last.Content.Text())}
 		case slices.ContainsFunc(req.Tools, isTool):
 			return []memory.Step{
@@ -94,10 +95,10 @@ const (
 
 // thinker returns a Backend that replies with redacted thinking.
 func thinker() llmhttp.Backend {
-	return &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+	return &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		for i := range req.Messages {
-			if m := &req.Messages[i]; m.Role == llmhttp.RoleAssistant && !isThinkers(m) {
-				return []memory.Step{memory.Fail(llmhttp.Errorf(http.StatusBadRequest, "", "The thinking of a reply was lost."))}
+			if m := &req.Messages[i]; m.Role == llm.RoleAssistant && !isThinkers(m) {
+				return []memory.Step{memory.Fail(llm.Errorf(http.StatusBadRequest, "", "The thinking of a reply was lost."))}
 			}
 		}
 		return []memory.Step{
@@ -108,13 +109,13 @@ func thinker() llmhttp.Backend {
 }
 
 // isThinkers reports whether m has all the reasoning of a thinker.
-func isThinkers(m *llmhttp.Message) bool {
-	has := func(want llmhttp.ReasoningDetail) bool {
+func isThinkers(m *llm.Message) bool {
+	has := func(want llm.ReasoningDetail) bool {
 		return slices.ContainsFunc(
 			m.ReasoningDetails,
-			func(d llmhttp.ReasoningDetail) bool { return d.Signature == want.Signature && d.Data == want.Data },
+			func(d llm.ReasoningDetail) bool { return d.Signature == want.Signature && d.Data == want.Data },
 		)
 	}
-	return m.Reasoning == thinkerText && has(llmhttp.ReasoningDetail{Signature: thinkerSignature}) &&
-		has(llmhttp.ReasoningDetail{Data: thinkerRedacted})
+	return m.Reasoning == thinkerText && has(llm.ReasoningDetail{Signature: thinkerSignature}) &&
+		has(llm.ReasoningDetail{Data: thinkerRedacted})
 }

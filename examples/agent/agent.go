@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // conversationHeader is how clients of chat completions and of the Messages API name the
@@ -22,7 +23,7 @@ func newAgent(model llmhttp.Backend, opts agent.Options) llmhttp.Backend {
 	tools := func(ctx context.Context) ([]agent.Tool, error) {
 		return []agent.Tool{forecast(), states.Get(ctx).tool()}, nil
 	}
-	opts.Progress = func(call llmhttp.ToolCall) string {
+	opts.Progress = func(call llm.ToolCall) string {
 		return fmt.Sprintf("Calling %s %s\n", call.Function.Name, call.Function.Arguments)
 	}
 	return remembering{llmhttp.Forwarder{Backend: agent.New(model, tools, &opts)}, states}
@@ -35,15 +36,15 @@ type remembering struct {
 	states *agent.Sessions[notes]
 }
 
-func (r remembering) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (r remembering) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	req.Messages = slices.Concat(r.states.Get(ctx).messages(), req.Messages)
 	return r.Forwarder.Chat(ctx, req)
 }
 
 func forecast() agent.Tool {
 	type arguments struct{ City string }
-	f := llmhttp.Function{Name: "forecast", Description: "The weather in a city", Parameters: object("city")}
-	return agent.NewTool(f, func(_ context.Context, a arguments) (llmhttp.Message, error) {
+	f := llm.Function{Name: "forecast", Description: "The weather in a city", Parameters: object("city")}
+	return agent.NewTool(f, func(_ context.Context, a arguments) (llm.Message, error) {
 		if a.City == "" {
 			return agent.Failure("Which city?"), nil
 		}
@@ -61,8 +62,8 @@ const maxNotes = 20
 
 func (n *notes) tool() agent.Tool {
 	type arguments struct{ Fact string }
-	f := llmhttp.Function{Name: "note", Description: "Keeps a fact for later turns of the conversation", Parameters: object("fact")}
-	return agent.NewTool(f, func(_ context.Context, a arguments) (llmhttp.Message, error) {
+	f := llm.Function{Name: "note", Description: "Keeps a fact for later turns of the conversation", Parameters: object("fact")}
+	return agent.NewTool(f, func(_ context.Context, a arguments) (llm.Message, error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.texts = append(n.texts[max(0, len(n.texts)-maxNotes+1):], a.Fact)
@@ -71,14 +72,14 @@ func (n *notes) tool() agent.Tool {
 }
 
 // messages returns the notes for the model.
-func (n *notes) messages() []llmhttp.Message {
+func (n *notes) messages() []llm.Message {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.texts) == 0 {
 		return nil
 	}
 	text := "Your notes of this conversation:\n- " + strings.Join(n.texts, "\n- ")
-	return []llmhttp.Message{{Role: llmhttp.RoleSystem, Content: llmhttp.Text(text)}}
+	return []llm.Message{{Role: llm.RoleSystem, Content: llm.Text(text)}}
 }
 
 // object returns the JSON schema of an object with one text.

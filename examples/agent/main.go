@@ -21,6 +21,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -50,8 +51,8 @@ func main() {
 // demoModel returns a script that takes the place of a model: it calls two tools, and answers when
 // it has their results.
 func demoModel() *memory.Backend {
-	return &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
-		if last := req.Messages[len(req.Messages)-1]; last.Role == llmhttp.RoleTool {
+	return &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
+		if last := req.Messages[len(req.Messages)-1]; last.Role == llm.RoleTool {
 			return []memory.Step{memory.Say("Take an umbrella to Bergen.")}
 		}
 		return []memory.Step{

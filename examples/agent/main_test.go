@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -28,22 +29,22 @@ type script struct {
 	replies [][]memory.Step
 
 	mu       sync.Mutex // guards requests
-	requests []*llmhttp.ChatRequest
+	requests []*llm.ChatRequest
 }
 
 func (s *script) model() llmhttp.Backend {
-	return &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+	return &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		steps := s.replies[min(len(s.requests), len(s.replies)-1)]
 		s.requests = append(s.requests, req.Clone())
-		usage := &llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5}}
+		usage := &llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 10, CompletionTokens: 5}}
 		return append(slices.Clone(steps), memory.Chunk(usage))
 	}}
 }
 
 // request returns the nth request that the model has got.
-func (s *script) request(n int) *llmhttp.ChatRequest {
+func (s *script) request(n int) *llm.ChatRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[n]
@@ -111,9 +112,9 @@ func (h *host) post(t *testing.T, path, body string, header ...string) string {
 }
 
 // chat sends a chat and returns the reply.
-func (h *host) chat(t *testing.T, body string) *llmhttp.ChatResponse {
+func (h *host) chat(t *testing.T, body string) *llm.ChatResponse {
 	t.Helper()
-	var r llmhttp.ChatResponse
+	var r llm.ChatResponse
 	text := h.post(t, "/v1/chat/completions", body)
 	require.NoError(t, json.Unmarshal([]byte(text), &r))
 	require.Len(t, r.Choices, 1, text)
@@ -161,9 +162,9 @@ func TestAgent_ClientTools(t *testing.T) {
 	h := newHost(t, agent.Options{}, []memory.Step{memory.Call("c1", "forecast", `{"city":"Bergen"}`), memory.Call("c2", "read_file", `{"path":"a"}`)}, answer)
 	const tools = `,"tools":[{"type":"function","function":{"name":"read_file"}}]}`
 	choice := h.chat(t, question[:len(question)-1]+tools).Choices[0]
-	assert.Equal(t, llmhttp.FinishToolCalls, choice.FinishReason)
+	assert.Equal(t, llm.FinishToolCalls, choice.FinishReason)
 	require.Len(t, choice.Message.ToolCalls, 1)
-	assert.Equal(t, llmhttp.FunctionCall{Name: "read_file", Arguments: `{"path":"a"}`}, choice.Message.ToolCalls[0].Function)
+	assert.Equal(t, llm.FunctionCall{Name: "read_file", Arguments: `{"path":"a"}`}, choice.Message.ToolCalls[0].Function)
 	var offered []string
 	for _, tool := range h.request(0).Tools {
 		offered = append(offered, tool.Function.Name)
@@ -185,8 +186,8 @@ func TestAgent_Bounds(t *testing.T) {
 			r := h.chat(t, question)
 			assert.Equal(t, 3, h.calls())
 			assert.Nil(t, h.request(1).ToolChoice)
-			assert.Equal(t, &llmhttp.ToolChoice{Mode: llmhttp.ToolChoiceNone}, h.request(2).ToolChoice)
-			assert.Equal(t, llmhttp.FinishLength, r.Choices[0].FinishReason, "the script calls tools nevertheless")
+			assert.Equal(t, &llm.ToolChoice{Mode: llm.ToolChoiceNone}, h.request(2).ToolChoice)
+			assert.Equal(t, llm.FinishLength, r.Choices[0].FinishReason, "the script calls tools nevertheless")
 			assert.Empty(t, r.Choices[0].Message.ToolCalls)
 			assert.Equal(t, 3*15, r.Usage.TotalTokens)
 			record := <-h.usage.records

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -31,14 +32,14 @@ type cache struct {
 	size   int  // the number of replies
 
 	mu      sync.Mutex // guards the field below
-	replies map[key][]*llmhttp.ChatChunk
+	replies map[key][]*llm.ChatChunk
 }
 
 // A key is the hash of what a reply depends on.
 type key [sha256.Size]byte
 
 // keyOf returns the key of a request. Whether it asks for a stream makes no difference to a Backend.
-func (c *cache) keyOf(ctx context.Context, req *llmhttp.ChatRequest) (key, error) {
+func (c *cache) keyOf(ctx context.Context, req *llm.ChatRequest) (key, error) {
 	asked := *req
 	asked.Stream, asked.StreamOptions = false, nil
 	body, err := json.Marshal(&asked)
@@ -49,17 +50,17 @@ func (c *cache) keyOf(ctx context.Context, req *llmhttp.ChatRequest) (key, error
 }
 
 // Chat implements [llmhttp.Backend].
-func (c *cache) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (c *cache) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	key, err := c.keyOf(ctx, req)
 	if err != nil {
-		return llmhttp.Fail(err)
+		return llm.Fail(err)
 	}
 	if chunks := c.get(key); chunks != nil {
 		return c.replay(ctx, chunks)
 	}
 	_ = llmhttp.SetReplyHeader(ctx, "X-Cache", "miss") // fails if the reply has begun, which is no harm
-	var chunks []*llmhttp.ChatChunk
-	return llmhttp.Tee(c.Forwarder.Chat(ctx, req), func(chunk *llmhttp.ChatChunk, err error) {
+	var chunks []*llm.ChatChunk
+	return llm.Tee(c.Forwarder.Chat(ctx, req), func(chunk *llm.ChatChunk, err error) {
 		switch {
 		case err != nil:
 			chunks = nil
@@ -72,8 +73,8 @@ func (c *cache) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Chat
 }
 
 // replay returns the stream of a reply.
-func (c *cache) replay(ctx context.Context, chunks []*llmhttp.ChatChunk) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (c *cache) replay(ctx context.Context, chunks []*llm.ChatChunk) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		_ = llmhttp.SetReplyHeader(ctx, "X-Cache", "hit")
 		_, end := llmhttp.StartTry(ctx, cached) // the record has the target, which price looks at
 		defer end(nil)
@@ -85,14 +86,14 @@ func (c *cache) replay(ctx context.Context, chunks []*llmhttp.ChatChunk) llmhttp
 	}
 }
 
-func (c *cache) get(k key) []*llmhttp.ChatChunk {
+func (c *cache) get(k key) []*llm.ChatChunk {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.replies[k]
 }
 
 // put adds a reply. If there is no room, any other one goes.
-func (c *cache) put(k key, chunks []*llmhttp.ChatChunk) {
+func (c *cache) put(k key, chunks []*llm.ChatChunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for other := range c.replies {
@@ -121,7 +122,7 @@ func price(hits bool) func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 
 // newHandler returns a Handler with a cache in front of b.
 func newHandler(b llmhttp.Backend, keys llmhttp.KeyStore, usage llmhttp.UsageStore, shared, priced bool) *llmhttp.Handler {
-	c := &cache{Forwarder: llmhttp.Forwarder{Backend: b}, shared: shared, size: 1000, replies: make(map[key][]*llmhttp.ChatChunk)}
+	c := &cache{Forwarder: llmhttp.Forwarder{Backend: b}, shared: shared, size: 1000, replies: make(map[key][]*llm.ChatChunk)}
 	return llmhttp.NewHandler(c, keys, &llmhttp.Options{Usage: usage, Price: price(priced)})
 }
 

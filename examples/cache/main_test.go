@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -35,9 +36,9 @@ var keys = llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp
 func newModel(calls *int) llmhttp.Backend {
 	script := memory.Scripted(
 		memory.Reason("let me "), memory.Reason("see"), memory.Say("one "), memory.Say("moment"), memory.Call("call_1", "look", `{"x":1}`),
-		memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 1000, CompletionTokens: 500}}),
+		memory.Chunk(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 1000, CompletionTokens: 500}}),
 	)
-	return llmhttp.BackendFunc(func(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+	return llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		*calls++
 		return script.Chat(ctx, req)
 	})
@@ -140,14 +141,14 @@ func TestCache_PricedHits(t *testing.T) {
 // What is not a complete reply is not kept.
 func TestCache_Failures(t *testing.T) {
 	chat := func(c *cache, ctx context.Context, n int) {
-		for range c.Chat(ctx, &llmhttp.ChatRequest{Model: "m"}) {
+		for range c.Chat(ctx, &llm.ChatRequest{Model: "m"}) {
 			if n--; n == 0 {
 				break
 			}
 		}
 	}
 	newCache := func(steps ...memory.Step) *cache {
-		return &cache{Forwarder: llmhttp.Forwarder{Backend: memory.Scripted(steps...)}, size: 2, replies: make(map[key][]*llmhttp.ChatChunk)}
+		return &cache{Forwarder: llmhttp.Forwarder{Backend: memory.Scripted(steps...)}, size: 2, replies: make(map[key][]*llm.ChatChunk)}
 	}
 	failing := newCache(memory.Say("a"), memory.Fail(errors.New("broken")))
 	chat(failing, t.Context(), 9)
@@ -163,7 +164,7 @@ func TestCache_Failures(t *testing.T) {
 
 	bounded := newCache(memory.Say("a"))
 	for i := range 5 {
-		for range bounded.Chat(t.Context(), &llmhttp.ChatRequest{Model: string(rune('a' + i))}) {
+		for range bounded.Chat(t.Context(), &llm.ChatRequest{Model: string(rune('a' + i))}) {
 		}
 	}
 	assert.Len(t, bounded.replies, 2)

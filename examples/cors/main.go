@@ -23,6 +23,7 @@ import (
 	"github.com/rs/cors"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -58,7 +59,7 @@ func denyNetworks(denied []netip.Prefix, api *llmhttp.Handler) http.Handler {
 				api.WriteError(
 					w,
 					r,
-					llmhttp.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()),
+					llm.Errorf(http.StatusForbidden, "address_denied", "Requests from %s are not allowed.", remote.Addr()),
 				)
 				return
 			}

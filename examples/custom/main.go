@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -30,17 +31,17 @@ type calculator struct{ pace time.Duration }
 const model = "calculator"
 
 // Chat implements [llmhttp.Backend].
-func (c calculator) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (c calculator) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	if req.Model != model {
-		return llmhttp.Fail(llmhttp.ModelNotFound(req.Model))
+		return llm.Fail(llm.ModelNotFound(req.Model))
 	}
 	if req.Choices() > 1 {
-		return llmhttp.Fail(&llmhttp.Error{Status: http.StatusBadRequest, Code: "unsupported_value", Param: "n",
+		return llm.Fail(&llm.Error{Status: http.StatusBadRequest, Code: "unsupported_value", Param: "n",
 			Message: "There is one answer to each sum."})
 	}
 	question := req.Messages[len(req.Messages)-1].Content.Text()
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		usage := &llmhttp.Usage{PromptTokens: strings.Count(question, "\n") + 1}
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		usage := &llm.Usage{PromptTokens: strings.Count(question, "\n") + 1}
 		for line := range strings.Lines(question) {
 			select {
 			case <-time.After(c.pace):
@@ -52,23 +53,23 @@ func (c calculator) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.
 			if err != nil || v.Value == nil {
 				// Before the first chunk, the client gets an error reply with this
 				// status; after it, an error event. Only the log has e.Err.
-				e := llmhttp.Errorf(http.StatusBadRequest, "not_a_sum", "This is not a sum: %.40q", line)
+				e := llm.Errorf(http.StatusBadRequest, "not_a_sum", "This is not a sum: %.40q", line)
 				e.Err = err
 				yield(nil, e)
 				return
 			}
 			usage.CompletionTokens++
-			if !yield(llmhttp.TextChunk(fmt.Sprintf("%s = %s\n", line, v.Value)), nil) {
+			if !yield(llm.TextChunk(fmt.Sprintf("%s = %s\n", line, v.Value)), nil) {
 				return
 			}
 		}
-		yield(&llmhttp.ChatChunk{Usage: usage}, nil)
+		yield(&llm.ChatChunk{Usage: usage}, nil)
 	}
 }
 
 // ListModels implements [llmhttp.ModelLister], an optional interface.
-func (c calculator) ListModels(context.Context) ([]llmhttp.Model, error) {
-	return []llmhttp.Model{{ID: model, Created: 1767225600, OwnedBy: "examples"}}, nil
+func (c calculator) ListModels(context.Context) ([]llm.Model, error) {
+	return []llm.Model{{ID: model, Created: 1767225600, OwnedBy: "examples"}}, nil
 }
 
 // A keyring is a KeyStore. It maps the hash of each secret to its key.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // start runs the example and returns its output up to the curl commands.
@@ -65,10 +65,10 @@ func TestCustom(t *testing.T) {
 
 	res, body := call(t, "POST", chat, alice, `{"model": "calculator", "messages": [{"role": "user", "content": "6 * 7\n1 << 10"}]}`)
 	require.Equal(t, 200, res.StatusCode, body)
-	var reply llmhttp.ChatResponse
+	var reply llm.ChatResponse
 	require.NoError(t, json.Unmarshal([]byte(body), &reply))
 	assert.Equal(t, "6 * 7 = 42\n1 << 10 = 1024\n", reply.Choices[0].Message.Content.Text())
-	assert.Equal(t, llmhttp.FinishStop, reply.Choices[0].FinishReason)
+	assert.Equal(t, llm.FinishStop, reply.Choices[0].FinishReason)
 	assert.Equal(t, 4, reply.Usage.TotalTokens)
 
 	res, body = call(t, "POST", chat, alice, `{"model": "calculator", "stream": true, "messages": [{"role": "user", "content": "1+1\nwhat?"}]}`)
@@ -111,7 +111,7 @@ func TestCalculator_StreamsAndStopsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		req := &llmhttp.ChatRequest{Model: model, Messages: []llmhttp.Message{{Role: llmhttp.RoleUser, Content: llmhttp.Text("1\n2\n3")}}}
+		req := &llm.ChatRequest{Model: model, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("1\n2\n3")}}}
 		start := time.Now()
 		var lines []string
 		for chunk, err := range (calculator{time.Minute}).Chat(ctx, req) {

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/proctest"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // inmemory is the path of a built examples/inmemory. LLMHTTP_EXAMPLE can set it.
@@ -183,7 +183,7 @@ func TestGateway_ServesEveryEndpoint(t *testing.T) {
 	// The gateway fetches images from the server and serves them itself.
 	status, reply = s.call(t, demo, "POST", "/v1/images/generations", `{"model": "demo-image-small", "prompt": "A cat", "size": "256x256"}`)
 	assert.Equal(t, 200, status)
-	var images llmhttp.ImageResponse
+	var images llm.ImageResponse
 	require.NoError(t, json.Unmarshal([]byte(reply), &images), reply)
 	require.Len(t, images.Data, 1)
 	path, ok := strings.CutPrefix(images.Data[0].URL, s.gateway.URL)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -40,7 +41,7 @@ var forbidden = regexp.MustCompile(`(?i)\bbuild\s+a\s+bomb\b`)
 // checkRequest refuses a request with an error that tells the client why.
 func checkRequest(_ llmhttp.TextKind, text string) (string, error) {
 	if forbidden.MatchString(text) {
-		return "", llmhttp.Errorf(http.StatusBadRequest, "content_filter", "Your request is against our rules.")
+		return "", llm.Errorf(http.StatusBadRequest, "content_filter", "Your request is against our rules.")
 	}
 	return text, nil
 }

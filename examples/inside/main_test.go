@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -138,8 +139,8 @@ func TestInside_Console(t *testing.T) {
 
 // Each library logs the lines of requests and the causes of errors, with the trace of the request.
 func TestInside_Logs(t *testing.T) {
-	failing := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-		return llmhttp.Fail(errors.New("disk full"))
+	failing := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return llm.Fail(errors.New("disk full"))
 	})
 	for kind, message := range map[string]string{"slog": "msg", "zap": "msg", "zerolog": "message"} {
 		t.Run(kind, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const (
@@ -47,7 +48,7 @@ func (s *sessions) middleware(api *llmhttp.Handler) http.Handler {
 			return
 		}
 		if err := protection.Check(r); err != nil {
-			api.WriteError(w, r, llmhttp.Errorf(http.StatusForbidden, "", "Requests of other sites are not allowed."))
+			api.WriteError(w, r, llm.Errorf(http.StatusForbidden, "", "Requests of other sites are not allowed."))
 			return
 		}
 		r = r.Clone(r.Context())

@@ -10,12 +10,13 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // newAgent returns an agent that has the tools of an MCP server. The methods of session may be
 // called concurrently.
 func newAgent(model llmhttp.Backend, session *mcp.ClientSession, opts agent.Options) *agent.Backend {
-	opts.Progress = func(call llmhttp.ToolCall) string {
+	opts.Progress = func(call llm.ToolCall) string {
 		return fmt.Sprintf("Calling %s %s\n", call.Function.Name, call.Function.Arguments)
 	}
 	return agent.New(model, func(ctx context.Context) ([]agent.Tool, error) { return listTools(ctx, session) }, &opts)
@@ -33,8 +34,8 @@ func listTools(ctx context.Context, session *mcp.ClientSession) (tools []agent.T
 			return nil, err
 		}
 		tools = append(tools, agent.Tool{
-			Function: llmhttp.Function{Name: t.Name, Description: t.Description, Parameters: schema},
-			Run: func(ctx context.Context, arguments string) (llmhttp.Message, error) {
+			Function: llm.Function{Name: t.Name, Description: t.Description, Parameters: schema},
+			Run: func(ctx context.Context, arguments string) (llm.Message, error) {
 				return call(ctx, session, t.Name, arguments)
 			},
 		})
@@ -45,7 +46,7 @@ func listTools(ctx context.Context, session *mcp.ClientSession) (tools []agent.T
 // call calls a tool. An error of the protocol ends the request, and one of the tool is for the
 // model. The session is that of all accounts, so a server that keeps state gets the account and the
 // conversation with each call.
-func call(ctx context.Context, session *mcp.ClientSession, name, arguments string) (llmhttp.Message, error) {
+func call(ctx context.Context, session *mcp.ClientSession, name, arguments string) (llm.Message, error) {
 	if !json.Valid([]byte(arguments)) {
 		return agent.Failure("The arguments are not valid JSON."), nil
 	}
@@ -55,7 +56,7 @@ func call(ctx context.Context, session *mcp.ClientSession, name, arguments strin
 	}
 	result, err := session.CallTool(ctx, params)
 	if err != nil {
-		return llmhttp.Message{}, err
+		return llm.Message{}, err
 	}
 	var text strings.Builder
 	for _, c := range result.Content {
@@ -65,5 +66,5 @@ func call(ctx context.Context, session *mcp.ClientSession, name, arguments strin
 			fmt.Fprintf(&text, "(%T)", c)
 		}
 	}
-	return llmhttp.Message{Content: llmhttp.Text(text.String()), IsError: result.IsError}, nil
+	return llm.Message{Content: llm.Text(text.String()), IsError: result.IsError}, nil
 }

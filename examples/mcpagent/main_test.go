@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -44,11 +45,11 @@ func newSession(t *testing.T, transport mcp.Transport) *mcp.ClientSession {
 
 // newModel returns a model whose first reply has the steps and whose later ones are an answer, with
 // the requests that it gets.
-func newModel(first ...memory.Step) (llmhttp.Backend, *[]*llmhttp.ChatRequest) {
-	requests := new([]*llmhttp.ChatRequest)
-	model := &memory.Backend{Script: func(req *llmhttp.ChatRequest) []memory.Step {
+func newModel(first ...memory.Step) (llmhttp.Backend, *[]*llm.ChatRequest) {
+	requests := new([]*llm.ChatRequest)
+	model := &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		*requests = append(*requests, req.Clone())
-		usage := memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5}})
+		usage := memory.Chunk(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 10, CompletionTokens: 5}})
 		if len(*requests) > 1 {
 			return []memory.Step{memory.Say("Take an umbrella."), usage}
 		}
@@ -127,8 +128,8 @@ func TestAgent_Bounds(t *testing.T) {
 	for name, opts := range map[string]agent.Options{"turns": {MaxTurns: 1}, "cost": {MaxCost: 1}} {
 		t.Run(name, func(t *testing.T) {
 			step := memory.Call("c1", "forecast", `{"city":"Bergen"}`)
-			model := &memory.Backend{Script: func(*llmhttp.ChatRequest) []memory.Step {
-				return []memory.Step{step, memory.Chunk(&llmhttp.ChatChunk{Usage: &llmhttp.Usage{PromptTokens: 10, CompletionTokens: 5}})}
+			model := &memory.Backend{Script: func(*llm.ChatRequest) []memory.Step {
+				return []memory.Step{step, memory.Chunk(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 10, CompletionTokens: 5}})}
 			}}
 			assert.Contains(t, ask(t, newAgent(model, newSession(t, inMemory(t)), opts), question), `"finish_reason":"length"`)
 		})

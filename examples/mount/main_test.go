@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -35,8 +36,8 @@ func newStepBackend() *stepBackend {
 	return &stepBackend{steps: make(chan error, 1), canceled: make(chan struct{})}
 }
 
-func (b *stepBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b *stepBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		for {
 			select {
 			case err := <-b.steps:
@@ -46,7 +47,7 @@ func (b *stepBackend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhtt
 				case err != nil:
 					yield(nil, err)
 					return
-				case !yield(llmhttp.TextChunk("step"), nil):
+				case !yield(llm.TextChunk("step"), nil):
 					return
 				}
 			case <-ctx.Done():
@@ -140,7 +141,7 @@ func TestRouters(t *testing.T) {
 				body := readAll(t, resp)
 				assert.Equal(t, http.StatusOK, resp.StatusCode, body)
 				assert.Equal(t, "application/json", resp.Header.Get("Content-Type"))
-				var reply llmhttp.ChatResponse
+				var reply llm.ChatResponse
 				require.NoError(t, json.Unmarshal([]byte(body), &reply))
 				assert.Equal(t, "Hello!", reply.Choices[0].Message.Content.Text())
 
@@ -171,8 +172,8 @@ func TestRouters(t *testing.T) {
 			})
 
 			t.Run("failure before the stream", func(t *testing.T) {
-				busy := llmhttp.BackendFunc(func(context.Context, *llmhttp.ChatRequest) llmhttp.ChatStream {
-					return llmhttp.Fail(llmhttp.Errorf(http.StatusServiceUnavailable, "", "The model is busy."))
+				busy := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+					return llm.Fail(llm.Errorf(http.StatusServiceUnavailable, "", "The model is busy."))
 				})
 				resp := send(t.Context(), t, "POST", serve(t, busy, routes)+chatPath, stream)
 				assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)

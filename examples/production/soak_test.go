@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -140,9 +141,9 @@ func newSoak(t *testing.T) *soak {
 	}
 	s.dsn = newDatabase(t, s.postgres)
 	echo := memory.Echo()
-	other := httptest.NewServer(llmhttp.NewHandler(llmhttp.BackendFunc(func(ctx context.Context, r *llmhttp.ChatRequest) llmhttp.ChatStream {
+	other := httptest.NewServer(llmhttp.NewHandler(llmhttp.BackendFunc(func(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
 		if r.Model == "poison" {
-			return llmhttp.Fail(llmhttp.Errorf(http.StatusInternalServerError, "", "poison"))
+			return llm.Fail(llm.Errorf(http.StatusInternalServerError, "", "poison"))
 		}
 		return echo.Chat(ctx, r)
 	}), llmhttp.AllowAll("soak"), &llmhttp.Options{Logger: slog.New(slog.DiscardHandler)}))

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // forbidden stands for any check of a sentence.
@@ -43,28 +44,28 @@ func guard(b llmhttp.Backend) llmhttp.Backend {
 type cache struct {
 	llmhttp.Forwarder
 	mu      sync.Mutex // guards replies
-	replies map[[sha256.Size]byte][]*llmhttp.ChatChunk
+	replies map[[sha256.Size]byte][]*llm.ChatChunk
 }
 
 const maxReplies = 1000
 
 func newCache(b llmhttp.Backend) *cache {
-	return &cache{Forwarder: llmhttp.Forwarder{Backend: b}, replies: make(map[[sha256.Size]byte][]*llmhttp.ChatChunk)}
+	return &cache{Forwarder: llmhttp.Forwarder{Backend: b}, replies: make(map[[sha256.Size]byte][]*llm.ChatChunk)}
 }
 
-func (c *cache) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (c *cache) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	asked := *req
 	asked.Stream, asked.StreamOptions = false, nil
 	body, err := json.Marshal(&asked)
 	if err != nil {
-		return llmhttp.Fail(err)
+		return llm.Fail(err)
 	}
 	key := sha256.Sum256(append([]byte(tenantOf(ctx).Name+"\n"), body...))
 	c.mu.Lock()
 	kept := c.replies[key]
 	c.mu.Unlock()
 	if kept != nil {
-		return func(yield func(*llmhttp.ChatChunk, error) bool) {
+		return func(yield func(*llm.ChatChunk, error) bool) {
 			for _, chunk := range kept {
 				if !yield(chunk.Clone(), nil) {
 					return
@@ -72,8 +73,8 @@ func (c *cache) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Chat
 			}
 		}
 	}
-	var chunks []*llmhttp.ChatChunk
-	return llmhttp.Tee(c.Forwarder.Chat(ctx, req), func(chunk *llmhttp.ChatChunk, err error) {
+	var chunks []*llm.ChatChunk
+	return llm.Tee(c.Forwarder.Chat(ctx, req), func(chunk *llm.ChatChunk, err error) {
 		switch {
 		case chunk != nil:
 			chunks = append(chunks, chunk.Clone())
@@ -84,7 +85,7 @@ func (c *cache) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Chat
 }
 
 // put adds a reply. If there is no room, all others go.
-func (c *cache) put(key [sha256.Size]byte, chunks []*llmhttp.ChatChunk) {
+func (c *cache) put(key [sha256.Size]byte, chunks []*llm.ChatChunk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.replies) >= maxReplies {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -57,7 +58,7 @@ func tenantOf(ctx context.Context) *tenant {
 // ownKeys is a Backend that uses the key of the tenant.
 type ownKeys struct{}
 
-func (ownKeys) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (ownKeys) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return tenantOf(ctx).own.Chat(ctx, req)
 }
 
@@ -139,7 +140,7 @@ func fallback(ctx context.Context, err error) route.Decision {
 	case route.IsContextLength(err):
 		return route.Decision{TryNext: route.Yes}
 	case ok && tenantOf(ctx).own != nil && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
-		e := llmhttp.Errorf(http.StatusForbidden, "own_key_refused", "The vendor refuses the key that you have brought.")
+		e := llm.Errorf(http.StatusForbidden, "own_key_refused", "The vendor refuses the key that you have brought.")
 		e.Err = err
 		return route.Decision{TryNext: route.No, Failed: route.No, Err: e}
 	}

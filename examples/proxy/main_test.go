@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -31,7 +32,7 @@ type server struct {
 
 func newServer(t *testing.T, secret string) *server {
 	s := new(server)
-	b := &memory.Backend{Script: func(*llmhttp.ChatRequest) []memory.Step {
+	b := &memory.Backend{Script: func(*llm.ChatRequest) []memory.Step {
 		s.calls.Add(1)
 		if steps := s.reply.Load(); steps != nil {
 			return *steps
@@ -154,7 +155,7 @@ func (s *site) reloaded() {
 
 func TestProxy_Fallback(t *testing.T) {
 	s := newSite(t)
-	tooLong := llmhttp.Errorf(http.StatusBadRequest, "context_length_exceeded", "This model's maximum context length is 8 tokens.")
+	tooLong := llm.Errorf(http.StatusBadRequest, "context_length_exceeded", "This model's maximum context length is 8 tokens.")
 	s.large.set(memory.Fail(tooLong))
 	for i := range 20 {
 		status, body := s.ask(t, "sk-bolt", fmt.Sprint("Question ", i))

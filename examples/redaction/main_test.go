@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // post posts a body to h and returns the body of the reply.
@@ -38,36 +39,36 @@ func (m *model) note(v any) string {
 	return string(b)
 }
 
-func (m *model) Chat(_ context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (m *model) Chat(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 	m.note(req)
 	said := req.Messages[len(req.Messages)-1].Content.Text() + " swordfish"
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		call := func(s string) []llmhttp.ToolCallDelta {
-			return []llmhttp.ToolCallDelta{{ID: "c", Function: llmhttp.FunctionCall{Name: "mail", Arguments: s}}}
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		call := func(s string) []llm.ToolCallDelta {
+			return []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "mail", Arguments: s}}}
 		}
-		var reasoning, content, calls []llmhttp.Delta
+		var reasoning, content, calls []llm.Delta
 		for _, s := range strings.Split(said, "") {
-			reasoning = append(reasoning, llmhttp.Delta{Reasoning: s})
-			content = append(content, llmhttp.Delta{Content: s})
-			calls = append(calls, llmhttp.Delta{ToolCalls: call(s)})
+			reasoning = append(reasoning, llm.Delta{Reasoning: s})
+			content = append(content, llm.Delta{Content: s})
+			calls = append(calls, llm.Delta{ToolCalls: call(s)})
 		}
-		deltas := slices.Concat(reasoning, content, []llmhttp.Delta{{ToolCalls: call(`{"to":"`)}}, calls, []llmhttp.Delta{{ToolCalls: call(`"}`)}})
+		deltas := slices.Concat(reasoning, content, []llm.Delta{{ToolCalls: call(`{"to":"`)}}, calls, []llm.Delta{{ToolCalls: call(`"}`)}})
 		for _, d := range deltas {
-			if !yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{{Delta: d}}}, nil) {
+			if !yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: d}}}, nil) {
 				return
 			}
 		}
 	}
 }
 
-func (m *model) Embed(_ context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (m *model) Embed(_ context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	m.note(req)
-	return &llmhttp.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
+	return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 }
 
-func (m *model) GenerateImages(_ context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (m *model) GenerateImages(_ context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	m.note(req)
-	return &llmhttp.ImageResponse{Data: []llmhttp.Image{{URL: "https://images.example.com/1", RevisedPrompt: "A portrait: " + req.Prompt + " swordfish"}}}, nil
+	return &llm.ImageResponse{Data: []llm.Image{{URL: "https://images.example.com/1", RevisedPrompt: "A portrait: " + req.Prompt + " swordfish"}}}, nil
 }
 
 func TestRedact(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -106,10 +107,10 @@ func (t tenants) quotaReached(ctx context.Context, e *llmhttp.QuotaEvent) error 
 // A shop is a Backend that serves each request by the Backend of its tenant.
 type shop struct{}
 
-func (shop) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (shop) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return llmhttp.KeyFrom(ctx).Data.(*tenant).backend.Chat(ctx, req)
 }
-func (shop) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (shop) ListModels(ctx context.Context) ([]llm.Model, error) {
 	return llmhttp.KeyFrom(ctx).Data.(*tenant).backend.ListModels(ctx)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // wrap returns the Backend of a tenant around b: with its instructions, and without the texts that
@@ -34,9 +35,9 @@ type instructed struct {
 	instructions string
 }
 
-func (i instructed) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
+func (i instructed) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	if i.instructions != "" {
-		req.Messages = slices.Insert(req.Messages, 0, llmhttp.Message{Role: llmhttp.RoleSystem, Content: llmhttp.Text(i.instructions)})
+		req.Messages = slices.Insert(req.Messages, 0, llm.Message{Role: llm.RoleSystem, Content: llm.Text(i.instructions)})
 	}
 	return i.Forwarder.Chat(ctx, req)
 }
@@ -58,7 +59,7 @@ func usageCSV(h *llmhttp.Handler, keys llmhttp.KeyStore, usage llmhttp.UsageStor
 	return func(w http.ResponseWriter, r *http.Request) {
 		key, err := keys.Lookup(r.Context(), llmhttp.BearerSecret(r))
 		if err != nil {
-			h.WriteError(w, r, llmhttp.Errorf(http.StatusUnauthorized, "invalid_api_key", "The API key is not valid."))
+			h.WriteError(w, r, llm.Errorf(http.StatusUnauthorized, "invalid_api_key", "The API key is not valid."))
 			return
 		}
 		to := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)

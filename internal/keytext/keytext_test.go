@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 func TestParseRate(t *testing.T) {
@@ -120,7 +121,7 @@ func TestUsageCSV(t *testing.T) {
 	var b strings.Builder
 	w := NewUsageCSV(&b, []string{"key", "model"})
 	sum := &llmhttp.UsageSum{
-		Requests: 1, Unpriced: 7, Units: llmhttp.Units{PromptTokens: 2, CachedTokens: 3, CacheWrites: llmhttp.CacheWrites{time.Hour: 200, 5 * time.Minute: 100}, CompletionTokens: 4, ReasoningTokens: 5, Images: -6},
+		Requests: 1, Unpriced: 7, Units: llmhttp.Units{PromptTokens: 2, CachedTokens: 3, CacheWrites: llm.CacheWrites{time.Hour: 200, 5 * time.Minute: 100}, CompletionTokens: 4, ReasoningTokens: 5, Images: -6},
 		Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 4, Output: -llmhttp.MoneyUnit},
 	}
 	for _, text := range []string{"plain", "=1+1", "+1", "-1", "@a", "\ta", "", `a "b", c`} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/lifetime"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A UsageNumber is a number of a sum.
@@ -35,7 +36,7 @@ func UsageNumbers(s *llmhttp.UsageSum) []UsageNumber {
 }
 
 // CacheWrites returns the text of w, such as 5m=100,1h=200. It is empty if there are none.
-func CacheWrites(w llmhttp.CacheWrites) string {
+func CacheWrites(w llm.CacheWrites) string {
 	var list []string
 	for d, n := range w.All() {
 		list = append(list, lifetime.Format(d)+"="+strconv.FormatInt(n, 10))

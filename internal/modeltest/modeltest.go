@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -61,9 +62,9 @@ var (
 )
 
 // Chat implements [llmhttp.Backend].
-func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	isUsers := len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llmhttp.RoleUser
-	isForbidden := req.ToolChoice != nil && req.ToolChoice.Mode == llmhttp.ToolChoiceNone
+func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	isUsers := len(req.Messages) > 0 && req.Messages[len(req.Messages)-1].Role == llm.RoleUser
+	isForbidden := req.ToolChoice != nil && req.ToolChoice.Mode == llm.ToolChoiceNone
 	if req.Model != Chat || b.Script != nil || len(req.Tools) == 0 || req.Tools[0].Function == nil || !isUsers || isForbidden {
 		return b.Backend.Chat(ctx, req)
 	}
@@ -73,11 +74,11 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 }
 
 // ListModels implements [llmhttp.ModelLister].
-func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
+func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	models, err := b.Backend.ListModels(ctx)
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
 	for _, id := range []string{Finish, Embed, Rerank, Judge, Image, Speak, Hear} {
-		models = append(models, llmhttp.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
+		models = append(models, llm.Model{ID: id, Created: created, OwnedBy: "llmhttp"})
 	}
 	return models, err
 }
@@ -87,47 +88,47 @@ var sizes = []string{"256x256", "512x512", "1024x1024"}
 // ImageSizes implements [llmhttp.ImageSizer].
 func (b *Backend) ImageSizes(ctx context.Context, model string) ([]string, error) {
 	if model != Image {
-		return nil, llmhttp.ModelNotFound(model)
+		return nil, llm.ModelNotFound(model)
 	}
 	return slices.Clone(sizes), nil
 }
 
 // GenerateImages implements [llmhttp.ImageGenerator].
-func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	if req.Model != Image {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	size := req.Size
-	if size == "" || size == llmhttp.ImageSizeAuto {
+	if size == "" || size == llm.ImageSizeAuto {
 		size = "1024x1024"
 	}
 	var width, height int
 	if _, err := fmt.Sscanf(size, "%dx%d", &width, &height); err != nil || !slices.Contains(sizes, size) {
-		return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'.", size).WithParam("size")
+		return nil, llm.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%.32s'.", size).WithParam("size")
 	}
 	var buf bytes.Buffer
 	if err := png.Encode(&buf, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
 		return nil, err
 	}
-	resp := &llmhttp.ImageResponse{}
+	resp := &llm.ImageResponse{}
 	for range req.Count() {
-		resp.Data = append(resp.Data, llmhttp.Image{Data: bytes.Clone(buf.Bytes())})
+		resp.Data = append(resp.Data, llm.Image{Data: bytes.Clone(buf.Bytes())})
 	}
 	return resp, nil
 }
 
 // EditImages implements [llmhttp.ImageEditor]. It reads the files and generates images.
-func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *Backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	for _, file := range req.Images {
 		content, err := io.ReadAll(file.Open())
 		if err != nil {
 			return nil, err
 		}
 		if !strings.HasPrefix(http.DetectContentType(content), "image/") {
-			return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format.").WithParam("image")
+			return nil, llm.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format.").WithParam("image")
 		}
 	}
 	return b.GenerateImages(ctx, req)
@@ -135,8 +136,8 @@ func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*l
 
 // StreamImages implements [llmhttp.ImageStreamer]. The images that are not complete are black as the
 // complete one.
-func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
+func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
 		draw := b.GenerateImages
 		if req.Images != nil {
 			draw = b.EditImages
@@ -149,12 +150,12 @@ func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) l
 		for i := range resp.Data {
 			if n := req.PartialImages; n != nil {
 				for range *n {
-					if !yield(&llmhttp.ImageChunk{Image: &resp.Data[i], Partial: true}, nil) {
+					if !yield(&llm.ImageChunk{Image: &resp.Data[i], Partial: true}, nil) {
 						return
 					}
 				}
 			}
-			if !yield(&llmhttp.ImageChunk{Image: &resp.Data[i]}, nil) {
+			if !yield(&llm.ImageChunk{Image: &resp.Data[i]}, nil) {
 				return
 			}
 		}
@@ -162,9 +163,9 @@ func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) l
 }
 
 // Embed implements [llmhttp.Embedder].
-func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	if req.Model != Embed {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -174,9 +175,9 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		dimensions = *req.Dimensions
 	}
 	if dimensions < 1 || dimensions > 3072 {
-		return nil, llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%d'.", dimensions).WithParam("dimensions")
+		return nil, llm.Errorf(http.StatusBadRequest, "invalid_value", "Invalid value: '%d'.", dimensions).WithParam("dimensions")
 	}
-	resp := &llmhttp.EmbeddingResponse{Model: req.Model, Usage: &llmhttp.Usage{PromptTokens: req.Input.Len(), TotalTokens: req.Input.Len()}}
+	resp := &llm.EmbeddingResponse{Model: req.Model, Usage: &llm.Usage{PromptTokens: req.Input.Len(), TotalTokens: req.Input.Len()}}
 	for _, text := range req.Input.Texts {
 		resp.Vectors = append(resp.Vectors, vector(text, dimensions))
 	}
@@ -192,13 +193,13 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 // Rerank implements [llmhttp.Reranker].
 func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 	if req.Model != Rerank {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	n := len(req.Documents)
-	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: &llmhttp.Usage{PromptTokens: n, TotalTokens: n}}
+	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: &llm.Usage{PromptTokens: n, TotalTokens: n}}
 	for i, d := range req.Documents {
 		score := 1.0
 		if d.Text != req.Query {
@@ -210,57 +211,57 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 }
 
 // Complete implements [llmhttp.Completer].
-func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		if req.Model != Finish {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
-		usage, n := new(llmhttp.Usage), req.Choices()/req.Prompt.Len()
+		usage, n := new(llm.Usage), req.Choices()/req.Prompt.Len()
 		for i := range req.Choices() {
 			words := []string{fmt.Sprint(req.Prompt.Tokens)}
 			if req.Prompt.Texts != nil {
 				words = strings.SplitAfter(req.Prompt.Texts[i/n], " ")
 			}
-			c := llmhttp.ChunkChoice{Index: i, FinishReason: llmhttp.FinishStop}
+			c := llm.ChunkChoice{Index: i, FinishReason: llm.FinishStop}
 			if limit, ok := req.TokenLimit(); ok && limit < len(words) {
-				words, c.FinishReason = words[:limit], llmhttp.FinishLength
+				words, c.FinishReason = words[:limit], llm.FinishLength
 			}
 			usage.CompletionTokens += len(words)
 			for _, word := range words {
-				piece := llmhttp.ChunkChoice{Index: i, Delta: llmhttp.Delta{Content: word}}
+				piece := llm.ChunkChoice{Index: i, Delta: llm.Delta{Content: word}}
 				if req.Logprobs != nil {
-					piece.Extra = llmhttp.Extra{"logprobs": json.RawMessage(`{"tokens":["x"],"token_logprobs":[-0.5],"top_logprobs":null,"text_offset":[0]}`)}
+					piece.Extra = llm.Extra{"logprobs": json.RawMessage(`{"tokens":["x"],"token_logprobs":[-0.5],"top_logprobs":null,"text_offset":[0]}`)}
 				}
 				if ctx.Err() != nil {
 					yield(nil, context.Cause(ctx))
 					return
 				}
-				if !yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{piece}}, nil) {
+				if !yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{piece}}, nil) {
 					return
 				}
 			}
-			if !yield(&llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{c}}, nil) {
+			if !yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{c}}, nil) {
 				return
 			}
 		}
 		usage.PromptTokens = req.Prompt.Len()
 		usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
-		yield(&llmhttp.ChatChunk{Usage: usage}, nil)
+		yield(&llm.ChatChunk{Usage: usage}, nil)
 	}
 }
 
 // Moderate implements [llmhttp.Moderator].
 func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 	if req.Model != Judge {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	texts := req.Input.Texts
 	if req.Input.Parts != nil {
-		texts = []string{llmhttp.Content(req.Input.Parts).Text()}
+		texts = []string{llm.Content(req.Input.Parts).Text()}
 	}
 	resp := &llmhttp.ModerationResponse{Model: req.Model}
 	for _, text := range texts {
@@ -295,7 +296,7 @@ func vector(text string, dimensions int) []float32 {
 func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
 	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
 		if req.Model != Hear {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		content, err := io.ReadAll(req.File.Open())
@@ -314,7 +315,7 @@ func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequ
 func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
 		if req.Model != Speak {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		for _, word := range strings.SplitAfter(req.Input, " ") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The models of a [Backend].
@@ -126,11 +127,11 @@ var (
 func New() *Backend { return &Backend{} }
 
 // Chat implements [llmhttp.Backend].
-func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
-		s := &sender{modelreply.Sender[*llmhttp.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
+func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		s := &sender{modelreply.Sender[*llm.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
 		if req.Model != ModelChat {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		r, err := newReply(req)
@@ -144,29 +145,29 @@ func (b *Backend) Chat(ctx context.Context, req *llmhttp.ChatRequest) llmhttp.Ch
 
 // CountTokens implements [llmhttp.TokenCounter]. It returns the prompt tokens of the usage
 // that Chat reports.
-func (b *Backend) CountTokens(ctx context.Context, req *llmhttp.ChatRequest) (int, error) {
+func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	if req.Model != ModelChat {
-		return 0, llmhttp.ModelNotFound(req.Model)
+		return 0, llm.ModelNotFound(req.Model)
 	}
 	return promptTokens(req), nil
 }
 
 // ListModels implements [llmhttp.ModelLister]. The context window and the output limit of the
 // chat model are for clients that ask for them. Chat does not enforce them.
-func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
-	models := []llmhttp.Model{
+func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
+	models := []llm.Model{
 		{
 			ID: ModelChat, DisplayName: "Demo chat", ContextWindow: 128_000, OutputLimit: 32_000,
-			Capabilities: []llmhttp.Capability{llmhttp.CapabilityTools, llmhttp.CapabilityThinking},
+			Capabilities: []llm.Capability{llm.CapabilityTools, llm.CapabilityThinking},
 		},
-		{ID: ModelComplete, DisplayName: "Demo completions", Capabilities: []llmhttp.Capability{}},
-		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llmhttp.Capability{llmhttp.CapabilityEmbedding}},
-		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llmhttp.Capability{}},
-		{ID: ModelModeration, DisplayName: "Demo moderations", Capabilities: []llmhttp.Capability{}},
-		{ID: ModelTranscribe, DisplayName: "Demo transcriptions", Capabilities: []llmhttp.Capability{}},
-		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llmhttp.Capability{}},
-		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llmhttp.Capability{}},
-		{ID: ModelSpeech, DisplayName: "Demo speech", Capabilities: []llmhttp.Capability{}},
+		{ID: ModelComplete, DisplayName: "Demo completions", Capabilities: []llm.Capability{}},
+		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llm.Capability{llm.CapabilityEmbedding}},
+		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llm.Capability{}},
+		{ID: ModelModeration, DisplayName: "Demo moderations", Capabilities: []llm.Capability{}},
+		{ID: ModelTranscribe, DisplayName: "Demo transcriptions", Capabilities: []llm.Capability{}},
+		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llm.Capability{}},
+		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llm.Capability{}},
+		{ID: ModelSpeech, DisplayName: "Demo speech", Capabilities: []llm.Capability{}},
 	}
 	for i := range models {
 		models[i].Created = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
@@ -177,10 +178,10 @@ func (b *Backend) ListModels(ctx context.Context) ([]llmhttp.Model, error) {
 
 // A sender yields the chunks of one reply.
 type sender struct {
-	modelreply.Sender[*llmhttp.ChatChunk]
+	modelreply.Sender[*llm.ChatChunk]
 }
 
 // newChunk returns a chunk with one choice.
-func newChunk(choice llmhttp.ChunkChoice) *llmhttp.ChatChunk {
-	return &llmhttp.ChatChunk{Choices: []llmhttp.ChunkChoice{choice}}
+func newChunk(choice llm.ChunkChoice) *llm.ChatChunk {
+	return &llm.ChatChunk{Choices: []llm.ChunkChoice{choice}}
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
 // newRequest decodes a request for the chat model with the given members.
-func newRequest(t testing.TB, members string) *llmhttp.ChatRequest {
+func newRequest(t testing.TB, members string) *llm.ChatRequest {
 	t.Helper()
-	req := &llmhttp.ChatRequest{Model: simulator.ModelChat}
+	req := &llm.ChatRequest{Model: simulator.ModelChat}
 	require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-chat",`+members+`}`), req))
 	return req
 }
 
 // collectChecked returns the whole reply to req. It checks that there is a chunk for
 // each token, and that the usage is exact.
-func collectChecked(t testing.TB, b *simulator.Backend, req *llmhttp.ChatRequest) *llmhttp.ChatResponse {
+func collectChecked(t testing.TB, b *simulator.Backend, req *llm.ChatRequest) *llm.ChatResponse {
 	t.Helper()
 	chunks := 0
-	resp, err := llmhttp.Collect(func(yield func(*llmhttp.ChatChunk, error) bool) {
+	resp, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
 		for c, err := range b.Chat(t.Context(), req) {
 			if err == nil {
 				chunks++
@@ -66,88 +67,88 @@ func TestBackend_Chat(t *testing.T) {
 	for name, test := range map[string]struct {
 		members            string
 		want               string
-		finish             llmhttp.FinishReason
+		finish             llm.FinishReason
 		prompt, completion int
 	}{
 		"echo": {
-			`"messages":[{"role":"user","content":"Hello, world!"}]`, "Hello, world!", llmhttp.FinishStop, 2, 2},
+			`"messages":[{"role":"user","content":"Hello, world!"}]`, "Hello, world!", llm.FinishStop, 2, 2},
 		"verbatim": {
-			`"messages":[{"role":"user","content":" \t a\u0000\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 "}]`, " \t a\x00\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 ", llmhttp.FinishStop, 5, 5},
+			`"messages":[{"role":"user","content":" \t a\u0000\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 "}]`, " \t a\x00\u2028 data: [DONE]\r\n\n👩‍👩‍👧‍👦 ", llm.FinishStop, 5, 5},
 		"last user message": {
 			`"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"a"},{"role":"assistant","content":"b c"},` +
 				`{"role":"user","content":"d"},{"role":"assistant","content":null}]`,
-			"d", llmhttp.FinishStop, 6, 1},
+			"d", llm.FinishStop, 6, 1},
 		"text parts": {
 			`"messages":[{"role":"user","content":[{"type":"text","text":"Hello, "},{"type":"image_url","image_url":{"url":"data:,"}},{"type":"text","text":"you"}]}]`,
-			"Hello, you", llmhttp.FinishStop, 2, 2},
+			"Hello, you", llm.FinishStop, 2, 2},
 		"empty": {
-			`"messages":[{"role":"user","content":""}]`, "", llmhttp.FinishStop, 0, 0},
+			`"messages":[{"role":"user","content":""}]`, "", llm.FinishStop, 0, 0},
 		"no user message": {
-			`"messages":[{"role":"developer","content":"Be kind."}]`, "Hello! How can I help you today?", llmhttp.FinishStop, 2, 7},
+			`"messages":[{"role":"developer","content":"Be kind."}]`, "Hello! How can I help you today?", llm.FinishStop, 2, 7},
 		"no text part": {
-			`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]`, "Hello! How can I help you today?", llmhttp.FinishStop, 0, 7},
+			`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]`, "Hello! How can I help you today?", llm.FinishStop, 0, 7},
 		"max_tokens": {
-			`"messages":[{"role":"user","content":"one two three four"}],"max_tokens":3`, "one two three", llmhttp.FinishLength, 4, 3},
+			`"messages":[{"role":"user","content":"one two three four"}],"max_tokens":3`, "one two three", llm.FinishLength, 4, 3},
 		"max_completion_tokens": {
-			`"messages":[{"role":"user","content":"one two three four"}],"max_tokens":3,"max_completion_tokens":2`, "one two", llmhttp.FinishLength, 4, 2},
+			`"messages":[{"role":"user","content":"one two three four"}],"max_tokens":3,"max_completion_tokens":2`, "one two", llm.FinishLength, 4, 2},
 		"max_tokens equals length": {
-			`"messages":[{"role":"user","content":"one two three"}],"max_tokens":3`, "one two three", llmhttp.FinishStop, 3, 3},
+			`"messages":[{"role":"user","content":"one two three"}],"max_tokens":3`, "one two three", llm.FinishStop, 3, 3},
 		"max_tokens of emoji": {
-			`"messages":[{"role":"user","content":"👩‍👩‍👧‍👦🇩🇪👋🏽"}],"max_tokens":2`, "👩‍👩‍👧‍👦🇩🇪", llmhttp.FinishLength, 3, 2},
+			`"messages":[{"role":"user","content":"👩‍👩‍👧‍👦🇩🇪👋🏽"}],"max_tokens":2`, "👩‍👩‍👧‍👦🇩🇪", llm.FinishLength, 3, 2},
 		"stop": {
-			`"messages":[{"role":"user","content":"one two three"}],"stop":" t"`, "one", llmhttp.FinishStop, 3, 1},
+			`"messages":[{"role":"user","content":"one two three"}],"stop":" t"`, "one", llm.FinishStop, 3, 1},
 		"first of several stop sequences": {
-			`"messages":[{"role":"user","content":"one two three"}],"stop":["three","wo","","x"]`, "one t", llmhttp.FinishStop, 3, 2},
+			`"messages":[{"role":"user","content":"one two three"}],"stop":["three","wo","","x"]`, "one t", llm.FinishStop, 3, 2},
 		"stop at start": {
-			`"messages":[{"role":"user","content":"one"}],"stop":"o"`, "", llmhttp.FinishStop, 1, 0},
+			`"messages":[{"role":"user","content":"one"}],"stop":"o"`, "", llm.FinishStop, 1, 0},
 		"stop, then length": {
-			`"messages":[{"role":"user","content":"one two three four"}],"stop":" four","max_tokens":2`, "one two", llmhttp.FinishLength, 4, 2},
+			`"messages":[{"role":"user","content":"one two three four"}],"stop":" four","max_tokens":2`, "one two", llm.FinishLength, 4, 2},
 		"stop before length": {
-			`"messages":[{"role":"user","content":"one two three four"}],"stop":" two","max_tokens":2`, "one", llmhttp.FinishStop, 4, 1},
+			`"messages":[{"role":"user","content":"one two three four"}],"stop":" two","max_tokens":2`, "one", llm.FinishStop, 4, 1},
 		"json_object": {
-			`"messages":[{"role":"user","content":"a \"<b>\""}],"response_format":{"type":"json_object"}`, `{"reply":"a \"<b>\""}`, llmhttp.FinishStop, 2, 2},
+			`"messages":[{"role":"user","content":"a \"<b>\""}],"response_format":{"type":"json_object"}`, `{"reply":"a \"<b>\""}`, llm.FinishStop, 2, 2},
 		"json_schema": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object",` +
 				`"properties":{"b":{"type":"string"},"a":{"type":"integer","minimum":3}},"required":["a","b"],"additionalProperties":false}}}`,
-			`{"b":"hi","a":3}`, llmhttp.FinishStop, 1, 2},
+			`{"b":"hi","a":3}`, llm.FinishStop, 1, 2},
 		"json_schema without schema": {
-			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s"}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"name":"s"}}`, `{"reply":"hi"}`, llm.FinishStop, 1, 2},
 		"json_schema with null schema": {
-			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"schema":null}}`, `{"reply":"hi"}`, llmhttp.FinishStop, 1, 2},
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_schema","json_schema":{"schema":null}}`, `{"reply":"hi"}`, llm.FinishStop, 1, 2},
 		"max_tokens cuts JSON": {
-			`"messages":[{"role":"user","content":"hi there"}],"response_format":{"type":"json_object"},"max_tokens":1`, `{"reply":"hi`, llmhttp.FinishLength, 2, 1},
+			`"messages":[{"role":"user","content":"hi there"}],"response_format":{"type":"json_object"},"max_tokens":1`, `{"reply":"hi`, llm.FinishLength, 2, 1},
 		"text format": {
-			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"text"}`, `hi`, llmhttp.FinishStop, 1, 1},
+			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"text"}`, `hi`, llm.FinishStop, 1, 1},
 		"tool that is not a function": {
-			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"custom","custom":{"name":"x"}}],"tool_choice":"required"`, `hi`, llmhttp.FinishStop, 1, 1},
+			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"custom","custom":{"name":"x"}}],"tool_choice":"required"`, `hi`, llm.FinishStop, 1, 1},
 		"tool_choice none": {
-			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`, `hi`, llmhttp.FinishStop, 1, 1},
+			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`, `hi`, llm.FinishStop, 1, 1},
 		"tool_choice is not a function": {
 			`"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}],` +
-				`"tool_choice":{"type":"custom","custom":{"name":"x"}}`, `hi`, llmhttp.FinishStop, 1, 1},
+				`"tool_choice":{"type":"custom","custom":{"name":"x"}}`, `hi`, llm.FinishStop, 1, 1},
 		"last message of the assistant": {
-			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"well"}],"tools":[{"type":"function","function":{"name":"f"}}]`, `hi`, llmhttp.FinishStop, 2, 1},
+			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"well"}],"tools":[{"type":"function","function":{"name":"f"}}]`, `hi`, llm.FinishStop, 2, 1},
 		"tool results": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",` +
 				`"function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"1","content":"20 °C"},` +
 				`{"role":"tool","tool_call_id":"2","content":[{"type":"text","text":"rain"}]}],"tools":[{"type":"function","function":{"name":"f"}}]`,
-			"The tools say: 20 °C\nrain", llmhttp.FinishStop, 6, 6},
+			"The tools say: 20 °C\nrain", llm.FinishStop, 6, 6},
 		"tool results before a user's message": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"x"},{"role":"tool","tool_call_id":"1","content":"rain"},` +
 				`{"role":"user","content":"and now?"}],"tools":[{"type":"function","function":{"name":"f"}}]`,
-			"The tools say: rain", llmhttp.FinishStop, 5, 4},
+			"The tools say: rain", llm.FinishStop, 5, 4},
 		"json_object with a schema": {
 			`"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_object","schema":{"type":"object",` +
 				`"properties":{"a":{"type":"string"}},"required":["a"]}}`,
-			`{"a":"hi"}`, llmhttp.FinishStop, 1, 1},
+			`{"a":"hi"}`, llm.FinishStop, 1, 1},
 		"tool results as json_object": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],` +
 				`"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_object"}`,
-			`{"reply":"The tools say: rain"}`, llmhttp.FinishStop, 2, 5},
+			`{"reply":"The tools say: rain"}`, llm.FinishStop, 2, 5},
 		"tool results with tool_choice none": {
 			`"messages":[{"role":"user","content":"hi"},{"role":"tool","tool_call_id":"1","content":"rain"}],` +
 				`"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`,
-			"hi", llmhttp.FinishStop, 2, 1},
+			"hi", llm.FinishStop, 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, n := range []int{1, 3} {
@@ -181,8 +182,8 @@ func TestBackend_ChatErrors(t *testing.T) {
 			"invalid_function_parameters", "tools[1].function.parameters", `Invalid schema for function 'g': found no value that satisfies "type" at "#".`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := llmhttp.Collect(simulator.New().Chat(t.Context(), newRequest(t, test.members)))
-			var e *llmhttp.Error
+			_, err := join.Collect(simulator.New().Chat(t.Context(), newRequest(t, test.members)))
+			var e *llm.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, 400, e.Status)
 			assert.Equal(t, test.code, e.Code)
@@ -193,24 +194,24 @@ func TestBackend_ChatErrors(t *testing.T) {
 	for _, model := range []string{"", "demo", simulator.ModelEmbed, simulator.ModelImageLarge} {
 		req := newRequest(t, user+`"n":1`)
 		req.Model = model
-		_, err := llmhttp.Collect(simulator.New().Chat(t.Context(), req))
-		assert.Equal(t, llmhttp.ModelNotFound(model), err)
+		_, err := join.Collect(simulator.New().Chat(t.Context(), req))
+		assert.Equal(t, llm.ModelNotFound(model), err)
 	}
 }
 
 func TestBackend_ChatLimitsSizeOfAllChoices(t *testing.T) {
 	text := strings.Repeat("a"+strings.Repeat("\u0301", 1000)+" ", 400)
 	req := newRequest(t, `"messages":[{"role":"user","content":""}]`)
-	req.Messages[0].Content = llmhttp.Text(text)
+	req.Messages[0].Content = llm.Text(text)
 	n := 1
 	req.N = &n
 	assert.Equal(t, text, collectChecked(t, simulator.New(), req).Choices[0].Message.Content.Text())
 
 	n = 128
-	resp, err := llmhttp.Collect(simulator.New().Chat(t.Context(), req))
+	resp, err := join.Collect(simulator.New().Chat(t.Context(), req))
 	require.NoError(t, err)
 	for _, c := range resp.Choices {
-		assert.Equal(t, llmhttp.FinishLength, c.FinishReason)
+		assert.Equal(t, llm.FinishLength, c.FinishReason)
 		assert.LessOrEqual(t, len(c.Message.Content.Text()), 32<<20/n)
 	}
 }

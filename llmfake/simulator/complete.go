@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // defaultCompletion is the limit on tokens of a request that has none, as in OpenAI's API.
@@ -18,19 +19,19 @@ const defaultCompletion = 16
 type completion struct {
 	tokens []string // with those of the prompt, if the client asked for them
 	echoed int      // how many of them are the prompt's
-	finish llmhttp.FinishReason
+	finish llm.FinishReason
 	stop   string // the stop sequence, if one ended the text
 }
 
 // Complete implements [llmhttp.Completer].
-func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llmhttp.ChatStream {
-	return func(yield func(*llmhttp.ChatChunk, error) bool) {
+func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
 		if req.Model != ModelComplete {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
-		s := &sender{modelreply.Sender[*llmhttp.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
-		usage, n := new(llmhttp.Usage), req.Choices()/req.Prompt.Len()
+		s := &sender{modelreply.Sender[*llm.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
+		usage, n := new(llm.Usage), req.Choices()/req.Prompt.Len()
 		for i := range req.Prompt.Len() {
 			prompt := promptText(&req.Prompt, i)
 			c := complete(req, prompt)
@@ -43,7 +44,7 @@ func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) 
 			}
 		}
 		usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
-		s.Send(&llmhttp.ChatChunk{Usage: usage})
+		s.Send(&llm.ChatChunk{Usage: usage})
 	}
 }
 
@@ -56,7 +57,7 @@ func promptText(p *llmhttp.CompletionPrompt, i int) string {
 }
 
 func complete(req *llmhttp.CompletionRequest, prompt string) completion {
-	c := completion{finish: llmhttp.FinishStop}
+	c := completion{finish: llm.FinishStop}
 	text := " " + prompt
 	if req.Suffix != "" {
 		text, _, _ = strings.Cut(text, req.Suffix)
@@ -69,7 +70,7 @@ func complete(req *llmhttp.CompletionRequest, prompt string) completion {
 	size := maxReply / req.Choices()
 	head, _ := cutTokens(text, limit, size)
 	if len(head) < len(text) {
-		c.finish, c.stop = llmhttp.FinishLength, ""
+		c.finish, c.stop = llm.FinishLength, ""
 	}
 	if req.Echo {
 		echoed, _ := cutTokens(prompt, size, size-len(head))
@@ -93,15 +94,15 @@ func tokensIn(text string) (tokens []string) {
 func (s *sender) sendCompletion(c completion, index int, logprobs *int) bool {
 	offset := 0
 	for _, token := range c.tokens {
-		choice := llmhttp.ChunkChoice{Index: index, Delta: llmhttp.Delta{Content: token}}
+		choice := llm.ChunkChoice{Index: index, Delta: llm.Delta{Content: token}}
 		if logprobs != nil {
-			choice.Extra = llmhttp.Extra{"logprobs": tokenLogprobs(token, offset, *logprobs > 0)}
+			choice.Extra = llm.Extra{"logprobs": tokenLogprobs(token, offset, *logprobs > 0)}
 		}
 		if offset += utf8.RuneCountInString(token); !s.Send(newChunk(choice)) {
 			return false
 		}
 	}
-	return s.Send(newChunk(llmhttp.ChunkChoice{Index: index, FinishReason: c.finish, StopSequence: c.stop}))
+	return s.Send(newChunk(llm.ChunkChoice{Index: index, FinishReason: c.finish, StopSequence: c.stop}))
 }
 
 // tokenLogprobs returns the log probabilities of a token, which begins after offset characters of the

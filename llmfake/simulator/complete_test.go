@@ -10,15 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
 func TestComplete(t *testing.T) {
-	complete := func(members string) *llmhttp.ChatResponse {
+	complete := func(members string) *llm.ChatResponse {
 		req := new(llmhttp.CompletionRequest)
 		require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-complete",`+members+`}`), req))
 		require.NoError(t, req.Validate())
-		resp, err := llmhttp.Collect(simulator.New().Complete(t.Context(), req))
+		resp, err := join.Collect(simulator.New().Complete(t.Context(), req))
 		require.NoError(t, err)
 		return resp
 	}
@@ -41,16 +43,16 @@ func TestComplete(t *testing.T) {
 		assert.Equal(t, want, texts, members)
 	}
 	resp := complete(`"prompt":["one two","three"],"n":2,"max_tokens":1,"echo":true,"logprobs":1,"suffix":"x y"`)
-	assert.Equal(t, llmhttp.FinishLength, resp.Choices[0].FinishReason)
-	assert.Equal(t, &llmhttp.Usage{PromptTokens: 3 + 4, CompletionTokens: 4, TotalTokens: 11}, resp.Usage)
+	assert.Equal(t, llm.FinishLength, resp.Choices[0].FinishReason)
+	assert.Equal(t, &llm.Usage{PromptTokens: 3 + 4, CompletionTokens: 4, TotalTokens: 11}, resp.Usage)
 	assert.JSONEq(t, `{"tokens":["one"," two"," one"],"token_logprobs":[0,0,0],"top_logprobs":[{"one":0},{" two":0},{" one":0}],"text_offset":[0,3,7]}`, string(resp.Choices[0].Extra["logprobs"]))
 	assert.JSONEq(t, `{"tokens":[" one"],"token_logprobs":[0],"top_logprobs":null,"text_offset":[0]}`, string(complete(`"prompt":"one","logprobs":0`).Choices[0].Extra["logprobs"]))
 	assert.Equal(t, " two", complete(`"prompt":"one two three","stop":" two"`).Choices[0].StopSequence)
 
-	_, err := llmhttp.Collect(simulator.New().Complete(t.Context(), &llmhttp.CompletionRequest{Model: "other"}))
-	assert.Equal(t, llmhttp.ModelNotFound("other"), err)
+	_, err := join.Collect(simulator.New().Complete(t.Context(), &llmhttp.CompletionRequest{Model: "other"}))
+	assert.Equal(t, llm.ModelNotFound("other"), err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("gone"))
-	_, err = llmhttp.Collect(simulator.New().Complete(ctx, &llmhttp.CompletionRequest{Model: simulator.ModelComplete, Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}}))
+	_, err = join.Collect(simulator.New().Complete(ctx, &llmhttp.CompletionRequest{Model: simulator.ModelComplete, Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}}))
 	assert.EqualError(t, err, "gone")
 }

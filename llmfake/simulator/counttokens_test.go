@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -40,7 +41,7 @@ func TestBackend_CountTokens(t *testing.T) {
 	}
 	w := post("/v1/messages/count_tokens", `{"model":"other","messages":[{"role":"user","content":"x"}]}`)
 	assert.Equal(t, 404, w.Code)
-	n, err := simulator.New().CountTokens(t.Context(), &llmhttp.ChatRequest{Model: simulator.ModelChat})
+	n, err := simulator.New().CountTokens(t.Context(), &llm.ChatRequest{Model: simulator.ModelChat})
 	require.NoError(t, err)
 	assert.Zero(t, n)
 }

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const (
@@ -18,16 +18,16 @@ const (
 )
 
 // Embed implements [llmhttp.Embedder].
-func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*llmhttp.EmbeddingResponse, error) {
+func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	if req.Model != ModelEmbed {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	dimensions := defaultDimensions
 	if req.Dimensions != nil {
 		dimensions = *req.Dimensions
 	}
 	if dimensions < 1 || dimensions > maxDimensions {
-		e := llmhttp.Errorf(
+		e := llm.Errorf(
 			http.StatusBadRequest,
 			"invalid_value",
 			"Invalid value: '%d'. This model has vectors of 1 to %d dimensions.",
@@ -45,12 +45,12 @@ func (b *Backend) Embed(ctx context.Context, req *llmhttp.EmbeddingRequest) (*ll
 		}
 		vectors[i] = vector(words, dimensions)
 	}
-	usage := &llmhttp.Usage{PromptTokens: tokens, TotalTokens: tokens}
-	return &llmhttp.EmbeddingResponse{Model: req.Model, Vectors: vectors, Usage: usage}, nil
+	usage := &llm.Usage{PromptTokens: tokens, TotalTokens: tokens}
+	return &llm.EmbeddingResponse{Model: req.Model, Vectors: vectors, Usage: usage}, nil
 }
 
 // readInputs returns the words of each input, and the number of tokens of all inputs.
-func readInputs(req *llmhttp.EmbeddingRequest) (inputs [][]string, tokens int) {
+func readInputs(req *llm.EmbeddingRequest) (inputs [][]string, tokens int) {
 	for _, input := range req.Input.Tokens {
 		words := make([]string, len(input))
 		for i, n := range input {

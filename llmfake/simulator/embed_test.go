@@ -9,19 +9,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
 // embeddingRequest returns a request with an input in JSON.
-func embeddingRequest(t testing.TB, input string) *llmhttp.EmbeddingRequest {
+func embeddingRequest(t testing.TB, input string) *llm.EmbeddingRequest {
 	t.Helper()
-	req := &llmhttp.EmbeddingRequest{}
+	req := &llm.EmbeddingRequest{}
 	require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-embed","input":`+input+`}`), req))
 	return req
 }
 
-func embed(t testing.TB, input string, dimensions *int) *llmhttp.EmbeddingResponse {
+func embed(t testing.TB, input string, dimensions *int) *llm.EmbeddingResponse {
 	t.Helper()
 	req := embeddingRequest(t, input)
 	req.Dimensions = dimensions
@@ -60,7 +60,7 @@ func TestBackend_Embed(t *testing.T) {
 				}
 				resp := embed(t, test.input, d)
 				assert.Equal(t, simulator.ModelEmbed, resp.Model)
-				assert.Equal(t, &llmhttp.Usage{PromptTokens: test.tokens, TotalTokens: test.tokens}, resp.Usage)
+				assert.Equal(t, &llm.Usage{PromptTokens: test.tokens, TotalTokens: test.tokens}, resp.Usage)
 				require.Len(t, resp.Vectors, test.count)
 				for _, v := range resp.Vectors {
 					assert.Len(t, v, dimensions)
@@ -89,7 +89,7 @@ func TestBackend_EmbedErrors(t *testing.T) {
 		req := embeddingRequest(t, `"x"`)
 		req.Dimensions = &dimensions
 		_, err := b.Embed(t.Context(), req)
-		var e *llmhttp.Error
+		var e *llm.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 400, e.Status)
 		assert.Equal(t, "dimensions", e.Param)
@@ -97,7 +97,7 @@ func TestBackend_EmbedErrors(t *testing.T) {
 	req := embeddingRequest(t, `"x"`)
 	req.Model = simulator.ModelChat
 	_, err := b.Embed(t.Context(), req)
-	assert.Equal(t, llmhttp.ModelNotFound(simulator.ModelChat), err)
+	assert.Equal(t, llm.ModelNotFound(simulator.ModelChat), err)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator/internal/instance"
 )
 
 // formatReply returns text in the format f. A nil f means text.
-func formatReply(f *llmhttp.ResponseFormat, text string) (string, error) {
+func formatReply(f *llm.ResponseFormat, text string) (string, error) {
 	if f == nil || f.Type != "json_object" && f.Type != "json_schema" {
 		return text, nil
 	}
@@ -37,7 +37,7 @@ func formatReply(f *llmhttp.ResponseFormat, text string) (string, error) {
 // invalidSchema returns an error for the client. place describes the part of the
 // request that contains the schema.
 func invalidSchema(code, param, place string, err error) error {
-	e := llmhttp.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", place, err)
+	e := llm.Errorf(http.StatusBadRequest, code, "Invalid schema for %s: %v.", place, err)
 	e.Param = param
 	return e
 }

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // sizesOf returns the sizes of an image model, or nil if model is not one.
@@ -36,13 +36,13 @@ func sizesOf(model string) []string {
 func (b *Backend) ImageSizes(ctx context.Context, model string) ([]string, error) {
 	sizes := sizesOf(model)
 	if sizes == nil {
-		return nil, llmhttp.ModelNotFound(model)
+		return nil, llm.ModelNotFound(model)
 	}
 	return sizes, nil
 }
 
 // GenerateImages implements [llmhttp.ImageGenerator].
-func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	if err := checkDrawing(req); err != nil {
 		return nil, err
 	}
@@ -50,13 +50,13 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llmhttp.ImageRequest)
 }
 
 // checkDrawing returns the error for a model that draws no images, or none of the size.
-func checkDrawing(req *llmhttp.ImageRequest) error {
+func checkDrawing(req *llm.ImageRequest) error {
 	sizes := sizesOf(req.Model)
 	if sizes == nil {
-		return llmhttp.ModelNotFound(req.Model)
+		return llm.ModelNotFound(req.Model)
 	}
 	if size := sizeOf(req); !slices.Contains(sizes, size) {
-		e := llmhttp.Errorf(
+		e := llm.Errorf(
 			http.StatusBadRequest,
 			"invalid_value",
 			"Invalid value: '%.32s'. Supported values are: %s.",
@@ -70,9 +70,9 @@ func checkDrawing(req *llmhttp.ImageRequest) error {
 }
 
 // StreamImages implements [llmhttp.ImageStreamer].
-func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) llmhttp.ImageStream {
+func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
 	if err := checkDrawing(req); err != nil {
-		return func(yield func(*llmhttp.ImageChunk, error) bool) { yield(nil, err) }
+		return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, err) }
 	}
 	return DrawStream(ctx, req, b.Delay)
 }
@@ -81,7 +81,7 @@ func (b *Backend) StreamImages(ctx context.Context, req *llmhttp.ImageRequest) l
 const MaxSide = 4096
 
 // EditImages implements [llmhttp.ImageEditor].
-func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func (b *Backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	return b.GenerateImages(ctx, req)
 }
 
@@ -89,15 +89,15 @@ func (b *Backend) EditImages(ctx context.Context, req *llmhttp.ImageRequest) (*l
 const defaultSize = "1024x1024"
 
 // sizeOf returns the size of the images that req asks for.
-func sizeOf(req *llmhttp.ImageRequest) string {
-	if req.Size == llmhttp.ImageSizeAuto {
+func sizeOf(req *llm.ImageRequest) string {
+	if req.Size == llm.ImageSizeAuto {
 		return defaultSize
 	}
 	return cmp.Or(req.Size, defaultSize)
 }
 
 // seedOf returns what the images depend on: the prompt and the content of the files.
-func seedOf(req *llmhttp.ImageRequest) (string, error) {
+func seedOf(req *llm.ImageRequest) (string, error) {
 	seed := []byte(req.Prompt)
 	for _, file := range append(slices.Clip(req.Images), req.Mask) {
 		if file == nil {
@@ -110,7 +110,7 @@ func seedOf(req *llmhttp.ImageRequest) (string, error) {
 			return "", err
 		}
 		if !strings.HasPrefix(http.DetectContentType(head[:n]), "image/") {
-			return "", llmhttp.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format. Expected an image.").WithParam("image")
+			return "", llm.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format. Expected an image.").WithParam("image")
 		}
 		if _, err := io.Copy(content, io.NewSectionReader(file.Content, int64(n), file.Size-int64(n))); err != nil {
 			return "", err
@@ -126,10 +126,10 @@ type drawing struct {
 	width, height, discs int
 }
 
-func newDrawing(req *llmhttp.ImageRequest) (*drawing, error) {
+func newDrawing(req *llm.ImageRequest) (*drawing, error) {
 	size, d := sizeOf(req), &drawing{discs: 8}
 	if _, err := fmt.Sscanf(size, "%dx%d", &d.width, &d.height); err != nil || min(d.width, d.height) < 1 || max(d.width, d.height) > MaxSide {
-		e := llmhttp.Errorf(
+		e := llm.Errorf(
 			http.StatusBadRequest,
 			"invalid_value",
 			"Invalid value: '%.32s'. The width and the height must be 1 to %d.",
@@ -148,22 +148,22 @@ func newDrawing(req *llmhttp.ImageRequest) (*drawing, error) {
 }
 
 // draw returns image i, with the first discs.
-func (d *drawing) draw(ctx context.Context, req *llmhttp.ImageRequest, i, discs int) (*llmhttp.Image, error) {
+func (d *drawing) draw(ctx context.Context, req *llm.ImageRequest, i, discs int) (*llm.Image, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	data, err := drawPNG(d.seed, i, d.width, d.height, discs)
-	return &llmhttp.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}, err
+	return &llm.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}, err
 }
 
 // Draw is like [Backend.GenerateImages] and [Backend.EditImages] for any model and any size of at
 // most [MaxSide].
-func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageResponse, error) {
+func Draw(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	d, err := newDrawing(req)
 	if err != nil {
 		return nil, err
 	}
-	resp := new(llmhttp.ImageResponse)
+	resp := new(llm.ImageResponse)
 	for i := range req.Count() {
 		image, err := d.draw(ctx, req, i, d.discs)
 		if err != nil {
@@ -176,9 +176,9 @@ func Draw(ctx context.Context, req *llmhttp.ImageRequest) (*llmhttp.ImageRespons
 
 // DrawStream is like [Backend.StreamImages] for any model and any size of at most [MaxSide]. An image
 // that is not complete has fewer discs. It waits for the delay before each chunk.
-func DrawStream(ctx context.Context, req *llmhttp.ImageRequest, delay time.Duration) llmhttp.ImageStream {
-	return func(yield func(*llmhttp.ImageChunk, error) bool) {
-		s := &modelreply.Sender[*llmhttp.ImageChunk]{Ctx: ctx, Delay: delay, Yield: yield}
+func DrawStream(ctx context.Context, req *llm.ImageRequest, delay time.Duration) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) {
+		s := &modelreply.Sender[*llm.ImageChunk]{Ctx: ctx, Delay: delay, Yield: yield}
 		d, err := newDrawing(req)
 		if err != nil {
 			yield(nil, err)
@@ -195,7 +195,7 @@ func DrawStream(ctx context.Context, req *llmhttp.ImageRequest, delay time.Durat
 				yield(nil, err)
 				return
 			}
-			if !s.Send(&llmhttp.ImageChunk{Image: image, Partial: step < steps}) {
+			if !s.Send(&llm.ImageChunk{Image: image, Partial: step < steps}) {
 				return
 			}
 		}

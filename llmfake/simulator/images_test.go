@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
@@ -26,7 +26,7 @@ func TestBackend_ImageSizes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, sizes)
 		for _, size := range sizes {
-			resp, err := simulator.New().GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: model, Prompt: "a fox", Size: size})
+			resp, err := simulator.New().GenerateImages(t.Context(), &llm.ImageRequest{Model: model, Prompt: "a fox", Size: size})
 			require.NoError(t, err)
 			require.Len(t, resp.Data, 1)
 			assert.Nil(t, resp.Usage)
@@ -38,7 +38,7 @@ func TestBackend_ImageSizes(t *testing.T) {
 		}
 	}
 	_, err := simulator.New().ImageSizes(t.Context(), simulator.ModelChat)
-	assert.Equal(t, llmhttp.ModelNotFound(simulator.ModelChat), err)
+	assert.Equal(t, llm.ModelNotFound(simulator.ModelChat), err)
 }
 
 func sizeOf(t *testing.T, size string) (int, int) {
@@ -61,16 +61,16 @@ func countColors(img image.Image) int {
 }
 
 func TestBackend_GenerateImagesDiffer(t *testing.T) {
-	generate := func(prompt, quality string) []llmhttp.Image {
+	generate := func(prompt, quality string) []llm.Image {
 		n := 4
 		resp, err := simulator.New().GenerateImages(t.Context(),
-			&llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: prompt, Size: "256x256", Quality: quality, N: &n})
+			&llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: prompt, Size: "256x256", Quality: quality, N: &n})
 		require.NoError(t, err)
 		require.Len(t, resp.Data, n)
 		return resp.Data
 	}
 	seen := map[string]bool{}
-	for _, images := range [][]llmhttp.Image{generate("a fox", ""), generate("a fax", ""), generate("", ""), generate("a fox", "hd")} {
+	for _, images := range [][]llm.Image{generate("a fox", ""), generate("a fax", ""), generate("", ""), generate("a fox", "hd")} {
 		for _, img := range images {
 			assert.False(t, seen[string(img.Data)])
 			seen[string(img.Data)] = true
@@ -82,18 +82,18 @@ func TestBackend_GenerateImagesDiffer(t *testing.T) {
 func TestBackend_GenerateImagesErrors(t *testing.T) {
 	b := simulator.New()
 	for _, size := range []string{"256x257", "1024x1792", "0x0", "x", "256x256 "} {
-		_, err := b.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "x", Size: size})
-		var e *llmhttp.Error
+		_, err := b.GenerateImages(t.Context(), &llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "x", Size: size})
+		var e *llm.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 400, e.Status)
 		assert.Equal(t, "size", e.Param)
 	}
-	_, err := b.GenerateImages(t.Context(), &llmhttp.ImageRequest{Model: simulator.ModelEmbed, Prompt: "x"})
-	assert.Equal(t, llmhttp.ModelNotFound(simulator.ModelEmbed), err)
+	_, err := b.GenerateImages(t.Context(), &llm.ImageRequest{Model: simulator.ModelEmbed, Prompt: "x"})
+	assert.Equal(t, llm.ModelNotFound(simulator.ModelEmbed), err)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.GenerateImages(ctx, &llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "x"})
+	_, err = b.GenerateImages(ctx, &llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "x"})
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
@@ -105,10 +105,10 @@ func TestBackend_EditsAsTheKitRequires(t *testing.T) {
 func TestBackend_EditImages(t *testing.T) {
 	const png = "\x89PNG\r\n\x1a\n"
 	padding := strings.Repeat("x", 1000)
-	edit := func(image, mask string) ([]llmhttp.Image, error) {
-		req := &llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox", Images: []*llmhttp.File{{Size: int64(len(image)), Content: strings.NewReader(image)}}}
+	edit := func(image, mask string) ([]llm.Image, error) {
+		req := &llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox", Images: []*llm.File{{Size: int64(len(image)), Content: strings.NewReader(image)}}}
 		if mask != "" {
-			req.Mask = &llmhttp.File{Size: int64(len(mask)), Content: strings.NewReader(mask)}
+			req.Mask = &llm.File{Size: int64(len(mask)), Content: strings.NewReader(mask)}
 		}
 		resp, err := simulator.New().EditImages(t.Context(), req)
 		if err != nil {
@@ -127,14 +127,14 @@ func TestBackend_EditImages(t *testing.T) {
 	}
 	assert.Len(t, seen, 4)
 	_, err := edit("Hello", "")
-	var e *llmhttp.Error
+	var e *llm.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, "image", e.Param)
 }
 
 func BenchmarkBackend_GenerateImages(b *testing.B) {
 	for b.Loop() {
-		_, err := simulator.New().GenerateImages(b.Context(), &llmhttp.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox"})
+		_, err := simulator.New().GenerateImages(b.Context(), &llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox"})
 		require.NoError(b, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // harmCategories are the categories of omni-moderation-latest.
@@ -23,16 +24,16 @@ const (
 // Moderate implements [llmhttp.Moderator].
 func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 	if req.Model != ModelModeration {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	resp := &llmhttp.ModerationResponse{Model: req.Model, Usage: new(llmhttp.Usage)}
+	resp := &llmhttp.ModerationResponse{Model: req.Model, Usage: new(llm.Usage)}
 	texts, types := req.Input.Texts, []string{"text"}
 	if parts := req.Input.Parts; parts != nil {
-		texts = []string{llmhttp.Content(parts).Text()}
-		if slices.ContainsFunc(parts, func(p llmhttp.Part) bool { return p.Type == llmhttp.PartImage }) {
+		texts = []string{llm.Content(parts).Text()}
+		if slices.ContainsFunc(parts, func(p llm.Part) bool { return p.Type == llm.PartImage }) {
 			types = append(types, "image")
 		}
 	}

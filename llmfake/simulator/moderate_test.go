@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -37,7 +38,7 @@ func TestModerate(t *testing.T) {
 	assert.Equal(t, []string{"text", "image"}, resp.Results[0].InputTypes["hate"])
 
 	_, err := simulator.New().Moderate(t.Context(), &llmhttp.ModerationRequest{Model: "other"})
-	assert.Equal(t, llmhttp.ModelNotFound("other"), err)
+	assert.Equal(t, llm.ModelNotFound("other"), err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = simulator.New().Moderate(ctx, &llmhttp.ModerationRequest{Model: simulator.ModelModeration})

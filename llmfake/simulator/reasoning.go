@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // signaturePrefix begins the signatures of a Backend.
@@ -20,7 +20,7 @@ func signatureOf(reasoning string) string {
 
 // reasoningFor returns the reasoning before the reply to req, or "" if the client
 // did not ask for any.
-func reasoningFor(req *llmhttp.ChatRequest) string {
+func reasoningFor(req *llm.ChatRequest) string {
 	switch req.ReasoningEffort {
 	case "", "none":
 		return ""
@@ -33,28 +33,28 @@ func (s *sender) sendReasoning(r *reply) bool {
 	for rest := r.reasoning; rest != ""; {
 		token := rest[:tokenLen(rest)]
 		rest = rest[len(token):]
-		if !s.sendToAll(r.choices, func(int) llmhttp.Delta { return llmhttp.Delta{Reasoning: token} }) {
+		if !s.sendToAll(r.choices, func(int) llm.Delta { return llm.Delta{Reasoning: token} }) {
 			return false
 		}
 	}
 	if r.reasoning == "" {
 		return true
 	}
-	detail := llmhttp.ReasoningDetail{Type: llmhttp.ReasoningText, Signature: signatureOf(r.reasoning)}
-	return s.sendToAll(r.choices, func(int) llmhttp.Delta {
-		return llmhttp.Delta{ReasoningDetails: []llmhttp.ReasoningDetail{detail}}
+	detail := llm.ReasoningDetail{Type: llm.ReasoningText, Signature: signatureOf(r.reasoning)}
+	return s.sendToAll(r.choices, func(int) llm.Delta {
+		return llm.Delta{ReasoningDetails: []llm.ReasoningDetail{detail}}
 	})
 }
 
 // checkReasoning returns an error if a message has reasoning that does not match its
 // signature by a Backend.
-func checkReasoning(messages []llmhttp.Message) error {
+func checkReasoning(messages []llm.Message) error {
 	for i := range messages {
 		m := &messages[i]
 		for _, d := range m.ReasoningDetails {
 			text := cmp.Or(d.Text, m.Reasoning)
 			if strings.HasPrefix(d.Signature, signaturePrefix) && d.Signature != signatureOf(text) {
-				e := llmhttp.Errorf(
+				e := llm.Errorf(
 					http.StatusBadRequest,
 					"invalid_signature",
 					"Invalid signature: reasoning must be returned as it was received.",

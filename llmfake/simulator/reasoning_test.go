@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
 func TestBackend_Reasoning(t *testing.T) {
 	const hello = `"messages":[{"role":"user","content":"Hello you"}],"reasoning_effort":"low"`
-	resp, err := llmhttp.Collect(simulator.New().Chat(t.Context(), newRequest(t, hello)))
+	resp, err := join.Collect(simulator.New().Chat(t.Context(), newRequest(t, hello)))
 	require.NoError(t, err)
 	m := resp.Choices[0].Message
 	assert.Equal(t, "The user said: Hello you", m.Reasoning)
@@ -24,25 +25,25 @@ func TestBackend_Reasoning(t *testing.T) {
 	assert.NotEmpty(t, m.ReasoningDetails[0].Signature)
 
 	next := newRequest(t, `"messages":[]`)
-	user := llmhttp.Message{Role: llmhttp.RoleUser, Content: llmhttp.Text("Go on")}
-	next.Messages = []llmhttp.Message{m, user}
-	resp, err = llmhttp.Collect(simulator.New().Chat(t.Context(), next))
+	user := llm.Message{Role: llm.RoleUser, Content: llm.Text("Go on")}
+	next.Messages = []llm.Message{m, user}
+	resp, err = join.Collect(simulator.New().Chat(t.Context(), next))
 	require.NoError(t, err)
 	assert.Empty(t, resp.Choices[0].Message.Reasoning)
 	assert.Equal(t, 9, resp.Usage.PromptTokens, "reasoning counts")
 
 	m.Reasoning = "The user said: something else"
-	next.Messages = []llmhttp.Message{m, user}
-	_, err = llmhttp.Collect(simulator.New().Chat(t.Context(), next))
-	var refused *llmhttp.Error
+	next.Messages = []llm.Message{m, user}
+	_, err = join.Collect(simulator.New().Chat(t.Context(), next))
+	var refused *llm.Error
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, 400, refused.Status)
 	assert.Equal(t, "invalid_signature", refused.Code)
 
 	m.ReasoningDetails[0].Signature = "of another model"
-	_, err = llmhttp.Collect(simulator.New().Chat(t.Context(), next))
+	_, err = join.Collect(simulator.New().Chat(t.Context(), next))
 	assert.NoError(t, err)
-	resp, err = llmhttp.Collect(simulator.New().Chat(t.Context(), newRequest(t, strings.Replace(hello, "low", "none", 1))))
+	resp, err = join.Collect(simulator.New().Chat(t.Context(), newRequest(t, strings.Replace(hello, "low", "none", 1))))
 	require.NoError(t, err)
 	assert.Empty(t, resp.Choices[0].Message.Reasoning)
 }

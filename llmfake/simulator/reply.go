@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A reply is the reply of a Backend to one request. All choices have the same reply.
@@ -13,10 +13,10 @@ type reply struct {
 	reasoning string
 	calls     []call // if empty, the reply is text
 	text      string
-	finish    llmhttp.FinishReason
+	finish    llm.FinishReason
 	stop      string // the stop sequence, if one ended the text
 	choices   int
-	usage     llmhttp.Usage
+	usage     llm.Usage
 }
 
 // A call is a tool call of a reply. arguments is a JSON object, perhaps cut at the token
@@ -30,18 +30,18 @@ const greeting = "Hello! How can I help you today?"
 const maxReply = 32 << 20
 
 // newReply returns the reply to req or an error for the client.
-func newReply(req *llmhttp.ChatRequest) (*reply, error) {
+func newReply(req *llm.ChatRequest) (*reply, error) {
 	if err := checkReasoning(req.Messages); err != nil {
 		return nil, err
 	}
-	r := &reply{finish: llmhttp.FinishStop, choices: max(req.Choices(), 1), reasoning: reasoningFor(req)}
+	r := &reply{finish: llm.FinishStop, choices: max(req.Choices(), 1), reasoning: reasoningFor(req)}
 	tools := toolsOf(req)
 	for _, f := range tools.functionsToCall(req) {
 		arguments, err := f.arguments(userText(req.Messages))
 		if err != nil {
 			return nil, err
 		}
-		r.calls, r.finish = append(r.calls, call{f.name, arguments}), llmhttp.FinishToolCalls
+		r.calls, r.finish = append(r.calls, call{f.name, arguments}), llm.FinishToolCalls
 	}
 	if r.calls == nil {
 		text, err := formatReply(req.ResponseFormat, tools.replyText(req.Messages))
@@ -52,7 +52,7 @@ func newReply(req *llmhttp.ChatRequest) (*reply, error) {
 	}
 	reasoning := CountTokens(req.Model, r.reasoning)
 	n := reasoning + r.cutAtLimit(req)
-	r.usage = llmhttp.Usage{PromptTokens: promptTokens(req), CompletionTokens: n * r.choices}
+	r.usage = llm.Usage{PromptTokens: promptTokens(req), CompletionTokens: n * r.choices}
 	r.usage.CompletionTokensDetails.ReasoningTokens = reasoning * r.choices
 	r.usage.TotalTokens = r.usage.PromptTokens + r.usage.CompletionTokens
 	return r, nil
@@ -60,7 +60,7 @@ func newReply(req *llmhttp.ChatRequest) (*reply, error) {
 
 // cutAtLimit cuts the text and the arguments of the calls at the token limit. It
 // returns the number of tokens that are left.
-func (r *reply) cutAtLimit(req *llmhttp.ChatRequest) (n int) {
+func (r *reply) cutAtLimit(req *llm.ChatRequest) (n int) {
 	limit, limited := req.TokenLimit()
 	if !limited {
 		limit = math.MaxInt
@@ -73,7 +73,7 @@ func (r *reply) cutAtLimit(req *llmhttp.ChatRequest) (n int) {
 	for _, text := range texts {
 		head, tokens := cutTokens(*text, limit-n, size)
 		if len(head) < len(*text) {
-			r.finish, r.stop = llmhttp.FinishLength, ""
+			r.finish, r.stop = llm.FinishLength, ""
 		}
 		*text = head
 		n, size = n+tokens, size-len(head)
@@ -114,11 +114,11 @@ func (s *sender) sendReply(r *reply) {
 // choice.
 func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
 	for i := range r.choices {
-		choice := llmhttp.ChunkChoice{Index: i}
+		choice := llm.ChunkChoice{Index: i}
 		if r.calls == nil {
 			choice.Delta.Content = token
 		} else {
-			choice.Delta.ToolCalls = []llmhttp.ToolCallDelta{{Index: call, Function: llmhttp.FunctionCall{Arguments: token}}}
+			choice.Delta.ToolCalls = []llm.ToolCallDelta{{Index: call, Function: llm.FunctionCall{Arguments: token}}}
 		}
 		if last {
 			choice.FinishReason, choice.StopSequence = r.finish, r.stop
@@ -137,9 +137,9 @@ func (s *sender) sendToken(r *reply, call int, token string, last bool) bool {
 // sendCallNames sends the ID and name of each call for each choice.
 func (s *sender) sendCallNames(r *reply) bool {
 	for j, c := range r.calls {
-		ok := s.sendToAll(r.choices, func(i int) llmhttp.Delta {
-			call := llmhttp.ToolCallDelta{Index: j, ID: callID(s.Ctx, i, j), Type: "function", Function: llmhttp.FunctionCall{Name: c.name}}
-			return llmhttp.Delta{ToolCalls: []llmhttp.ToolCallDelta{call}}
+		ok := s.sendToAll(r.choices, func(i int) llm.Delta {
+			call := llm.ToolCallDelta{Index: j, ID: callID(s.Ctx, i, j), Type: "function", Function: llm.FunctionCall{Name: c.name}}
+			return llm.Delta{ToolCalls: []llm.ToolCallDelta{call}}
 		})
 		if !ok {
 			return false
@@ -149,9 +149,9 @@ func (s *sender) sendCallNames(r *reply) bool {
 }
 
 // sendToAll sends a chunk for each choice. delta returns the delta of a choice.
-func (s *sender) sendToAll(choices int, delta func(choice int) llmhttp.Delta) bool {
+func (s *sender) sendToAll(choices int, delta func(choice int) llm.Delta) bool {
 	for i := range choices {
-		if !s.Send(newChunk(llmhttp.ChunkChoice{Index: i, Delta: delta(i)})) {
+		if !s.Send(newChunk(llm.ChunkChoice{Index: i, Delta: delta(i)})) {
 			return false
 		}
 	}
@@ -159,10 +159,10 @@ func (s *sender) sendToAll(choices int, delta func(choice int) llmhttp.Delta) bo
 }
 
 // userText returns the text of the last user message that has a text part, or the greeting.
-func userText(messages []llmhttp.Message) string {
-	isText := func(p llmhttp.Part) bool { return p.Type == llmhttp.PartText }
+func userText(messages []llm.Message) string {
+	isText := func(p llm.Part) bool { return p.Type == llm.PartText }
 	for _, m := range slices.Backward(messages) {
-		if m.Role == llmhttp.RoleUser && slices.ContainsFunc(m.Content, isText) {
+		if m.Role == llm.RoleUser && slices.ContainsFunc(m.Content, isText) {
 			return m.Content.Text()
 		}
 	}
@@ -170,7 +170,7 @@ func userText(messages []llmhttp.Message) string {
 }
 
 // promptTokens counts the tokens of the messages as [Backend] documents.
-func promptTokens(req *llmhttp.ChatRequest) int {
+func promptTokens(req *llm.ChatRequest) int {
 	n := 0
 	for _, m := range req.Messages {
 		n += CountTokens(req.Model, m.Content.Text()) + CountTokens(req.Model, m.Reasoning)

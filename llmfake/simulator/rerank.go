@@ -4,15 +4,16 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // Rerank implements [llmhttp.Reranker].
 func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
 	if req.Model != ModelRerank {
-		return nil, llmhttp.ModelNotFound(req.Model)
+		return nil, llm.ModelNotFound(req.Model)
 	}
 	query, queryTokens := vector(wordsOf(req.Query), defaultDimensions), CountTokens(req.Model, req.Query)
-	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: new(llmhttp.Usage)}
+	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: new(llm.Usage)}
 	for i, d := range req.Documents {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -32,7 +33,7 @@ func TestRerank(t *testing.T) {
 
 	req.Model = "other"
 	_, err = simulator.New().Rerank(t.Context(), req)
-	assert.Equal(t, llmhttp.ModelNotFound("other"), err)
+	assert.Equal(t, llm.ModelNotFound("other"), err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	req.Model = simulator.ModelRerank

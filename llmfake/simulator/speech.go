@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // The audio has 24,000 samples of 16 bits in a second. A frame is 24 milliseconds long, as one of
@@ -51,16 +52,16 @@ func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp
 			}
 			audio = audio[:0]
 		}
-		yield(&llmhttp.SpeechChunk{Usage: &llmhttp.Usage{PromptTokens: prompt, CompletionTokens: v.frames}}, nil)
+		yield(&llmhttp.SpeechChunk{Usage: &llm.Usage{PromptTokens: prompt, CompletionTokens: v.frames}}, nil)
 	}
 }
 
 func checkSpeech(req *llmhttp.SpeechRequest) error {
 	switch {
 	case req.Model != ModelSpeech:
-		return llmhttp.ModelNotFound(req.Model)
+		return llm.ModelNotFound(req.Model)
 	case req.ResponseFormat != "" && !slices.Contains(speechFormats, req.ResponseFormat):
-		e := llmhttp.Errorf(
+		e := llm.Errorf(
 			http.StatusBadRequest,
 			"invalid_value",
 			"Invalid value: '%.32s'. This model has the formats %s.",

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
@@ -38,7 +39,7 @@ func TestSpeech(t *testing.T) {
 	assert.Len(t, pcm, 3*8*576*2)
 	assert.Equal(t, 4, chunks)
 	assert.Equal(t, 576*time.Millisecond, last.Duration)
-	assert.Equal(t, &llmhttp.Usage{PromptTokens: 3, CompletionTokens: 24}, last.Usage)
+	assert.Equal(t, &llm.Usage{PromptTokens: 3, CompletionTokens: 24}, last.Usage)
 
 	wav, _, _ := speak(t, format("wav"))
 	assert.Equal(t, "RIFF\xff\xff\xff\xffWAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\xc0]\x00\x00\x80\xbb\x00\x00\x02\x00\x10\x00data\xff\xff\xff\xff", string(wav[:44]))
@@ -73,7 +74,7 @@ func TestSpeech_Refused(t *testing.T) {
 		"":                {Model: "none", Input: "x"},
 	} {
 		for _, err := range simulator.New().Speak(t.Context(), req) {
-			var e *llmhttp.Error
+			var e *llm.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, name, e.Param)
 		}

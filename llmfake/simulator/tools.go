@@ -12,12 +12,13 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator/internal/instance"
 )
 
 // allowedTools are the functions that a request allows, and whether they must be called.
 type allowedTools struct {
-	mode      string // see llmhttp.ToolChoice
+	mode      string // see llm.ToolChoice
 	functions []function
 }
 
@@ -29,8 +30,8 @@ type function struct {
 }
 
 // toolsOf returns the functions that the tool_choice of req allows.
-func toolsOf(req *llmhttp.ChatRequest) allowedTools {
-	t := allowedTools{mode: llmhttp.ToolChoiceAuto}
+func toolsOf(req *llm.ChatRequest) allowedTools {
+	t := allowedTools{mode: llm.ToolChoiceAuto}
 	for i, tool := range req.Tools {
 		if f := tool.Function; f != nil && f.Name != "" && tool.Type == "function" {
 			t.functions = append(t.functions, function{f.Name, fmt.Sprintf("tools[%d].function.parameters", i), f.Parameters})
@@ -43,7 +44,7 @@ func toolsOf(req *llmhttp.ChatRequest) allowedTools {
 }
 
 // choose applies the tool_choice of a request.
-func (t *allowedTools) choose(c *llmhttp.ToolChoice) {
+func (t *allowedTools) choose(c *llm.ToolChoice) {
 	if c.Mode != "" {
 		t.mode = c.Mode
 		return
@@ -51,9 +52,9 @@ func (t *allowedTools) choose(c *llmhttp.ToolChoice) {
 	var names []string
 	switch {
 	case c.Function != nil:
-		t.mode, names = llmhttp.ToolChoiceRequired, []string{c.Function.Name}
+		t.mode, names = llm.ToolChoiceRequired, []string{c.Function.Name}
 	case c.AllowedTools != nil:
-		t.mode = cmp.Or(c.AllowedTools.Mode, llmhttp.ToolChoiceAuto)
+		t.mode = cmp.Or(c.AllowedTools.Mode, llm.ToolChoiceAuto)
 		for _, tool := range c.AllowedTools.Tools {
 			if tool.Function != nil {
 				names = append(names, tool.Function.Name)
@@ -65,7 +66,7 @@ func (t *allowedTools) choose(c *llmhttp.ToolChoice) {
 
 // functionsToCall returns the functions that the reply calls: none, the first one, or
 // all if the client asks for parallel calls.
-func (t *allowedTools) functionsToCall(req *llmhttp.ChatRequest) []function {
+func (t *allowedTools) functionsToCall(req *llm.ChatRequest) []function {
 	if len(t.functions) == 0 || !t.mustCall(req.Messages) {
 		return nil
 	}
@@ -76,20 +77,20 @@ func (t *allowedTools) functionsToCall(req *llmhttp.ChatRequest) []function {
 }
 
 // mustCall reports whether the reply to messages is a call.
-func (t *allowedTools) mustCall(messages []llmhttp.Message) bool {
+func (t *allowedTools) mustCall(messages []llm.Message) bool {
 	switch {
-	case t.mode == llmhttp.ToolChoiceRequired:
+	case t.mode == llm.ToolChoiceRequired:
 		return true
-	case t.mode == llmhttp.ToolChoiceNone, len(messages) == 0:
+	case t.mode == llm.ToolChoiceNone, len(messages) == 0:
 		return false
 	}
-	return messages[len(messages)-1].Role == llmhttp.RoleUser && toolResults(messages) == nil
+	return messages[len(messages)-1].Role == llm.RoleUser && toolResults(messages) == nil
 }
 
 // replyText returns the text of a reply to messages: the results of tools, or else
 // the text of the user.
-func (t *allowedTools) replyText(messages []llmhttp.Message) string {
-	if t.mode != llmhttp.ToolChoiceNone && len(t.functions) > 0 {
+func (t *allowedTools) replyText(messages []llm.Message) string {
+	if t.mode != llm.ToolChoiceNone && len(t.functions) > 0 {
 		if results := toolResults(messages); results != nil {
 			return "The tools say: " + strings.Join(results, "\n")
 		}
@@ -111,13 +112,13 @@ func (f *function) arguments(text string) (string, error) {
 
 // toolResults returns the texts of the results of tools since the last message of
 // the assistant. Clients may send other messages after the results.
-func toolResults(messages []llmhttp.Message) []string {
+func toolResults(messages []llm.Message) []string {
 	var results []string
 	for i := range messages {
 		switch m := &messages[i]; m.Role {
-		case llmhttp.RoleAssistant:
+		case llm.RoleAssistant:
 			results = nil
-		case llmhttp.RoleTool, llmhttp.RoleFunction:
+		case llm.RoleTool, llm.RoleFunction:
 			results = append(results, m.Content.Text())
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
@@ -20,30 +21,30 @@ func TestBackend_ToolCalls(t *testing.T) {
 	const tool = `"messages":[{"role":"user","content":"in Paris"},{"role":"tool","tool_call_id":"1","content":"rain"}],` + tools
 	for name, test := range map[string]struct {
 		members, call, arguments string
-		finish                   llmhttp.FinishReason
+		finish                   llm.FinishReason
 	}{
-		"no tool_choice":        {user, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"auto":                  {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required":              {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"required after result": {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"named":                 {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llmhttp.FinishToolCalls},
-		"named after result":    {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llmhttp.FinishToolCalls},
+		"no tool_choice":        {user, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
+		"auto":                  {user + `,"tool_choice":"auto"`, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
+		"required":              {user + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
+		"required after result": {tool + `,"tool_choice":"required"`, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
+		"named":                 {user + `,"tool_choice":{"type":"function","function":{"name":"second"}}`, "second", `{}`, llm.FinishToolCalls},
+		"named after result":    {tool + `,"tool_choice":{"type":"function","function":{"name":"third"}}`, "third", `{}`, llm.FinishToolCalls},
 		"allowed_tools": {
 			user + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"third"}}]}}`,
 			"third",
 			`{}`,
-			llmhttp.FinishToolCalls,
+			llm.FinishToolCalls,
 		},
 		"allowed_tools, required": {
 			tool + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"third"}}]}}`,
 			"third",
 			`{}`,
-			llmhttp.FinishToolCalls,
+			llm.FinishToolCalls,
 		},
-		"response format is ignored":  {user + `,"response_format":{"type":"json_object"}`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"stop is ignored":             {user + `,"stop":"Paris"`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
-		"max_tokens cuts arguments":   {user + `,"max_tokens":1`, "first", `{"city":"in`, llmhttp.FinishLength},
-		"max_tokens equals arguments": {user + `,"max_tokens":3`, "first", `{"city":"in Paris","days":2}`, llmhttp.FinishToolCalls},
+		"response format is ignored":  {user + `,"response_format":{"type":"json_object"}`, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
+		"stop is ignored":             {user + `,"stop":"Paris"`, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
+		"max_tokens cuts arguments":   {user + `,"max_tokens":1`, "first", `{"city":"in`, llm.FinishLength},
+		"max_tokens equals arguments": {user + `,"max_tokens":3`, "first", `{"city":"in Paris","days":2}`, llm.FinishToolCalls},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ids := map[string]bool{}
@@ -79,7 +80,7 @@ func TestBackend_ParallelCalls(t *testing.T) {
 		`,"max_tokens":1`:  {`f({"a":"one)`, `g()`, `h()`},
 		`,"max_tokens":99`: {`f({"a":"one two three"})`, `g({})`, `h({"b":"one two three"})`},
 	} {
-		resp, err := llmhttp.Collect(simulator.New().Chat(t.Context(), newRequest(t, parallel+limit)))
+		resp, err := join.Collect(simulator.New().Chat(t.Context(), newRequest(t, parallel+limit)))
 		require.NoError(t, err)
 		var got []string
 		for _, c := range resp.Choices[0].Message.ToolCalls {

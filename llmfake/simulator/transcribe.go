@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // recordings are the extensions of the files that the model reads.
@@ -25,11 +26,11 @@ func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequ
 	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
 		s := &modelreply.Sender[*llmhttp.TranscriptionChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}
 		if req.Model != ModelTranscribe {
-			yield(nil, llmhttp.ModelNotFound(req.Model))
+			yield(nil, llm.ModelNotFound(req.Model))
 			return
 		}
 		if ext := req.File.Extension(); !slices.Contains(recordings, ext) {
-			e := llmhttp.Errorf(
+			e := llm.Errorf(
 				http.StatusBadRequest,
 				"invalid_value",
 				"Invalid file format. Supported formats: %s.",
@@ -69,7 +70,7 @@ func sendTranscript(s *modelreply.Sender[*llmhttp.TranscriptionChunk], req *llmh
 		segment.End = at(i + 1)
 	}
 	audio, prompt := int(seconds*tokensPerSecond), CountTokens(req.Model, req.Prompt)
-	usage := &llmhttp.Usage{PromptTokens: audio + prompt, CompletionTokens: CountTokens(req.Model, text)}
+	usage := &llm.Usage{PromptTokens: audio + prompt, CompletionTokens: CountTokens(req.Model, text)}
 	usage.PromptTokensDetails.AudioTokens = audio
 	usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
 	last.Usage = &llmhttp.TranscriptionUsage{Tokens: usage}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
@@ -20,7 +21,7 @@ func TestBackend_TranscribesAsTheKitRequires(t *testing.T) {
 func TestBackend_Transcribe(t *testing.T) {
 	req := &llmhttp.TranscriptionRequest{
 		Model: simulator.ModelTranscribe, Prompt: "Two words",
-		File: &llmhttp.File{Name: "a.mp3", Size: 16_000, Content: bytes.NewReader(make([]byte, 16_000))},
+		File: &llm.File{Name: "a.mp3", Size: 16_000, Content: bytes.NewReader(make([]byte, 16_000))},
 	}
 	got, err := llmhttp.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
 	require.NoError(t, err)
@@ -39,7 +40,7 @@ func TestBackend_Transcribe(t *testing.T) {
 
 	req.File.Name = "a.txt"
 	_, err = llmhttp.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
-	e, _ := errors.AsType[*llmhttp.Error](err)
+	e, _ := errors.AsType[*llm.Error](err)
 	require.NotNil(t, e)
 	assert.Equal(t, "file", e.Param)
 }

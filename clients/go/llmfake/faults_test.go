@@ -25,8 +25,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/tier"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -58,7 +58,7 @@ var faults = []struct {
 	{"no-end", "Text(...).NoEnd()", llmfake.Text("once upon").NoEnd(), true, false},
 	{"bad-tool-indices", "Call(...).Call(...).BadToolIndices()",
 		llmfake.Call("first", map[string]int{"a": 1}).Call("second", map[string]int{"b": 2}).BadToolIndices(), true, false},
-	{"length", "Text(...).Finish(FinishLength)", llmfake.Text("once upon").Finish(llmhttp.FinishLength), false, false},
+	{"length", "Text(...).Finish(FinishLength)", llmfake.Text("once upon").Finish(llm.FinishLength), false, false},
 }
 
 // An outcome is what an SDK has made of a reply.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The programs in testdata are examples as they were before the names moved. They compile with the new
+// names.
+func TestRename_Compiles(t *testing.T) {
+	table := parseTable(renames)
+	require.NotEmpty(t, table)
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	files, err := filepath.Glob("testdata/*/*.go.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	overlay := struct{ Replace map[string]string }{make(map[string]string)}
+	args := []string{"build", "-o", os.DevNull, "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
+	programs := make(map[string]bool)
+	for _, name := range files {
+		src, err := os.ReadFile(name)
+		require.NoError(t, err)
+		renamed, warnings, err := rename(name, src, table)
+		require.NoError(t, err)
+		assert.Empty(t, warnings)
+		again, _, err := rename(name, renamed, table)
+		require.NoError(t, err)
+		assert.Equal(t, string(renamed), string(again))
+		program := filepath.Join("docs", "rename", "renamed", filepath.Base(filepath.Dir(name)))
+		file := filepath.Join(t.TempDir(), "file.go")
+		require.NoError(t, os.WriteFile(file, renamed, 0o644))
+		overlay.Replace[filepath.Join(root, program, strings.TrimSuffix(filepath.Base(name), ".txt"))] = file
+		programs["./"+program] = true
+	}
+	b, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(args[4], b, 0o644))
+	for program := range programs {
+		cmd := exec.CommandContext(t.Context(), "go", append(args, program)...)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, "%s: %s", program, out)
+	}
+}
+
+func TestRename(t *testing.T) {
+	table := map[string]target{"Tool": {module + "/llm", "Tool"}, "Collect": {module + "/llm/join", "Collect"}}
+	for name, tt := range map[string]struct{ src, want string }{
+		"nothing moved": {
+			"package p\n\nimport \"" + module + "\"\n\nvar k llmhttp.Key\n",
+			"package p\n\nimport \"" + module + "\"\n\nvar k llmhttp.Key\n",
+		},
+		"everything moved": {
+			"package p\n\nimport \"" + module + "\"\n\nvar k llmhttp.Tool\n",
+			"package p\n\nimport \"" + module + "/llm\"\n\nvar k llm.Tool\n",
+		},
+		"another name": {
+			"package p\n\nimport h \"" + module + "\"\n\nvar k = []any{h.Tool{}, h.Collect, h.Key{}}\n",
+			"package p\n\nimport (\n\th \"" + module + "\"\n\t\"" + module + "/llm\"\n\t\"" + module + "/llm/join\"\n)\n\nvar k = []any{llm.Tool{}, join.Collect, h.Key{}}\n",
+		},
+		"a variable of that name": {
+			"package p\n\nimport _ \"" + module + "\"\n\nfunc f(llmhttp struct{ Tool int }) int { return llmhttp.Tool }\n",
+			"package p\n\nimport _ \"" + module + "\"\n\nfunc f(llmhttp struct{ Tool int }) int { return llmhttp.Tool }\n",
+		},
+	} {
+		got, warnings, err := rename(name, []byte(tt.src), table)
+		require.NoError(t, err, name)
+		assert.Empty(t, warnings, name)
+		assert.Equal(t, tt.want, string(got), name)
+	}
+	_, warnings, err := rename("hidden.go", []byte("package p\n\nimport \""+module+"\"\n\nfunc f(llm int) llmhttp.Tool { panic(llm) }\n"), table)
+	require.NoError(t, err)
+	assert.NotEmpty(t, warnings)
+}

@@ -1,0 +1,25 @@
+package bounds
+
+// Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;
+// these keep a small body from becoming much memory.
+const (
+	Messages  = 16384
+	Parts     = 4096 // of a message
+	Tools     = 2048
+	ToolCalls = 1024 // of a message in a request, and of a choice in a reply
+	Choices   = 128
+	Stops     = 4
+)
+
+const (
+	EmbeddingInputs = 2048
+	EmbeddingTokens = 1 << 20 // token numbers of all inputs
+)
+
+// EditImages is the maximum number of ImageRequest.Images.
+const EditImages = 16
+
+// ImageQualities are the values of ImageRequest.Quality.
+var ImageQualities = []string{"standard", "hd", "low", "medium", "high", "xhigh", "max", "auto"}
+
+const SizeForm = "a width and a height in pixels, such as '1024x1024'"

@@ -1,0 +1,2 @@
+// Package jsonjoin joins JSON values and texts that come in pieces.
+package jsonjoin

@@ -1,0 +1,2 @@
+// Package texts walks over the texts of requests and replies, and splits and measures them.
+package texts

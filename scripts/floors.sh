@@ -1,0 +1,20 @@
+#!/bin/bash
+# floors.sh fails if a package imports one of a floor above it: see docs/architecture.md. Package llm
+# imports internal packages only, and what stands between it and the server does not import the server.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+module=github.com/llmhttp/llmhttp
+
+# deps PACKAGE...: the packages of this module that they need.
+deps() { go list -deps "$@" | grep "^$module\(/\|$\)"; }
+
+fail() { echo "floors: $1" >&2; exit 1; }
+
+if found=$(deps ./llm | grep -v "^$module/internal/\|^$module/llm\$"); then
+	fail "package llm needs $found"
+fi
+for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./internal/order; do
+	if deps "$above" | grep -qx "$module"; then
+		fail "$above needs the server"
+	fi
+done

@@ -1,0 +1,50 @@
+package llmhttp
+
+import (
+	"errors"
+
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/llm"
+)
+
+// The JSON of the types of package llm.
+var (
+	chatRequestJSON      = jsonwire.ObjectOf[llm.ChatRequest]("")
+	chatChunkJSON        = jsonwire.ObjectOf[llm.ChatChunk]("")
+	chatResponseJSON     = jsonwire.ObjectOf[llm.ChatResponse]("")
+	chunkChoiceJSON      = jsonwire.ObjectOf[llm.ChunkChoice]("")
+	deltaJSON            = jsonwire.ObjectOf[llm.Delta]("")
+	streamOptionsJSON    = jsonwire.ObjectOf[llm.StreamOptions]("")
+	stringListJSON       = jsonwire.TableOf[llm.StringList]("")
+	partJSON             = jsonwire.ObjectOf[llm.Part]("")
+	partsJSON            = jsonwire.TableOf[[]llm.Part]("list")
+	usageJSON            = jsonwire.ObjectOf[llm.Usage]("")
+	mediaUsageJSON       = jsonwire.ObjectOf[llm.Usage]("media")
+	embeddingUsageJSON   = jsonwire.ObjectOf[llm.Usage]("embeddings")
+	embeddingRequestJSON = jsonwire.ObjectOf[llm.EmbeddingRequest]("")
+	embeddingInputJSON   = jsonwire.TableOf[llm.EmbeddingInput]("")
+	imageRequestJSON     = jsonwire.ObjectOf[llm.ImageRequest]("")
+	imageJSON            = jsonwire.ObjectOf[llm.Image]("")
+	imageResponseJSON    = jsonwire.ObjectOf[llm.ImageResponse]("")
+	modelJSON            = jsonwire.ObjectOf[llm.Model]("")
+)
+
+// nilIfZero returns u, or nil if no number in it is above zero. Some servers send such a usage if they
+// do not count tokens.
+func nilIfZero(u *llm.Usage) *llm.Usage {
+	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
+		return nil
+	}
+	return u
+}
+
+// The names of the fields of an edit that are files. That of images may have "[]" behind it.
+const (
+	fieldImage = "image"
+	fieldMask  = "mask"
+)
+
+var (
+	errNilStream = errors.New("llmhttp: the Backend returned a nil ChatStream")
+	errNoChunk   = errors.New("llmhttp: the stream ended without a chunk or an error")
+)
