@@ -1,7 +1,6 @@
 package llmhttp
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"math"
@@ -126,13 +125,4 @@ func parseFormList(param string, values []string) ([]string, error) {
 		return nil, invalid.LongArray(param, maxFormParts, len(list))
 	}
 	return list, nil
-}
-
-// checkUnknownFields is checkUnknownMembers for the fields of a form.
-func checkUnknownFields[V any, F ~map[string]V](ctx context.Context, fields F) error {
-	names := make(llm.Extra, len(fields))
-	for name := range fields {
-		names[strings.TrimSuffix(name, "[]")] = nil
-	}
-	return checkUnknownMembers(ctx, names)
 }

@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
@@ -73,4 +74,13 @@ func checkUnknownMembers(ctx context.Context, members llm.Extra) error {
 		return nil
 	}
 	return invalid.Unknown(param.Echo(refused))
+}
+
+// checkUnknownFields is checkUnknownMembers for the fields of a form.
+func checkUnknownFields[V any, F ~map[string]V](ctx context.Context, fields F) error {
+	names := make(llm.Extra, len(fields))
+	for name := range fields {
+		names[strings.TrimSuffix(name, "[]")] = nil
+	}
+	return checkUnknownMembers(ctx, names)
 }
