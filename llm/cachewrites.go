@@ -19,7 +19,7 @@ import (
 // units are s and d.
 //
 // A lifetime is a positive number of whole seconds. Other lifetimes, and numbers that are zero or
-// negative, are ignored. Sums and a Handler keep the 8 shortest lifetimes. A CacheWrites that was
+// negative, are ignored. Sums, and what is recorded of a request, have the 8 shortest lifetimes. A CacheWrites that was
 // assigned to a field is shared by copies of the struct and is not changed any more: methods that add
 // to it assign another one.
 type CacheWrites map[time.Duration]int64

@@ -18,7 +18,7 @@ import (
 type ChatRequest struct {
 	Model            string         `json:"model"`
 	Messages         []Message      `json:"messages"`
-	Stream           bool           `json:"stream,omitzero"` // a Backend may ignore it: the Handler splits and joins
+	Stream           bool           `json:"stream,omitzero"` // a Backend may ignore it: a reply is split or joined as the client asks
 	StreamOptions    *StreamOptions `json:"stream_options,omitzero"`
 	Temperature      *float64       `json:"temperature,omitzero"`       // 0 to 2; the format's default is 1
 	TopP             *float64       `json:"top_p,omitzero"`             // 0 to 1; the format's default is 1
@@ -109,9 +109,9 @@ func (r *ChatRequest) UnmarshalJSON(data []byte) error {
 // chat completions, such as "messages[1].role". It returns nil if there is none. Parameters
 // in Extra are not checked, and neither is whether the model exists.
 //
-// Requests of clients are checked before a Backend gets them: every Protocol calls Validate,
-// or checks more. Programs that build requests themselves, such as agents, can call it to get
-// the answer of a Handler before they send one. Validate does not change r.
+// Requests of clients are checked before a Backend gets them. Programs that build requests
+// themselves, such as agents, can call Validate to get the error before they send one. It does not
+// change r.
 func (r *ChatRequest) Validate() error { return asError(r.validate()) }
 
 func (r *ChatRequest) validate() error {
@@ -165,7 +165,7 @@ func (r *ChatRequest) checkMessages() error {
 
 // StreamOptions are a client's options for a stream.
 type StreamOptions struct {
-	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage; the Handler adds it
+	IncludeUsage bool  `json:"include_usage"` // end with a chunk that has the usage, which is added
 	Extra        Extra `json:"-"`
 }
 
@@ -320,6 +320,6 @@ func (stringListType) Append(b []byte, l *StringList) ([]byte, error) {
 func (stringListType) IsZero(l *StringList) bool { return *l == nil }
 
 // EndUser returns the end user whom the client names: the member safety_identifier of Extra, or
-// else user, if that is a string. It returns "" if the client names none. Every Protocol sets
-// these members; Anthropic's metadata.user_id is user. See Options.User.
+// else user, if that is a string. It returns "" if the client names none. Every format sets
+// these members; Anthropic's metadata.user_id is user.
 func (r *ChatRequest) EndUser() string { return param.EndUser(r.Extra) }

@@ -12,15 +12,14 @@ import (
 )
 
 // A ChatChunk is a piece of a reply. A Backend sets Choices, and Usage in the last
-// chunk or in another. The Handler completes the rest: ID, Created and Model when
-// empty, the chunk that announces the role, the one that ends the stream, and
-// [DONE].
+// chunk or in another. The rest is completed: ID, Created and Model when empty, the
+// chunk that announces the role, the one that ends the stream, and [DONE].
 //
 // The ID, Created and Model of the first chunk apply to the whole reply. Usage is
 // the usage of the whole request; if several chunks have one, the last is used.
 //
 // ChatChunk and the other types of replies are decoded leniently, because the
-// replies of other servers differ in details:
+// replies of models differ in details:
 //
 //   - Duplicate names are allowed.
 //   - Bytes that are not UTF-8, and halves of surrogate pairs, become U+FFFD.
@@ -66,7 +65,7 @@ var chatChunkJSON = jsonwire.NewObject(
 // of nil is nil.
 func (c *ChatChunk) Clone() *ChatChunk { return deepcopy.Of(c) }
 
-// MarshalJSON encodes c as it is, without what a Handler would complete.
+// MarshalJSON encodes c as it is, without what is completed for clients.
 func (c ChatChunk) MarshalJSON() ([]byte, error) { return jsonwire.MarshalValue(chatChunkJSON, &c) }
 
 // UnmarshalJSON decodes a chunk leniently, or a whole reply as a chunk.

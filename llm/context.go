@@ -37,18 +37,16 @@ type servedRequest interface {
 	StartCall(ctx context.Context, model string) (_ context.Context, end func(Call))
 }
 
-// ClientLeft reports whether ctx, which a Handler passed to a Backend, has ended because the
-// client of the request left. If so, it returns a context for what the Backend still has to
-// do, such as finding out what the request has used for [ReportUsage]. That context has the
-// values of ctx. It ends with the request, and when the Handler ends the request for another
-// reason, such as a timeout or its own end. A host that cancels the
-// context of its requests ends it only if it does so before the client leaves. A
-// Backend should set a deadline of its own: while it runs, the request holds its place in
-// Limits.Concurrent, and both Handler.Shutdown and [http.Server.Shutdown] wait for it.
+// ClientLeft reports whether ctx, which a Backend got for a request, has ended because the client
+// of the request left. If so, it returns a context for what the Backend still has to do, such as
+// finding out what the request has used for [ReportUsage]. That context has the values of ctx. It
+// ends with the request, and when the request is ended for another reason, such as a timeout. A
+// host that cancels the context of its requests ends it only if it does so before the client
+// leaves. A Backend should set a deadline of its own: until it has returned, the request is not over.
 //
-// It reports false while the client is there, if the request has ended for another
-// reason or is over, and if ctx does not belong to a request of a Handler: then the caller
-// that canceled ctx may be waiting for the Backend. ClientLeft may be called concurrently.
+// It reports false while the client is there, if the request has ended for another reason or is
+// over, and if ctx does not belong to a request: then the caller that canceled ctx may be waiting
+// for the Backend. ClientLeft may be called concurrently.
 func ClientLeft(ctx context.Context) (context.Context, bool) {
 	r, ok := ctx.Value(callctx.Key{}).(servedRequest)
 	if !ok {
@@ -61,7 +59,7 @@ func ClientLeft(ctx context.Context) (context.Context, bool) {
 	return &detachedContext{Context: after, values: ctx}, true
 }
 
-// ReportUsage tells the Handler what a request has used so far. A Backend calls it with the
+// ReportUsage tells what a request has used so far. A Backend calls it with the
 // context that it got, or one that derives from it, as wrappers pass it on. It works for each
 // Operation, from the call of the Backend's method until that method, or for Chat the
 // function of the stream, has returned: also when yield has returned false, and when the
@@ -73,8 +71,8 @@ func ClientLeft(ctx context.Context) (context.Context, bool) {
 // report, even if it is less. With the context of a call that [StartCall] has begun, u is the total
 // of that call, by the same rules.
 //
-// If ctx does not belong to a request of a Handler, ReportUsage does nothing. If the Backend has
-// returned, or the call has ended, it logs a warning. It may be called concurrently. The caller must
+// If ctx does not belong to a request, ReportUsage does nothing. If the Backend has returned, or the
+// call has ended, the report is ignored and a warning is logged. It may be called concurrently. The caller must
 // not modify u.Extra afterwards.
 func ReportUsage(ctx context.Context, u Usage) {
 	if r, ok := ctx.Value(callctx.Key{}).(servedRequest); ok {

@@ -1,9 +1,10 @@
 // Package llm has the vocabulary of language models: what is asked of a model and what it replies.
 //
-// A Backend of package llmhttp, a filter of requests and replies, and a client of models need no more.
-// The types have the form of OpenAI's API. They are also what the other formats that package llmhttp
-// speaks are converted to. Members that a type has no field for are in its [Extra], so that they pass
-// in both directions.
+// A Backend, a filter of requests and replies, and a client of models need no more. Package llmhttp
+// serves Backends: it checks requests before a Backend gets them, and completes replies.
+//
+// The types have the form of OpenAI's API. The other formats are converted to them. Members that a
+// type has no field for are in its [Extra], so that they pass in both directions.
 //
 // The reply to a [ChatRequest] is a [ChatStream]; [Reply], [Fail] and [NewStream] make one. Package
 // llm/join joins its chunks. An [*Error] is told to the client; the text of other errors is logged.

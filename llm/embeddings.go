@@ -12,9 +12,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/param"
 )
 
-// An EmbeddingRequest is the body of POST /v1/embeddings. A Handler checks requests
-// before it passes them to a Backend: there are 1 to 2048 inputs, none of them
-// empty, and at most 1,048,576 token numbers.
+// An EmbeddingRequest is the body of POST /v1/embeddings. A Backend gets 1 to 2048
+// inputs, none of them empty, and at most 1,048,576 token numbers.
 type EmbeddingRequest struct {
 	Model          string         `json:"model"`
 	Input          EmbeddingInput `json:"input,omitzero"`
@@ -203,8 +202,8 @@ func (r *EmbeddingRequest) validate() error {
 }
 
 // An EmbeddingResponse has a vector for each input, in their order. In JSON the vectors are arrays
-// of numbers; the Handler uses the encoding_format that the client asked for. It is decoded
-// leniently: see [ChatChunk].
+// of numbers; clients get the encoding_format that they asked for. It is decoded leniently: see
+// [ChatChunk].
 type EmbeddingResponse struct {
 	Model   string      `json:"model"`          // if empty, the request's
 	Vectors [][]float32 `json:"data"`           // with an object around each

@@ -43,8 +43,7 @@ func Errorf(status int, code, format string, args ...any) *Error {
 	return e
 }
 
-// ModelNotFound returns the error for a model that does not exist, or that the
-// key may not use.
+// ModelNotFound returns the error for a model that does not exist, or that the client may not use.
 func ModelNotFound(model string) *Error {
 	return Errorf(http.StatusNotFound, "model_not_found", "The model `%s` does not exist or you do not have access to it.", param.Echo(model))
 }

@@ -8,8 +8,9 @@ import (
 )
 
 // A File is a file that a client has sent, such as a recording. The Name and the ContentType are
-// the client's: each may be empty or wrong. Neither has control characters. Browsers call a recording "blob", and many programs
-// send every file as application/octet-stream, so servers look at the extension of the Name first.
+// the client's: each may be empty or wrong. Neither has control characters. Browsers call a
+// recording "blob", and many programs send every file as application/octet-stream, so the extension
+// of the Name tells more.
 type File struct {
 	Name        string // without a directory
 	ContentType string // a media type in the form of mime.FormatMediaType

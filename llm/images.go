@@ -62,8 +62,7 @@ const (
 )
 
 // An ImageRequest is the body of POST /v1/images/generations, or the form of POST /v1/images/edits,
-// which has Images. A Handler checks requests before it passes them to a Backend, and sets
-// ResponseFormat, and the Size unless there are Images.
+// which has Images. A Backend gets it with a ResponseFormat, and a Size unless there are Images.
 type ImageRequest struct {
 	Model          string `json:"model"`
 	Prompt         string `json:"prompt"`
@@ -133,7 +132,7 @@ func (m *Image) UnmarshalJSON(data []byte) error { return param.UnmarshalReply(d
 // An ImageResponse is the reply of an ImageGenerator. It is decoded leniently:
 // see [ChatChunk].
 type ImageResponse struct {
-	Created int64   `json:"created"` // Unix time in seconds; if zero, the Handler sets it
+	Created int64   `json:"created"` // Unix time in seconds; if zero, it is set
 	Data    []Image `json:"data"`
 	Usage   *Usage  `json:"usage,omitzero"` // with input_tokens and output_tokens; nil if images are not counted in tokens
 	Extra   Extra   `json:"-"`

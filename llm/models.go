@@ -32,7 +32,7 @@ type Model struct {
 	// means that this is not known, and empty means nothing. The order has no meaning.
 	Capabilities []Capability `json:"capabilities,omitempty"`
 
-	// Extra has the other members, among them those in which servers tell the same as a
+	// Extra has the other members, among them those in which others tell the same as a
 	// field, such as max_model_len. Delete those when you change the field.
 	Extra Extra `json:"-"`
 }

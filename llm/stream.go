@@ -34,8 +34,7 @@ func NewStream(f func(send func(*ChatChunk) error) error) ChatStream {
 
 // A ChatStream is the reply to a chat request: its chunks in order, and then at
 // most one error. A stream that ends without either is an error too. A whole reply
-// is a stream of one chunk: the Handler joins or streams the chunks as the client
-// asked.
+// is a stream of one chunk: chunks are joined or streamed as the client asked.
 //
 // A ChatStream is iterated over at most once. It runs on the goroutine of the loop: yield returns
 // when the chunk is on its way to the client, so a slow client slows the stream down, and returns
@@ -44,14 +43,14 @@ func NewStream(f func(send func(*ChatChunk) error) error) ChatStream {
 // [ClientLeft].
 //
 // The stream's function should call yield on its own goroutine, as llmhttptest.TestBackend
-// checks, because a loop may depend on it. A Handler does not: it accepts calls on
+// checks, because a loop may depend on it. Package llmhttp does not: it accepts calls on
 // other goroutines, but not on several at the same time, nor after the function has
 // returned.
 //
 // An error ends the stream; a chunk that is yielded together with an error is
 // dropped. Before the first chunk an error becomes the HTTP status of the reply,
-// unless the Backend was silent for so long that the stream has begun: see
-// Options.KeepAlive and Framing.StartsEarly. Later it is an error event.
+// unless the Backend was silent for so long that the stream has begun. Later it is
+// an error event.
 //
 // The Backend must not use a chunk that it has yielded: the loop may change it and
 // keep it.
@@ -150,7 +149,7 @@ func Tee(s ChatStream, f func(*ChatChunk, error)) ChatStream {
 				yield(nil, err)
 				return
 			}
-			if chunk != nil { // the Handler logs a nil chunk as a mistake
+			if chunk != nil { // a nil chunk is logged as a mistake
 				f(chunk, nil)
 			}
 			if !yield(chunk, nil) {

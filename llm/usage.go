@@ -28,9 +28,9 @@ var mediaUsageJSON = jsonwire.NewObject(
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
 
-// Usage is the number of tokens that a request used. A Handler takes negative numbers for
-// zero, and lowers details that are more than what they are a part of. It is decoded
-// leniently: see [ChatChunk].
+// Usage is the number of tokens that a request used. Negative numbers count as zero, and
+// details that are more than what they are a part of are lowered. It is decoded leniently: see
+// [ChatChunk].
 type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
@@ -48,7 +48,7 @@ type Usage struct {
 // cache_write_1h_tokens.
 type PromptTokensDetails struct {
 	CachedTokens     int         `json:"cached_tokens,omitzero"`                // read from the prompt cache
-	CacheWriteTokens int         `json:"cache_write_tokens,omitzero"`           // written to the prompt cache; if the sum of CacheWrites is more, a Handler takes that
+	CacheWriteTokens int         `json:"cache_write_tokens,omitzero"`           // written to the prompt cache; if the sum of CacheWrites is more, that counts
 	CacheWrites      CacheWrites `json:"cache_creation_token_details,omitzero"` // the CacheWriteTokens by their lifetime, as far as it is known
 	AudioTokens      int         `json:"audio_tokens,omitzero"`
 	ImageTokens      int         `json:"image_tokens,omitzero"`
