@@ -1,2 +1,0 @@
-// Package join joins the chunks of a reply to a whole one.
-package join
