@@ -1,7 +1,8 @@
 // Rename gives Go programs the names that parts of package llmhttp have since their move to other
-// packages. It changes the files in the directories that it gets, and in those below them:
+// packages. It changes the files in the directories that it gets, and in those below them. In a clone of
+// the repository:
 //
-//	go run github.com/llmhttp/llmhttp/docs/rename@main .
+//	go run ./docs/rename ../host
 //
 // It knows no types, only names: renames.txt has them, and what is left to do by hand. It tells where a
 // variable has the name of a package that the file needs.
