@@ -59,10 +59,10 @@ race=(-race '-gcflags=modernc.org/...=-race=false')
 slow=(./sqlstore ./examples/production ./console ./redislimit ./clients/go .)
 
 go_tests() {
-	step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test "${race[@]}" -count=1 -timeout=20m -skip="$no_race" "${slow[@]}" work
+	step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test "${race[@]}" -count=1 -timeout=40m -skip="$no_race" "${slow[@]}" work
 	local packages
 	mapfile -t packages < <(grep -rlE '^func Test(Allocs|.*_NoRace\()' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
-	step "Go without the race detector" go test -count=1 -timeout=20m -run="$no_race" "${packages[@]}"
+	step "Go without the race detector" go test -count=1 -timeout=40m -run="$no_race" "${packages[@]}"
 }
 
 client_tests() {
