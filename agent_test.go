@@ -81,33 +81,6 @@ func ExampleCallTools() {
 	// tool call_2 country must be a string true
 }
 
-func TestNewStream(t *testing.T) {
-	text := func(s string) *llm.ChatChunk { return llm.TextChunk(s) }
-	var sent []error
-	stream := func(end error) llm.ChatStream {
-		sent = nil
-		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
-			for _, s := range []string{"a", "b", "c"} {
-				sent = append(sent, send(text(s)))
-			}
-			return end
-		})
-	}
-	r, err := join.Collect(stream(nil))
-	require.NoError(t, err)
-	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
-
-	r, err = join.Collect(stream(errCause))
-	assert.Equal(t, errCause, err)
-	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
-
-	for range stream(errCause) { // a loop that is called again after a break panics
-		break
-	}
-	assert.Error(t, sent[0])
-	assert.Error(t, sent[2])
-}
-
 // Relay sends what the model says, as it comes, and keeps what is for the agent.
 func TestRelay(t *testing.T) {
 	chunks := parseChunks(t,

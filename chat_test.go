@@ -13,16 +13,6 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var (
-	_ = makesConsistent(func(c *llm.ToolChoice) { c.Mode, c.Type, c.Function, c.Custom = "", "allowed_tools", nil, nil })
-	_ = makesConsistent(func(a *llm.AllowedTool) { a.Type, a.Function = "custom", nil })
-	_ = makesConsistent(func(r *llm.ChatResponse) {
-		for i := range r.Choices {
-			r.Choices[i].Index = i
-		}
-	})
-)
-
 // TestChat_Params sends valid values, wrong types, and values at, below and above the
 // bounds of each parameter.
 func TestChat_Params(t *testing.T) {
@@ -351,16 +341,4 @@ func TestChat_ParamsAreBounded(t *testing.T) {
 			checkWords(t, e)
 		})
 	}
-}
-
-func TestChatRequest_AppendJSON(t *testing.T) {
-	r := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("hi")}}}
-	b, err := r.AppendJSON([]byte("body: "))
-	require.NoError(t, err)
-	assert.Equal(t, `body: {"model":"m","messages":[{"role":"user","content":"hi"}]}`, string(b))
-
-	r.Tools = []llm.Tool{{Type: "function", Function: &llm.Function{Name: "f", Parameters: json.RawMessage("{")}}}
-	b, err = r.AppendJSON([]byte("body: "))
-	assert.ErrorContains(t, err, "llmhttp: encoding *llm.ChatRequest: a raw value is not valid")
-	assert.Nil(t, b)
 }

@@ -18,13 +18,6 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var (
-	_ = makesConsistent(func(in *llm.EmbeddingInput) { in.Tokens = nil })
-	_ = makesConsistent(func(r *llm.EmbeddingResponse) {
-		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
-	})
-)
-
 func TestEmbeddings_Params(t *testing.T) {
 	bodies := func(list ...string) []string { return list }
 	inputs := func(list ...string) []string {

@@ -263,18 +263,3 @@ func TestHandler_WriteError(t *testing.T) {
 		conn.Close()
 	})
 }
-
-// The text of an Error is for logs, and includes the cause.
-func TestError_Text(t *testing.T) {
-	cause := errors.New("cause")
-	e := &llm.Error{Status: 404, Code: "code", Message: "message", Err: cause}
-	require.EqualError(t, e, "404 code: message: cause")
-	require.ErrorIs(t, e, cause)
-	require.EqualError(t, &llm.Error{Status: 500}, "500")
-	require.EqualError(t, errorf(400, "", "100%"), "400: 100%")
-	require.EqualError(t, llm.Errorf(400, "", "%d of %s", 3, "x"), "400: 3 of x")
-}
-
-// errorf hides the format from go vet. Errorf without arguments must leave the text
-// unchanged.
-var errorf = llm.Errorf

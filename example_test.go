@@ -385,3 +385,14 @@ func ExampleHandler_WriteError() {
 	// 503 Service Unavailable
 	// {"error":{"message":"We are closed until Monday.","type":"server_error","param":null,"code":"closed"}}
 }
+
+// printText prints the text of a whole reply.
+func printText(resp *http.Response) {
+	body, _ := io.ReadAll(resp.Body)
+	var r llm.ChatResponse
+	if err := r.UnmarshalJSON(body); err != nil || len(r.Choices) == 0 {
+		fmt.Println(string(body))
+		return
+	}
+	fmt.Println(r.Choices[0].Message.Content.Text())
+}

@@ -15,14 +15,6 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Files are in forms, and not in JSON.
-var _ = makesConsistent(func(r *llm.ImageRequest) { r.Images, r.Mask = nil, nil })
-
-// The usage of images has no details.
-var _ = makesConsistent(func(r *llm.ImageResponse) {
-	r.Usage.PromptTokensDetails, r.Usage.CompletionTokensDetails = llm.PromptTokensDetails{}, llm.CompletionTokensDetails{}
-})
-
 func TestImages_Params(t *testing.T) {
 	bodies := func(list ...string) []string { return list }
 	members := func(list ...string) []string {

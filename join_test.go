@@ -13,9 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/largebody"
 	"github.com/llmhttp/llmhttp/llm"
-	"github.com/llmhttp/llmhttp/llm/join"
 )
 
 // The work of joining and streaming a reply is linear in its length: four times as many
@@ -175,24 +173,4 @@ func TestJoin_GapsBetweenChoices(t *testing.T) {
 			assert.Equal(t, present, strings.Contains(r.body, fmt.Sprintf(`"index":%d`, i)), "%s: choice %d", mode, i)
 		}
 	}
-}
-
-// Objects in an Extra are merged, but the memory for it does not depend on how deep they are.
-func TestJoin_NestedExtra(t *testing.T) {
-	const depth = 400
-	object := func(name string) json.RawMessage {
-		return json.RawMessage(strings.Repeat(`{"a":`, depth) + `{"` + name + `":"` + strings.Repeat("x", 64<<10) + `"}` + strings.Repeat("}", depth))
-	}
-	var reply *llm.ChatResponse
-	megabytes := largebody.Allocated(func() {
-		var err error
-		reply, err = join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
-			for _, name := range []string{"b", "c"} {
-				yield(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Extra: llm.Extra{"x": object(name)}}}}, nil)
-			}
-		})
-		require.NoError(t, err)
-	})
-	assert.JSONEq(t, string(object("c")), string(reply.Choices[0].Extra["x"]), "the last of two that are too deep")
-	assert.Less(t, megabytes, uint64(20))
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/codectest"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 var (
-	_ = makesConsistent(func(in *llmhttp.ModerationInput) { in.Parts = nil })
-	_ = makesConsistent(func(r *llmhttp.ModerationResponse) {
+	_ = codectest.MakesConsistent(func(in *llmhttp.ModerationInput) { in.Parts = nil })
+	_ = codectest.MakesConsistent(func(r *llmhttp.ModerationResponse) {
 		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
 	})
 )
 
 func init() {
-	jsonTypes["ModerationRequest"] = func() any { return new(llmhttp.ModerationRequest) }
-	jsonTypes["ModerationInput"] = func() any { return new(llmhttp.ModerationInput) }
-	jsonTypes["ModerationResponse"] = func() any { return new(llmhttp.ModerationResponse) }
-	jsonTypes["ModerationResult"] = func() any { return new(llmhttp.ModerationResult) }
-	jsonDocuments = append(jsonDocuments, []jsonDocument{
+	jsonSuite.Types["ModerationRequest"] = func() any { return new(llmhttp.ModerationRequest) }
+	jsonSuite.Types["ModerationInput"] = func() any { return new(llmhttp.ModerationInput) }
+	jsonSuite.Types["ModerationResponse"] = func() any { return new(llmhttp.ModerationResponse) }
+	jsonSuite.Types["ModerationResult"] = func() any { return new(llmhttp.ModerationResult) }
+	jsonSuite.Documents = append(jsonSuite.Documents, []codectest.Document{
 		{"ModerationRequest", `{"model":"m","input":["a",""],"user":"u"}`},
 		{"ModerationRequest", `{"model":"m","input":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"u"}}]}`},
 		{"ModerationInput", `"a"`}, {"ModerationInput", `["a","b"]`}, {"ModerationInput", `[]`}, {"ModerationInput", `[{"type":"text","text":"a","x":1}]`},

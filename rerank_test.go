@@ -11,24 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/codectest"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 var (
-	_ = makesConsistent(func(d *llmhttp.RerankDocument) { d.Raw = nil })
-	_ = makesConsistent(func(r *llmhttp.RerankResult) { r.Document = nil }) // is decoded with Raw, too
-	_ = makesConsistent(func(r *llmhttp.RerankResponse) {
+	_ = codectest.MakesConsistent(func(d *llmhttp.RerankDocument) { d.Raw = nil })
+	_ = codectest.MakesConsistent(func(r *llmhttp.RerankResult) { r.Document = nil }) // is decoded with Raw, too
+	_ = codectest.MakesConsistent(func(r *llmhttp.RerankResponse) {
 		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
 	})
 )
 
 func init() {
-	jsonTypes["RerankRequest"] = func() any { return new(llmhttp.RerankRequest) }
-	jsonTypes["RerankDocument"] = func() any { return new(llmhttp.RerankDocument) }
-	jsonTypes["RerankResponse"] = func() any { return new(llmhttp.RerankResponse) }
-	jsonTypes["RerankResult"] = func() any { return new(llmhttp.RerankResult) }
-	jsonDocuments = append(jsonDocuments, []jsonDocument{
+	jsonSuite.Types["RerankRequest"] = func() any { return new(llmhttp.RerankRequest) }
+	jsonSuite.Types["RerankDocument"] = func() any { return new(llmhttp.RerankDocument) }
+	jsonSuite.Types["RerankResponse"] = func() any { return new(llmhttp.RerankResponse) }
+	jsonSuite.Types["RerankResult"] = func() any { return new(llmhttp.RerankResult) }
+	jsonSuite.Documents = append(jsonSuite.Documents, []codectest.Document{
 		{"RerankRequest", `{"model":"m","query":"q","documents":["a","",{"text":"b","x":[1]}],"top_n":2,"return_documents":true,"rank_fields":["x"]}`},
 		{"RerankDocument", `"a"`}, {"RerankDocument", `{"text":"a"}`}, {"RerankDocument", `{"image":"u"}`},
 		{"RerankResponse", `{"id":"i","object":"list","model":"m","results":[{"index":1,"relevance_score":0.5,"document":{"text":"b"},"x":1}],"usage":{"prompt_tokens":1,"total_tokens":1},"meta":{"api_version":{"version":"2"},"billed_units":{"search_units":3},"tokens":{"input_tokens":1}},"y":2}`},

@@ -18,15 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/codectest"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var _ = makesConsistent(func(v *llmhttp.SpeechVoice) { v.Name = "" })
+var _ = codectest.MakesConsistent(func(v *llmhttp.SpeechVoice) { v.Name = "" })
 
 func init() {
-	jsonTypes["SpeechRequest"] = func() any { return new(llmhttp.SpeechRequest) }
-	jsonTypes["SpeechVoice"] = func() any { return new(llmhttp.SpeechVoice) }
-	jsonDocuments = append(jsonDocuments, []struct{ typ, doc string }{
+	jsonSuite.Types["SpeechRequest"] = func() any { return new(llmhttp.SpeechRequest) }
+	jsonSuite.Types["SpeechVoice"] = func() any { return new(llmhttp.SpeechVoice) }
+	jsonSuite.Documents = append(jsonSuite.Documents, []codectest.Document{
 		{"SpeechRequest", `{"model":"m","input":"i","voice":"alloy","instructions":"s","response_format":"pcm","speed":0.5,"stream_format":"sse","language":"de"}`},
 		{"SpeechVoice", `"alloy"`}, {"SpeechVoice", `{"id":"voice_1","x":1}`},
 	}...)

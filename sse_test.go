@@ -230,3 +230,20 @@ func TestEventStream_DoesNotKeepTheRequest(t *testing.T) {
 	assert.False(t, serve(h, w, streamBody))
 	assert.True(t, freed)
 }
+
+// The Handler may change a chunk that the function has cloned.
+func TestTee_Clones(t *testing.T) {
+	var kept *llm.ChatChunk
+	s := startServer(t, config{backend: llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+		return llm.Tee(llm.Reply("Hello!"), func(c *llm.ChatChunk, _ error) {
+			if c != nil {
+				kept = c.Clone()
+			}
+		})
+	})})
+	s.chat(streamBody).checkText(t, "Hello!")
+	s.shutdown()
+	require.NotNil(t, kept)
+	assert.Equal(t, llm.FinishStop, kept.Choices[0].FinishReason)
+	assert.Equal(t, "Hello!", kept.Choices[0].Delta.Content)
+}

@@ -11,15 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/codectest"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var _ = makesConsistent(func(p *llmhttp.CompletionPrompt) { p.Tokens = nil })
+var _ = codectest.MakesConsistent(func(p *llmhttp.CompletionPrompt) { p.Tokens = nil })
 
 func init() {
-	jsonTypes["CompletionRequest"] = func() any { return new(llmhttp.CompletionRequest) }
-	jsonTypes["CompletionPrompt"] = func() any { return new(llmhttp.CompletionPrompt) }
-	jsonDocuments = append(jsonDocuments, []jsonDocument{
+	jsonSuite.Types["CompletionRequest"] = func() any { return new(llmhttp.CompletionRequest) }
+	jsonSuite.Types["CompletionPrompt"] = func() any { return new(llmhttp.CompletionPrompt) }
+	jsonSuite.Documents = append(jsonSuite.Documents, []codectest.Document{
 		{"CompletionRequest", `{"model":"m","prompt":"a","suffix":"b","stream":true,"stream_options":{"include_usage":true},"temperature":0.5,"top_p":1,"presence_penalty":1,"frequency_penalty":-1,"max_tokens":0,"n":2,"best_of":3,"logprobs":0,"echo":true,"stop":["x","y"],"seed":7,"user":"u"}`},
 		{"CompletionRequest", `{"model":"m","prompt":[[1,2],[3]]}`},
 		{"CompletionPrompt", `""`}, {"CompletionPrompt", `["a",""]`}, {"CompletionPrompt", `[1,2]`}, {"CompletionPrompt", `[]`},

@@ -21,10 +21,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/codectest"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var _ = makesConsistent(func(c *llmhttp.TranscriptionChunk) { c.Usage = &llmhttp.TranscriptionUsage{Seconds: 8.5} })
+var _ = codectest.MakesConsistent(func(c *llmhttp.TranscriptionChunk) { c.Usage = &llmhttp.TranscriptionUsage{Seconds: 8.5} })
 
 // transcribing returns a Backend that answers every request with f.
 func transcribing(f func(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream) *stubBackend {
@@ -402,16 +403,6 @@ func TestCollectTranscription(t *testing.T) {
 	require.Error(t, err)
 	_, err = llmhttp.CollectTranscription(llmhttp.Forwarder{Backend: chatOnly}.Transcribe(t.Context(), nil))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-}
-
-func TestFile_Extension(t *testing.T) {
-	for _, test := range []struct{ name, contentType, want string }{
-		{"a.MP3", "audio/wav", "mp3"}, {"blob", "audio/webm;codecs=opus", "webm"}, {"blob", "application/octet-stream", ""},
-		{"", "", ""}, {"a.", "audio/mpeg", "mp3"}, {"a", "audio/x-m4a", "m4a"}, {"a.tar.gz", "", "gz"},
-	} {
-		f := llm.File{Name: test.name, ContentType: test.contentType}
-		assert.Equal(t, test.want, f.Extension(), test)
-	}
 }
 
 // BenchmarkTranscription shows what the process allocates for a recording of 25 MB that the Backend

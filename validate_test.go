@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -137,68 +136,14 @@ func withMember(t *testing.T, doc, member string) string {
 	for name, v := range added {
 		members[name] = v
 	}
-	return encode(t, members)
+	b, err := json.Marshal(members)
+	require.NoError(t, err)
+	return string(b)
 }
 
-// Validate accepts what the Handler accepts, and refuses requests that no document can have.
-func TestValidate(t *testing.T) {
-	plain := func() *llm.ChatRequest {
-		return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hi")}}}
-	}
-	require.NoError(t, plain().Validate())
+// Validate accepts what the Handler accepts.
+func TestValidate_AcceptsMaximalChat(t *testing.T) {
 	var full llm.ChatRequest
 	require.NoError(t, json.Unmarshal([]byte(maximalChat), &full))
 	require.NoError(t, full.Validate())
-	for name, test := range map[string]struct {
-		change      func(r *llm.ChatRequest)
-		code, param string
-	}{
-		"nothing":               {func(r *llm.ChatRequest) { *r = llm.ChatRequest{} }, missing, "model"},
-		"no messages":           {func(r *llm.ChatRequest) { r.Messages = nil }, missing, "messages"},
-		"many messages":         {func(r *llm.ChatRequest) { r.Messages = make([]llm.Message, 16385) }, arrayTooLong, "messages"},
-		"many parts":            {func(r *llm.ChatRequest) { r.Messages[0].Content = make(llm.Content, 4097) }, arrayTooLong, "messages[0].content"},
-		"many calls":            {func(r *llm.ChatRequest) { r.Messages[0].ToolCalls = make([]llm.ToolCall, 1025) }, arrayTooLong, "messages[0].tool_calls"},
-		"many details":          {func(r *llm.ChatRequest) { r.Messages[0].ReasoningDetails = make([]llm.ReasoningDetail, 4097) }, arrayTooLong, "messages[0].reasoning_details"},
-		"no number":             {func(r *llm.ChatRequest) { r.Temperature = new(math.NaN()) }, decimalLow, "temperature"},
-		"infinite":              {func(r *llm.ChatRequest) { r.TopP = new(math.Inf(1)) }, decimalHigh, "top_p"},
-		"five stop sequences":   {func(r *llm.ChatRequest) { r.Stop = make(llm.StringList, 5) }, arrayTooLong, "stop"},
-		"many tools":            {func(r *llm.ChatRequest) { r.Tools = make([]llm.Tool, 2049) }, arrayTooLong, "tools"},
-		"empty parameters":      {func(r *llm.ChatRequest) { r.Tools = []llm.Tool{function(json.RawMessage{})} }, invalidType, "tools[0].function.parameters"},
-		"parameters with space": {func(r *llm.ChatRequest) { r.Tools = []llm.Tool{function(json.RawMessage("\n {}"))} }, accepted, ""},
-		"an empty choice":       {func(r *llm.ChatRequest) { r.ToolChoice = new(llm.ToolChoice) }, missing, "tool_choice.type"},
-		"many allowed tools": {func(r *llm.ChatRequest) {
-			r.ToolChoice = &llm.ToolChoice{Type: "allowed_tools", AllowedTools: &llm.AllowedTools{Tools: make([]llm.AllowedTool, 2049)}}
-		}, arrayTooLong, "tool_choice.allowed_tools.tools"},
-		"no schema": {func(r *llm.ChatRequest) { r.ResponseFormat = &llm.ResponseFormat{Type: "json_schema"} }, missing, "response_format.json_schema"},
-		"an empty schema": {func(r *llm.ChatRequest) {
-			r.ResponseFormat = &llm.ResponseFormat{Type: "json_schema", JSONSchema: &llm.JSONSchema{Schema: json.RawMessage{}}}
-		}, invalidType, "response_format.json_schema.schema"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := plain()
-			test.change(r)
-			err := r.Validate()
-			if test.code == accepted {
-				assert.NoError(t, err)
-				return
-			}
-			e, ok := errors.AsType[*llm.Error](err)
-			require.True(t, ok, "%v", err)
-			assert.Equal(t, 400, e.Status)
-			assert.Equal(t, test.code, e.Code)
-			assert.Equal(t, test.param, e.Param)
-		})
-	}
-}
-
-func function(parameters json.RawMessage) llm.Tool {
-	return llm.Tool{Type: "function", Function: &llm.Function{Name: "f", Parameters: parameters}}
-}
-
-func TestError_WithParam(t *testing.T) {
-	e := llm.Errorf(400, "c", "Invalid 'a.b': 'a' is not 'a.b'.")
-	e.Param = "a.b"
-	assert.Equal(t, &llm.Error{Status: 400, Code: "c", Param: "x", Message: "Invalid 'x': 'a' is not 'x'."}, e.WithParam("x"))
-	assert.Equal(t, "a.b", e.Param, "unchanged")
-	assert.Equal(t, &llm.Error{Message: "''", Param: "x"}, (&llm.Error{Message: "''"}).WithParam("x"))
 }

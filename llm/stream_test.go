@@ -1,30 +1,15 @@
-package llmhttp_test
+package llm_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llm/join"
 )
-
-// printText prints the text of a whole reply.
-func printText(resp *http.Response) {
-	body, _ := io.ReadAll(resp.Body)
-	var r llm.ChatResponse
-	if err := r.UnmarshalJSON(body); err != nil || len(r.Choices) == 0 {
-		fmt.Println(string(body))
-		return
-	}
-	fmt.Println(r.Choices[0].Message.Content.Text())
-}
 
 // teed reads a Tee of s, at most n chunks, and returns what its function got.
 func teed(s llm.ChatStream, n int) (seen []string, got int) {
@@ -50,7 +35,10 @@ func teed(s llm.ChatStream, n int) (seen []string, got int) {
 
 func TestTee(t *testing.T) {
 	chunks := func(err error) llm.ChatStream {
-		return failAfter(err, "a", "b").Chat(context.Background(), nil)
+		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
+			_, _ = send(llm.TextChunk("a")), send(llm.TextChunk("b"))
+			return err
+		})
 	}
 	for name, test := range map[string]struct {
 		stream llm.ChatStream
@@ -61,7 +49,9 @@ func TestTee(t *testing.T) {
 		"failure":      {chunks(errors.New("broken")), 9, []string{"a", "b", "error broken"}},
 		"reader stops": {chunks(nil), 1, []string{"a"}},
 		"nil stream":   {nil, 9, []string{"error llmhttp: the Backend returned a nil ChatStream"}},
-		"nil chunk":    {streamOf(nil, llm.TextChunk("a")), 9, []string{"a", "end"}},
+		"nil chunk": {func(yield func(*llm.ChatChunk, error) bool) {
+			_ = yield(nil, nil) && yield(llm.TextChunk("a"), nil)
+		}, 9, []string{"a", "end"}},
 		"chunk and error": {func(yield func(*llm.ChatChunk, error) bool) {
 			yield(llm.TextChunk("x"), errors.New("broken"))
 		}, 9, []string{"error broken"}},
@@ -73,19 +63,30 @@ func TestTee(t *testing.T) {
 	}
 }
 
-// The Handler may change a chunk that the function has cloned.
-func TestTee_Clones(t *testing.T) {
-	var kept *llm.ChatChunk
-	s := startServer(t, config{backend: llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
-		return llm.Tee(llm.Reply("Hello!"), func(c *llm.ChatChunk, _ error) {
-			if c != nil {
-				kept = c.Clone()
+func TestNewStream(t *testing.T) {
+	errCause := errors.New("broken")
+	text := func(s string) *llm.ChatChunk { return llm.TextChunk(s) }
+	var sent []error
+	stream := func(end error) llm.ChatStream {
+		sent = nil
+		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
+			for _, s := range []string{"a", "b", "c"} {
+				sent = append(sent, send(text(s)))
 			}
+			return end
 		})
-	})})
-	s.chat(streamBody).checkText(t, "Hello!")
-	s.shutdown()
-	require.NotNil(t, kept)
-	assert.Equal(t, llm.FinishStop, kept.Choices[0].FinishReason)
-	assert.Equal(t, "Hello!", kept.Choices[0].Delta.Content)
+	}
+	r, err := join.Collect(stream(nil))
+	require.NoError(t, err)
+	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
+
+	r, err = join.Collect(stream(errCause))
+	assert.Equal(t, errCause, err)
+	assert.Equal(t, "abc", r.Choices[0].Message.Content.Text())
+
+	for range stream(errCause) { // a loop that is called again after a break panics
+		break
+	}
+	assert.Error(t, sent[0])
+	assert.Error(t, sent[2])
 }

@@ -1,4 +1,4 @@
-package llmhttp_test
+package llm_test
 
 import (
 	"encoding/json"

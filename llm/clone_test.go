@@ -1,4 +1,4 @@
-package llmhttp_test
+package llm_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/llmhttp/llmhttp/internal/codectest"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -51,7 +52,7 @@ func changeAll(t *testing.T, v reflect.Value) {
 func testClone[T any](t *testing.T, clone func(*T) *T) {
 	newValue := func() *T {
 		v := new(T)
-		fillValue(reflect.ValueOf(v).Elem(), rand.New(rand.NewPCG(5, 6)), 0)
+		codectest.Fill(reflect.ValueOf(v).Elem(), rand.New(rand.NewPCG(5, 6)), 0)
 		return v
 	}
 	original := newValue()

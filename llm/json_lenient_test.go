@@ -1,4 +1,4 @@
-package llmhttp_test
+package llm_test
 
 import (
 	"encoding/json"
@@ -113,7 +113,7 @@ func TestJSON_ErrorInPlaceOfAReply(t *testing.T) {
 func TestJSON_ContentInManyParts(t *testing.T) {
 	const parts = 2000
 	text := strings.Repeat("a", 1<<10)
-	body := []byte(`{"choices":[{"delta":{"content":` + repeatJSON(parts, `{"type":"text","text":"`+text+`"}`) + `}}]}`)
+	body := []byte(`{"choices":[{"delta":{"content":[` + strings.Repeat(`{"type":"text","text":"`+text+`"},`, parts-1) + `{"type":"text","text":"` + text + `"}]}}]}`)
 	var c llm.ChatChunk
 	megabytes := largebody.Allocated(func() { require.NoError(t, c.UnmarshalJSON(body)) })
 	assert.True(t, c.Choices[0].Delta.Content == strings.Repeat(text, parts))

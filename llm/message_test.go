@@ -1,4 +1,4 @@
-package llmhttp_test
+package llm_test
 
 import (
 	"encoding/json"
@@ -9,8 +9,6 @@ import (
 
 	"github.com/llmhttp/llmhttp/llm"
 )
-
-var _ = makesConsistent(func(p *llm.Part) { p.Type, p.ImageURL = llm.PartText, nil })
 
 func TestContent_Text(t *testing.T) {
 	for doc, want := range map[string]string{
