@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,60 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// walk walks a delta or a message.
-func walk(v any, text func(texts.Kind, *string), extra func(texts.Kind, llm.Extra)) {
-	switch v := v.(type) {
-	case *llm.Delta:
-		texts.WalkDelta(v, text, extra)
-	case *llm.Message:
-		texts.WalkMessage(v, text, extra)
-	}
-}
-
-// kindAt returns the kind of the string at path, with which walk visits it.
-func kindAt(t *testing.T, w any, path string) texts.Kind {
-	t.Helper()
-	var kinds []texts.Kind
-	texttest.Each(reflect.ValueOf(w).Elem(), "", func(at string, s reflect.Value) {
-		if at == path {
-			walk(w, func(kind texts.Kind, visited *string) {
-				if reflect.ValueOf(visited).Pointer() == s.Addr().Pointer() {
-					kinds = append(kinds, kind)
-				}
-			}, texts.IgnoreExtra)
-		}
-	})
-	require.Len(t, kinds, 1, "walk visits %s once", path)
-	return kinds[0]
-}
-
-// A new text is reached by the walks, or this test fails. A text in an Extra is reached with it.
-func TestTexts_WalksAreComplete(t *testing.T) {
-	for name, w := range map[string]any{"delta": new(llm.Delta), "message": new(llm.Message)} {
-		eachText(t, reflect.ValueOf(w).Elem(), name, func(path string) {
-			visits := 0
-			walk(w, func(_ texts.Kind, s *string) {
-				if *s == longText {
-					visits++
-				}
-			}, func(_ texts.Kind, e llm.Extra) { visits += len(e) })
-			assert.Equal(t, 1, visits, "%s", path)
-		})
-	}
-}
-
-// isInPieces reports whether texts of a kind come in pieces.
-func isInPieces(k texts.Kind) bool { return k <= texts.KindReasoning }
-
-// A delta's texts that come in pieces are those that the methods texts return.
-func TestTexts_InPieces(t *testing.T) {
-	for _, path := range texttest.Paths[llm.Delta]() {
-		d := texttest.With[llm.Delta](path, "x")
-		texts.Truncate(d, 0)
-		assert.Equal(t, isInPieces(kindAt(t, texttest.With[llm.Delta](path, "x"), path)), texttest.At(d, path) == "", "%s", path)
-	}
-}
 
 // A usageKeeper is a UsageStore that keeps the last record.
 type usageKeeper struct {
@@ -160,7 +104,7 @@ func joined(deltas []*llm.Delta, path string) (text string) {
 func TestTexts_OfDeltas(t *testing.T) {
 	for _, path := range texttest.Paths[llm.Delta]() {
 		newDelta := func(s string) *llm.Delta { return texttest.With[llm.Delta](path, s) }
-		kind := kindAt(t, newDelta("x"), path)
+		kind := texttest.KindAt(t, newDelta("x"), path)
 		if kind == texts.KindRole {
 			continue // a Handler sends its own
 		}
@@ -184,13 +128,13 @@ func TestTexts_OfDeltas(t *testing.T) {
 				for _, d := range deltas {
 					most = max(most, len(texttest.At(d, path)))
 				}
-				assert.Equal(t, isInPieces(kind), most <= maxDeltaText)
+				assert.Equal(t, texttest.IsInPieces(kind), most <= maxDeltaText)
 			})
 			t.Run("cut", func(t *testing.T) {
 				got := serveTexts(t, textsStream, Limits{MaxCompletionTokens: 1}, newDelta(long))
 				deltas, reason := got.events(t)
-				assert.Equal(t, isInPieces(kind), len(joined(deltas, path)) == maxCompletionBytes(1))
-				assert.Equal(t, isInPieces(kind), reason == llm.FinishLength)
+				assert.Equal(t, texttest.IsInPieces(kind), len(joined(deltas, path)) == maxCompletionBytes(1))
+				assert.Equal(t, texttest.IsInPieces(kind), reason == llm.FinishLength)
 			})
 			t.Run("UTF-8", func(t *testing.T) { testTextInPieces(t, path, kind) })
 			t.Run("transcript", func(t *testing.T) { testReplyTranscript(t, path) })
@@ -216,7 +160,7 @@ func testTextInPieces(t *testing.T, path string, kind texts.Kind) {
 	for _, body := range []string{stream.body, whole.body} {
 		assert.True(t, utf8.ValidString(body))
 	}
-	if !isInPieces(kind) {
+	if !texttest.IsInPieces(kind) {
 		assert.Contains(t, whole.body, "caf")
 		return
 	}
@@ -274,12 +218,4 @@ func TestTexts_OfRequestsInTranscript(t *testing.T) {
 			transcribe(t, &llm.ChatRequest{Tools: []llm.Tool{*texttest.With[llm.Tool](path, text)}}, true)
 		})
 	}
-}
-
-// The tests above see every string that a Delta and a Message have.
-func TestTexts_ReflectionFinds(t *testing.T) {
-	for _, path := range []string{".Content", ".Role", ".ToolCalls[0].Function.Arguments", ".ReasoningDetails[0].Data"} {
-		assert.True(t, slices.Contains(texttest.Paths[llm.Delta](), path), path)
-	}
-	assert.Contains(t, texttest.Paths[llm.Message](), ".Content[0].ImageURL.URL")
 }

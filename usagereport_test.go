@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/texttest"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -409,11 +410,8 @@ func TestSettle_ClientLeavesAnImage(t *testing.T) {
 	})
 }
 
-// longText is 1.1 MB of text, and longData of base64.
-var (
-	longText = strings.Repeat("words ", 1_100_000/6)
-	longData = strings.Repeat("QUJD", 1_100_000/4)
-)
+// longData is 1.1 MB of base64.
+var longData = strings.Repeat("QUJD", 1_100_000/4)
 
 // An estimate counts all that was sent: 1.1 MB are more than a handful of tokens, wherever
 // they are.
@@ -461,7 +459,7 @@ func TestSettle_EstimateCountsEverythingSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{backend: textBackend("x")})
-			body := strings.NewReplacer("TEXT", longText, "DATA", longData).Replace(`{"model":"m",` + tt.members + `}`)
+			body := strings.NewReplacer("TEXT", texttest.Long, "DATA", longData).Replace(`{"model":"m",` + tt.members + `}`)
 			r := s.chat(body)
 			require.Equal(t, 200, r.StatusCode, "%.300s", r.body)
 			record := s.record()
@@ -473,7 +471,7 @@ func TestSettle_EstimateCountsEverythingSent(t *testing.T) {
 		s := startServer(t, config{backend: &stubBackend{embed: func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 			return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}})
-		r := s.do("POST", embeddingsPath, `{"model":"m","input":"x","messages":[{"content":"`+longText+`"}]}`)
+		r := s.do("POST", embeddingsPath, `{"model":"m","input":"x","messages":[{"content":"`+texttest.Long+`"}]}`)
 		require.Equal(t, 200, r.StatusCode)
 		assert.GreaterOrEqual(t, s.record().Units.PromptTokens, int64(asText))
 	})
@@ -504,7 +502,7 @@ func TestSettle_EstimateCountsEverythingReceived(t *testing.T) {
 	} {
 		for mode, body := range chatModes {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				delta := strings.NewReplacer("TEXT", longText, "DATA", longData).Replace(tt.delta)
+				delta := strings.NewReplacer("TEXT", texttest.Long, "DATA", longData).Replace(tt.delta)
 				s := startServer(t, config{backend: jsonBackend(t, `{"choices":[{"index":0,"delta":{`+delta+`}}]}`)})
 				require.Equal(t, 200, s.chat(body).StatusCode)
 				record := s.record()
