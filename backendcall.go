@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -83,3 +84,9 @@ func (q *request) notifyStarted(req describer, began time.Time) {
 	q.backendCtx = q.observer.notifyStarted(q.client.Context())
 	q.backend.began = began
 }
+
+// Mistakes of a Backend, which package llm finds too.
+var (
+	errNilStream = callctx.ErrNilStream
+	errNoChunk   = callctx.ErrNoChunk
+)

@@ -192,3 +192,12 @@ func divideTotal(u *llm.Usage) {
 		u.PromptTokens += rest
 	}
 }
+
+// nilIfZero returns u, or nil if no number in it is above zero. Some servers send such a usage if they
+// do not count tokens.
+func nilIfZero(u *llm.Usage) *llm.Usage {
+	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
+		return nil
+	}
+	return u
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -48,7 +49,7 @@ var imageEditForm = formFields[llm.ImageRequest]{
 			return err
 		},
 	},
-	files: []string{fieldImage, fieldMask},
+	files: []string{membername.FieldImage, membername.FieldMask},
 	addExtra: func(r *llm.ImageRequest, name string, values []string) {
 		if r.Extra == nil {
 			r.Extra = make(llm.Extra)
@@ -66,8 +67,8 @@ func decodeEditForm(r *llm.ImageRequest, form *Form) (err error) {
 	if err := imageEditForm.decode(r, form.Values); err != nil {
 		return err
 	}
-	r.Images = slices.Concat(form.Files[fieldImage], form.Files[fieldImage+"[]"])
-	r.Mask, err = form.file(fieldMask)
+	r.Images = slices.Concat(form.Files[membername.FieldImage], form.Files[membername.FieldImage+"[]"])
+	r.Mask, err = form.file(membername.FieldMask)
 	return err
 }
 
@@ -93,7 +94,7 @@ func decodeEditJSON(r *llm.ImageRequest, form *Form) (err error) {
 		return invalid.JSON(err)
 	}
 	delete(r.Extra, "images")
-	delete(r.Extra, fieldMask)
+	delete(r.Extra, membername.FieldMask)
 	if err := checkEditMembers(r.Extra); err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func decodeEditJSON(r *llm.ImageRequest, form *Form) (err error) {
 		r.Images = append(r.Images, file)
 	}
 	if refs.Mask != nil {
-		r.Mask, err = form.addImage(refs.Mask, fieldMask)
+		r.Mask, err = form.addImage(refs.Mask, membername.FieldMask)
 	}
 	return err
 }
@@ -118,7 +119,7 @@ func decodeEditJSON(r *llm.ImageRequest, form *Form) (err error) {
 func checkEditMembers(members llm.Extra) error {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		known := imageEditForm.knownName(name)
-		if known == fieldImage {
+		if known == membername.FieldImage {
 			known = "images"
 		}
 		if known != "" {
@@ -170,7 +171,7 @@ func decodeImageEdit(
 	_ *http.Request,
 	form *Form,
 ) (*llm.ImageRequest, func(b []byte, r *llm.ImageResponse) ([]byte, error), error) {
-	req, decode, field := new(llm.ImageRequest), decodeEditForm, fieldImage
+	req, decode, field := new(llm.ImageRequest), decodeEditForm, membername.FieldImage
 	if form.JSON != nil {
 		decode, field = decodeEditJSON, "images"
 	}
@@ -203,7 +204,7 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 		var req *llm.ImageRequest
 		var encode func(b []byte, reply *llm.ImageResponse) ([]byte, error)
 		err := q.withFormOrJSON(
-			[]string{fieldImage, fieldImage + "[]", fieldMask},
+			[]string{membername.FieldImage, membername.FieldImage + "[]", membername.FieldMask},
 			q.h.opts.MaxFiles,
 			func(ctx context.Context, r *http.Request, form *Form) (err error) {
 				if req, encode, err = decode(ctx, r, form); err == nil && (req == nil || encode == nil) {

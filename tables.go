@@ -1,8 +1,6 @@
 package llmhttp
 
 import (
-	"errors"
-
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -27,24 +25,4 @@ var (
 	imageJSON            = jsonwire.ObjectOf[llm.Image]("")
 	imageResponseJSON    = jsonwire.ObjectOf[llm.ImageResponse]("")
 	modelJSON            = jsonwire.ObjectOf[llm.Model]("")
-)
-
-// nilIfZero returns u, or nil if no number in it is above zero. Some servers send such a usage if they
-// do not count tokens.
-func nilIfZero(u *llm.Usage) *llm.Usage {
-	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
-		return nil
-	}
-	return u
-}
-
-// The names of the fields of an edit that are files. That of images may have "[]" behind it.
-const (
-	fieldImage = "image"
-	fieldMask  = "mask"
-)
-
-var (
-	errNilStream = errors.New("llmhttp: the Backend returned a nil ChatStream")
-	errNoChunk   = errors.New("llmhttp: the stream ended without a chunk or an error")
 )

@@ -9,31 +9,26 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/internal/param"
-)
-
-// The names of the fields of an edit that are files. That of images may have "[]" behind it.
-const (
-	fieldImage = "image"
-	fieldMask  = "mask"
 )
 
 // validateFiles returns an *Error for the first of the files that the format does not allow.
 func (r *ImageRequest) validateFiles() error {
 	if n := len(r.Images); n > bounds.EditImages {
-		return param.LongArray(fieldImage, bounds.EditImages, n)
+		return param.LongArray(membername.FieldImage, bounds.EditImages, n)
 	}
 	for i, f := range r.Images {
 		if f.Size == 0 {
-			name := fieldImage
+			name := membername.FieldImage
 			if len(r.Images) > 1 {
-				name = param.Path(fieldImage, i, "")
+				name = param.Path(membername.FieldImage, i, "")
 			}
 			return param.Invalid("invalid_value", name, "Invalid '%s': the file is empty.", name)
 		}
 	}
 	if r.Mask != nil && r.Mask.Size == 0 {
-		return param.Invalid("invalid_value", fieldMask, "Invalid '%s': the file is empty.", fieldMask)
+		return param.Invalid("invalid_value", membername.FieldMask, "Invalid '%s': the file is empty.", membername.FieldMask)
 	}
 	return nil
 }

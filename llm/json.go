@@ -35,3 +35,25 @@ func wrapErrorMembers(extra *Extra) {
 	b, _ := extraJSON.Append(nil, extra) // which is valid, because it was decoded
 	*extra = Extra{membername.ObjectError: b}
 }
+
+// The tables that other packages of the module use.
+func init() {
+	jsonwire.Register("", chatRequestJSON)
+	jsonwire.Register("", chatChunkJSON)
+	jsonwire.Register("", chatResponseJSON)
+	jsonwire.Register("", chunkChoiceJSON)
+	jsonwire.Register("", deltaJSON)
+	jsonwire.Register("", streamOptionsJSON)
+	jsonwire.Register("", stringListJSON)
+	jsonwire.Register("", partJSON)
+	jsonwire.Register("list", partsJSON)
+	jsonwire.Register("", usageJSON)
+	jsonwire.Register("media", mediaUsageJSON)
+	jsonwire.Register("embeddings", embeddingUsageJSON)
+	jsonwire.Register("", embeddingRequestJSON)
+	jsonwire.Register("", embeddingInputJSON)
+	jsonwire.Register("", imageRequestJSON)
+	jsonwire.Register("", imageJSON)
+	jsonwire.Register("", imageResponseJSON)
+	jsonwire.Register("", modelJSON)
+}

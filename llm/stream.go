@@ -3,6 +3,8 @@ package llm
 import (
 	"errors"
 	"iter"
+
+	"github.com/llmhttp/llmhttp/internal/callctx"
 )
 
 var (
@@ -118,13 +120,7 @@ func (c *Choice) chunk() ChunkChoice {
 	return out
 }
 
-var (
-	errNilStream = errors.New("llmhttp: the Backend returned a nil ChatStream")
-)
-
-var (
-	errFailNil = errors.New("llmhttp: Fail was called with a nil error")
-)
+var errFailNil = errors.New("llmhttp: Fail was called with a nil error")
 
 // Tee returns a stream that yields what s yields. Before that it calls f with each chunk, or with
 // the error that ends s. When s has ended without an error, Tee calls f once more, with a nil chunk
@@ -140,7 +136,7 @@ var (
 // texts.
 func Tee(s ChatStream, f func(*ChatChunk, error)) ChatStream {
 	if s == nil {
-		s = Fail(errNilStream)
+		s = Fail(callctx.ErrNilStream)
 	}
 	return func(yield func(*ChatChunk, error) bool) {
 		for chunk, err := range s {

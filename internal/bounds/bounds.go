@@ -1,3 +1,4 @@
+// Package bounds has the numbers of elements that requests and replies may have.
 package bounds
 
 // Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;

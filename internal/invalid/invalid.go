@@ -1,3 +1,4 @@
+// Package invalid makes an *llm.Error of what
 package invalid
 
 import (

@@ -1,3 +1,4 @@
+// Package jsonjoin joins JSON values and texts that come in pieces.
 package jsonjoin
 
 import (

@@ -1,3 +1,4 @@
+// Package saturating adds numbers whose sum may be more than their type holds.
 package saturating
 
 import "math"

@@ -1,3 +1,4 @@
+// Package texts walks over the texts of requests and replies, and splits and measures them.
 package texts
 
 import "github.com/llmhttp/llmhttp/llm"

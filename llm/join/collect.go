@@ -1,9 +1,8 @@
 package join
 
 import (
-	"errors"
-
 	"github.com/llmhttp/llmhttp/internal/bounds"
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/order"
 	"github.com/llmhttp/llmhttp/llm"
@@ -33,7 +32,7 @@ func Collect(s llm.ChatStream) (*llm.ChatResponse, error) {
 	}
 	o.EmitHeld()
 	if !began {
-		return response(&o, j), errNoChunk
+		return response(&o, j), callctx.ErrNoChunk
 	}
 	return response(&o, j), nil
 }
@@ -45,7 +44,3 @@ func response(o *order.Orderer, j *Joiner) *llm.ChatResponse {
 	r.Usage, r.Extra = o.Usage, jsonwire.MergeExtra(r.Extra, o.EndExtra())
 	return r
 }
-
-var (
-	errNoChunk = errors.New("llmhttp: the stream ended without a chunk or an error")
-)

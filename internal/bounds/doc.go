@@ -1,2 +1,0 @@
-// Package bounds has the numbers of elements that requests and replies may have.
-package bounds

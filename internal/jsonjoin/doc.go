@@ -1,2 +1,0 @@
-// Package jsonjoin joins JSON values and texts that come in pieces.
-package jsonjoin

@@ -1,2 +1,0 @@
-// Package saturating adds numbers whose sum may be more than their type holds.
-package saturating
