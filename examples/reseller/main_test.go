@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,6 +236,37 @@ func TestReseller_Texts(t *testing.T) {
 	assert.NotContains(t, body, "assistant")
 	status, _ = c.do("GET", "/usage.csv", "sk-eve", "")
 	assert.Equal(t, 401, status)
+}
+
+// A tenant chooses the names of its models. Spreadsheets must not take them for formulas.
+func TestReseller_UsageHasNoFormulas(t *testing.T) {
+	srv := newServer(t)
+	srv.Always(llmfake.Text("Hello"))
+	cells := map[string]string{"a=1": "a=1"} // by the names of models
+	for _, s := range []string{"=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"} {
+		cells[s+"1"] = "'" + s + "1"
+	}
+	c, stop := start(t, srv, ":memory:", func(all map[string]*tenant) {
+		all["acme"].UserRequests = len(cells)
+		all["acme"].Models = make(map[string]string)
+		for model := range cells {
+			all["acme"].Models[model] = "small"
+		}
+	})
+	defer stop()
+	for model := range cells {
+		status, body := c.chat("sk-acme", model, "ann")
+		require.Equal(t, 200, status, body)
+	}
+	_, body := c.do("GET", "/usage.csv", "sk-acme", "")
+	rows, err := csv.NewReader(strings.NewReader(body)).ReadAll()
+	require.NoError(t, err)
+	var models []string
+	for _, row := range rows[1:] {
+		models = append(models, row[1])
+	}
+	assert.ElementsMatch(t, slices.Collect(maps.Values(cells)), models)
+	assert.Equal(t, "'\t=1", spreadsheetText("\t=1"))
 }
 
 // A lockedBuffer is a buffer of logs.

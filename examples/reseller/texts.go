@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -78,7 +79,7 @@ func usageCSV(h *llmhttp.Handler, keys llmhttp.KeyStore, usage llmhttp.UsageStor
 			out.Write(
 				[]string{
 					s.Start.Format(time.DateOnly),
-					s.Model,
+					spreadsheetText(s.Model),
 					fmt.Sprint(s.Requests),
 					fmt.Sprint(s.Units.Tokens()),
 					s.Cost.Total().String(),
@@ -90,4 +91,15 @@ func usageCSV(h *llmhttp.Handler, keys llmhttp.KeyStore, usage llmhttp.UsageStor
 			slog.Warn("usage.csv not sent", "error", err)
 		}
 	}
+}
+
+// spreadsheetText returns s with an apostrophe before what a spreadsheet takes for a formula: a text that begins
+// with one of these characters, also in full width, or with white space, which spreadsheets skip.
+func spreadsheetText(s string) string {
+	for _, start := range "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20" {
+		if strings.HasPrefix(s, string(start)) {
+			return "'" + s
+		}
+	}
+	return s
 }
