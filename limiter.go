@@ -328,9 +328,10 @@ func (b *bucket) remaining(tokens float64) int64 {
 	return int64(max(tokens, 0))
 }
 
-// epsilon returns the number of tokens that may be missing because of rounding.
-// Ignoring them makes a wait of RetryAfter always suffice.
-func (b *bucket) epsilon() float64 { return max(1e-6, 1e-12*float64(b.rate.Burst)) }
+// epsilon returns the number of tokens that may be missing because of rounding. Ignoring them makes a
+// wait of RetryAfter always suffice. Of large buckets these are a few units in the last place of a
+// float64: TestBucket_WaitOfRetryAfterSuffices finds up to 1.7e-15 of the burst.
+func (b *bucket) epsilon() float64 { return max(1e-6, 4e-15*float64(b.rate.Burst)) }
 
 // A localSlots counts what the requests of a Handler have in use, where the Limiter is no
 // [ConcurrencyLimiter].

@@ -97,7 +97,7 @@ func checkLimiterNames(t testing.TB, s limiterTest) {
 }
 
 // checkLimiterLargeBuckets checks what remains in buckets of many tokens: exactly up to 2^53, above it with the
-// precision of a float64, and never more than there can be.
+// precision of a float64, and never more than there can be. A Take that lacks more than rounding explains is refused.
 func checkLimiterLargeBuckets(t testing.TB, s limiterTest) {
 	const exact, amount, rounding = 1 << 53, 3, 2048
 	for _, size := range []int64{1<<31 - 1, 1<<40 + 1, exact - 1, math.MaxInt64} {
@@ -117,6 +117,13 @@ func checkLimiterLargeBuckets(t testing.TB, s limiterTest) {
 			if got < least || got > most {
 				t.Errorf("%d tokens remain after a Take of %d of %d, want %d to %d", got, taken, burst, least, most)
 			}
+		}
+		missing := int64(max(amount, 1e-14*float64(burst)))
+		d.Amount = missing - amount
+		s.takeUntracked(t, d)
+		d.Amount = int64(burst)
+		if levels := s.takeUntracked(t, d); levels != nil && isGranted(levels) {
+			t.Errorf("a Take of all %d tokens was granted, want it refused, because %d of them were missing", burst, missing)
 		}
 	}
 }

@@ -79,6 +79,11 @@ var countMutants = []mutant[limiterTest]{
 	{"Remaining has the tolerance of times", "LargeBuckets", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) {
 		l.Remaining = int64(b.held + max(1e-6, 1e-12*float64(b.rate.Burst)))
 	})},
+	{"a Take may lack a small share of a bucket", "LargeBuckets", limiterFixture(func(m *tokenMap) {
+		m.holds = func(b *tokens, cost int64) bool {
+			return cost <= int64(b.rate.Burst) && b.held >= float64(cost)-1e-12*float64(b.rate.Burst)
+		}
+	})},
 	{"Remaining has 32 bits", "LargeBuckets", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(int32(l.Remaining)) })},
 	{"ResetAfter is always zero", "RandomCalls", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = 0 })},
 	{"ResetAfter is Per", "RandomCalls", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.rate.Per })},
