@@ -76,7 +76,7 @@ func newHandler(keys manage.KeyManager, o *Options) (*Handler, error) {
 	keys = gatedKeys{keys, gate} // which hides other methods of keys
 	h := &Handler{
 		user:     o.User,
-		renderer: &renderer{path: o.Path, menu: menu, logger: o.Logger},
+		renderer: &renderer{path: o.Path, loginURL: o.LoginURL, menu: menu, logger: o.Logger},
 		overview: &overviewPages{monitor: o.Monitor, targets: o.Targets},
 		keys: &keyPages{
 			keys:       keys,
@@ -217,7 +217,7 @@ func (h *Handler) authenticate(serve func(*request) error) http.HandlerFunc {
 		case errors.Is(err, ErrNoUser) && h.signIn != nil:
 			h.signIn.askToSignIn(w, r)
 		case errors.Is(err, ErrNoUser):
-			h.renderer.showError(w, r, nil, &pageError{http.StatusForbidden, "You may not use this console."})
+			h.renderer.showError(w, r, nil, errNotSignedIn)
 		default:
 			h.renderer.showError(w, r, nil, err)
 		}

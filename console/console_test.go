@@ -2,8 +2,10 @@ package console_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,7 @@ func TestNew_Errors(t *testing.T) {
 		"prefix without slash":  {keys, &console.Options{User: user, APIPrefix: "llm"}, "Options.APIPrefix"},
 		"prefix with an end":    {keys, &console.Options{User: user, APIPrefix: "/llm/"}, "Options.APIPrefix"},
 		"URL without scheme":    {keys, &console.Options{User: user, APIURL: "llm.example.com/v1"}, "Options.APIURL"},
+		"login without User":    {keys, &console.Options{SignIn: &console.SignIn{Keys: true}, LoginURL: "/login"}, "Options.LoginURL needs Options.User"},
 		"zero proxy":            {keys, &console.Options{User: user, TrustedProxies: make([]netip.Prefix, 1)}, "Options.TrustedProxies[0]"},
 		"store without reports": {keys, &console.Options{User: user, Usage: plainStore{}}, "console: Options.Usage: manage: a console_test.plainStore cannot report usage"},
 		"buffer of such a one":  {keys, &console.Options{User: user, Usage: llmhttp.NewUsageBuffer(plainStore{}, nil)}, "console: Options.Usage: the store of the UsageBuffer: manage: a console_test.plainStore"},
@@ -46,6 +49,50 @@ func TestNew_Errors(t *testing.T) {
 			c, err := console.New(test.keys, test.opts)
 			assert.Nil(t, c)
 			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestOptions_LoginURL(t *testing.T) {
+	user := func(*http.Request) (console.User, error) { return console.User{}, console.ErrNoUser }
+	for loginURL, valid := range map[string]bool{
+		"": true, "/": true, "/login": true, "/login?next=%2Fconsole%2F": true, "https://sso.example.com/login?app=1": true, "http://[::1]:8080": true,
+		"login": false, "//evil.example.com": false, `/\evil.example.com`: false, "javascript:alert(1)": false, "https://": false, "https:login": false,
+		"sso.example.com/login": false, "/lo\ngin": false, "data:text/html,x": false, "/%zz": false,
+	} {
+		_, err := console.New(memory.NewKeyStore(), &console.Options{User: user, LoginURL: loginURL})
+		if valid {
+			assert.NoError(t, err, loginURL)
+		} else {
+			assert.ErrorContains(t, err, "console: Options.LoginURL", loginURL)
+		}
+	}
+}
+
+// Only people who are not signed in see the link to the host's login.
+func TestLoginURL(t *testing.T) {
+	const link = `<a href="/login?a=1&amp;b=%22">Sign in</a>`
+	for name, test := range map[string]struct {
+		loginURL string
+		user     console.User
+		err      error
+		status   int
+		want     bool
+	}{
+		"not signed in": {"/login?a=1&b=%22", console.User{}, fmt.Errorf("no cookie: %w", console.ErrNoUser), http.StatusForbidden, true},
+		"without a URL": {"", console.User{}, console.ErrNoUser, http.StatusForbidden, false},
+		"no account":    {"/login?a=1&b=%22", console.User{Name: "grace"}, nil, http.StatusForbidden, false},
+		"an error":      {"/login?a=1&b=%22", console.User{}, errors.New("down"), http.StatusInternalServerError, false},
+		"an owner":      {"/login?a=1&b=%22", console.User{Name: "grace", Account: "acme"}, nil, http.StatusOK, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, func(_ *host, o *console.Options) {
+				o.SignIn, o.LoginURL = nil, test.loginURL
+				o.User = func(*http.Request) (console.User, error) { return test.user, test.err }
+			})
+			r := h.newVisitor(t).get("keys")
+			assert.Equal(t, test.status, r.status)
+			assert.Equal(t, test.want, strings.Contains(r.body, link), r.body)
 		})
 	}
 }

@@ -22,9 +22,16 @@ var (
 	errNoAccount      = &pageError{http.StatusForbidden, "You have no account whose keys this console could show."}
 	errUnknownAccount = &pageError{http.StatusNotFound, "There is no such account."}
 	errForbidden      = &pageError{http.StatusForbidden, "You may not do this."}
+	errNotSignedIn    = &pageError{http.StatusForbidden, "You are not signed in, or you may not use this console."}
 
 	errReplacedSecret = &pageError{http.StatusForbidden, "The key has been rotated. Sign in with its new secret to change it."}
 )
+
+// errorData is the data of error.html.
+type errorData struct {
+	Text     string
+	LoginURL string // empty for no link
+}
 
 // showError replies with an error page. Errors other than a pageError are logged
 // and not shown. The user is nil if nobody is signed in.
@@ -46,7 +53,11 @@ func (rd *renderer) showError(w http.ResponseWriter, r *http.Request, user *User
 		rd.logger.ErrorContext(r.Context(), "console: request failed", "path", r.URL.Path, "error", err)
 		shown = &pageError{http.StatusInternalServerError, "Something went wrong. The server's log has the reason."}
 	}
-	if err := rd.render(w, r, shown.status, "error.html", &view{Title: "Error", User: user, Data: shown.text}); err != nil {
+	data := errorData{Text: shown.text}
+	if shown == errNotSignedIn {
+		data.LoginURL = rd.loginURL
+	}
+	if err := rd.render(w, r, shown.status, "error.html", &view{Title: "Error", User: user, Data: data}); err != nil {
 		http.Error(w, shown.text, shown.status)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/llm"
@@ -510,4 +511,12 @@ func TestBrowser_Accessibility(t *testing.T) {
 		b.open(path)
 		check(name + " of an account")
 	}
+	b = newTab(t, newHost(t, func(_ *host, o *console.Options) {
+		o.SignIn, o.LoginURL = nil, "/login"
+		o.User = func(*http.Request) (console.User, error) { return console.User{}, console.ErrNoUser }
+	}))
+	b.open("keys")
+	b.expectProblem("403")
+	b.waitFor("main a", "Sign in")
+	check("not signed in at the host")
 }

@@ -23,6 +23,12 @@ type Options struct {
 	// User returns who sent a request, for hosts that have a sign-in of their own.
 	User UserFunc
 
+	// LoginURL is where people without a session sign in at the host: a path on the server of the
+	// console, such as "/login", or a URL of http or https. The page that tells them that they are
+	// not signed in, which is sent when User returns an [ErrNoUser], links to it. If empty, there is
+	// no link. It must be empty without User.
+	LoginURL string
+
 	// SignIn lets people sign in at the console.
 	SignIn *SignIn
 
@@ -106,7 +112,33 @@ func (opts *Options) withDefaults() (*Options, error) {
 	if (o.User == nil) == (o.SignIn == nil) {
 		return nil, errors.New("console: Options must have either User or SignIn")
 	}
-	return &o, cmp.Or(o.checkAPI(), o.checkProxies())
+	return &o, cmp.Or(o.checkLogin(), o.checkAPI(), o.checkProxies())
+}
+
+// checkLogin checks the address of the host's login.
+func (o *Options) checkLogin() error {
+	switch {
+	case o.LoginURL == "":
+		return nil
+	case o.User == nil:
+		return errors.New("console: Options.LoginURL needs Options.User: with SignIn, the console has its own page to sign in")
+	case !isWebURL(o.LoginURL) && !isPath(o.LoginURL):
+		return errors.New("console: Options.LoginURL must be a path that begins with a slash, or a URL of http or https")
+	}
+	return nil
+}
+
+// isPath reports whether s is a path with an optional query. It must not lead to another server:
+// browsers read a backslash as a slash, and ignore control characters.
+func isPath(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme == "" && u.Host == "" && strings.HasPrefix(s, "/") && !strings.HasPrefix(s, "//") && !strings.Contains(s, `\`)
+}
+
+// isWebURL reports whether s is a URL of http or https with a host.
+func isWebURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // checkAPI checks the addresses of the API.
@@ -114,7 +146,7 @@ func (o *Options) checkAPI() error {
 	if p := o.APIPrefix; p != "" && (!strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/")) {
 		return errors.New("console: Options.APIPrefix must begin with a slash and must not end with one")
 	}
-	if u, err := url.Parse(o.APIURL); o.APIURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	if o.APIURL != "" && !isWebURL(o.APIURL) {
 		return errors.New("console: Options.APIURL must be a URL of http or https")
 	}
 	return nil

@@ -67,9 +67,10 @@ func parseTemplates() map[string]*template.Template {
 
 // A renderer renders pages and reports errors.
 type renderer struct {
-	path   string // Options.Path
-	menu   []menuEntry
-	logger *slog.Logger
+	path     string // Options.Path
+	loginURL string // Options.LoginURL
+	menu     []menuEntry
+	logger   *slog.Logger
 }
 
 // render replies with a page. It sets the fields of v that do not depend on the page.
