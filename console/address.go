@@ -37,6 +37,21 @@ func (p trustedProxies) clientAddr(r *http.Request) string {
 	return addr.String()
 }
 
+// networkOf returns the network of a client with the given address, which is a result of
+// Options.clientAddr: for an IPv6 address, the prefix of 48 bits. Somebody who has one prefix
+// of 64 bits often has all those of 48.
+func networkOf(addr string) string {
+	prefix, err := netip.ParsePrefix(addr)
+	ip := prefix.Addr()
+	if err != nil {
+		ip, _ = netip.ParseAddr(addr)
+	}
+	if network, err := ip.Unmap().Prefix(48); err == nil && ip.Unmap().Is6() {
+		return network.String()
+	}
+	return addr
+}
+
 // forwardedFor returns the address of the client for which the sender of a request with
 // the header X-Forwarded-For has sent it. It follows the header from its end for as long
 // as the addresses are those of proxies, because only proxies tell the truth.

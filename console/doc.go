@@ -37,7 +37,8 @@
 //
 // # People
 //
-// A [UserFunc] of the host, or the console's [SignIn], says who sends a request. A
+// A [UserFunc] of the host, or the console's [SignIn], says who sends a request. People whom
+// the UserFunc does not know see a link to Options.LoginURL. A
 // [User] with Admin sees and changes everything. Others see the keys, the
 // usage, the limits and the credit of their account, for which other accounts and their
 // keys do not exist. They can rename
@@ -56,5 +57,6 @@
 // on the same machine. Requests from other sites are refused. The
 // Content-Security-Policy forbids scripts and styles inside of pages. Attempts to
 // sign in are limited, by address and by name: behind a proxy, set
-// Options.TrustedProxies. What people change is in an audit log.
+// Options.TrustedProxies. They do not lock out an administrator with a password of
+// [GeneratePassword]; see [SignIn] for others. What people change is in an audit log.
 package console

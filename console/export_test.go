@@ -16,18 +16,30 @@ func SetTime(m *Monitor, t time.Time) {
 // that a slow machine does not grant new ones meanwhile. It must be called before
 // the console is made.
 func SlowAttempts(t *testing.T) {
-	address, name, refusals := attemptsPerAddress, attemptsPerName, refusalsPerAddress
+	address, name, network, refusals := attemptsPerAddress, attemptsPerName, attemptsPerNetwork, refusalsPerAddress
 	attemptsPerAddress.Per, attemptsPerName.Per, refusalsPerAddress.Per = time.Hour, time.Hour, time.Hour
-	t.Cleanup(func() { attemptsPerAddress, attemptsPerName, refusalsPerAddress = address, name, refusals })
+	t.Cleanup(func() {
+		attemptsPerAddress, attemptsPerName, attemptsPerNetwork, refusalsPerAddress = address, name, network, refusals
+	})
 }
 
 // AttemptsPerName is how many attempts for a name FewAttempts permits.
 const AttemptsPerName = 4
 
-// FewAttempts is SlowAttempts with AttemptsPerName, because hashing a password takes long.
+// FewAttempts is SlowAttempts with AttemptsPerName, because hashing a password takes long. The
+// first attempts of a network count against the name too.
 func FewAttempts(t *testing.T) {
+	FewAttemptsPerName(t)
+	attemptsPerNetwork.N = -1
+}
+
+// FewAttemptsPerName is FewAttempts, but the first attempts of a network do not count.
+func FewAttemptsPerName(t *testing.T) {
 	SlowAttempts(t)
 	attemptsPerName.N = AttemptsPerName
 }
 
-var IsLocal = isLocal
+var (
+	IsLocal   = isLocal
+	NetworkOf = networkOf
+)

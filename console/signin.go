@@ -19,15 +19,18 @@ import (
 // SignIn configures the console's own sign-in, for hosts that have none.
 //
 // Each process limits the attempts to sign in that it sees: for each address, and for
-// each name, whether that exists or not. Two exceptions keep attempts of others from
+// each name, whether that exists or not. The following keeps attempts of others from
 // locking administrators out. A browser in which the person has signed in with the present
 // password in the last 30 days has a limit of its own in place of both; a cookie tells, at
-// every process with the same SessionSecret. And the limit of a name does not hold for
+// every process with the same SessionSecret. The limit of a name does not hold for
 // addresses from which the person has used the console in the last 30 days, as far as the
-// process knows.
+// process knows, nor for the first three attempts a day of each other network: an IPv4 address,
+// or a prefix of 48 bits of IPv6. And there is no limit for a right password of
+// [GeneratePassword], wherever it is entered: use one where strangers share the address of an
+// administrator, for example behind a proxy that is not in Options.TrustedProxies.
 type SignIn struct {
 	// Admins maps the names of administrators to the hashes of their passwords, which
-	// [HashPassword] returns.
+	// [HashPassword] or [GeneratePassword] returns.
 	Admins map[string]string
 
 	// Keys lets people sign in with an API key. They see the keys, the usage, the limits
@@ -81,25 +84,39 @@ func HashPassword(password string) (string, error) {
 	return hash, nil
 }
 
+// GeneratePassword returns a random password and its hash for [SignIn]. As nobody can guess
+// it, the limits of attempts do not hold for it, so that attempts of others never lock its
+// administrator out. "llmhttpctl hash-password --generate" does the same.
+func GeneratePassword() (password, hash string) { return passwordhash.Generate() }
+
 // signIn checks credentials and keeps sessions.
 type signIn struct {
 	config   SignIn
 	keys     manage.KeyManager
 	admins   map[string]*passwordhash.Hash
-	decoy    *passwordhash.Hash // the hash for unknown names, so that checking them takes as long; nil without Admins
 	attempts llmhttp.Limiter
+
+	// The hashes for unknown names, so that checking them takes as long. decoy is that of a
+	// password that a person chose, or nil if no administrator has one.
+	decoy, generatedDecoy *passwordhash.Hash
+
 	hashing  chan struct{} // a semaphore: bounds how many passwords of strangers are hashed at a time
 	sessions *sessions
 
 	known        knownAddrs
 	browsers     *sessions     // the cookies of known browsers
 	knownHashing chan struct{} // like hashing, for known people, who do not wait for strangers
+	newHashing   chan struct{} // like hashing, for the first attempts of networks, which do not wait for further ones
 }
 
 // The limits of sign-in attempts. Hashing a password takes about 100 ms of CPU time.
 var (
 	attemptsPerAddress = llmhttp.Rate{N: 10, Per: time.Minute} // and per known browser
 	attemptsPerName    = llmhttp.Rate{N: 20, Per: time.Minute}
+
+	// attemptsPerNetwork are those that the limit of a name does not bound. Somebody with 10,000 networks gets as
+	// many a day by them as by the limit of the name.
+	attemptsPerNetwork = llmhttp.Rate{N: 3, Per: day}
 )
 
 // refusalsPerAddress limits the entries in the audit log about refused attempts.
@@ -121,6 +138,12 @@ func newSignIn(config SignIn, keys manage.KeyManager) (*signIn, error) {
 		hashing:  make(chan struct{}, maxHashing),
 
 		knownHashing: make(chan struct{}, maxHashing),
+		newHashing:   make(chan struct{}, maxHashing),
+	}
+	_, generated := passwordhash.Generate()
+	var err error
+	if s.generatedDecoy, err = passwordhash.Parse(generated); err != nil {
+		return nil, err
 	}
 	for name, text := range config.Admins {
 		hash, err := passwordhash.Parse(text)
@@ -130,16 +153,17 @@ func newSignIn(config SignIn, keys manage.KeyManager) (*signIn, error) {
 		if name == "" {
 			return nil, errors.New("console: SignIn.Admins: a name is empty")
 		}
-		s.admins[name], s.decoy = hash, hash
+		if s.admins[name] = hash; !hash.Generated() {
+			s.decoy = hash
+		}
 	}
-	if s.decoy == nil && !config.Keys {
+	if len(s.admins) == 0 && !config.Keys {
 		return nil, errors.New("console: SignIn: nobody can sign in without Admins or Keys")
 	}
 	s.config.Duration = min(option.Bound(config.Duration, defaultSessionDuration), forever)
 	if n := len(config.SessionSecret); n > 0 && n < minSessionSecret {
 		return nil, fmt.Errorf("console: SignIn.SessionSecret has %d bytes; it must have at least %d", n, minSessionSecret)
 	}
-	var err error
 	if s.sessions, err = newSessions(config.SessionSecret, "session"); err != nil {
 		return nil, err
 	}
@@ -232,52 +256,61 @@ var (
 	errTooManyAttempts = &pageError{http.StatusTooManyRequests, "There were too many attempts. Please wait a minute."}
 )
 
-// checkPassword returns the administrator with the given name and password.
+// checkPassword returns the administrator with the given name and password. One that is
+// generated takes no attempt.
 func (s *signIn) checkPassword(r *http.Request, name, password string) (User, error) {
-	addr, slots := s.config.ClientAddr(r), s.hashing
-	known, err := s.takePasswordAttempt(r, name, addr)
-	if err != nil {
-		return User{}, err
-	}
-	if known {
-		slots = s.knownHashing
-	}
+	addr := s.config.ClientAddr(r)
 	hash, exists := s.admins[name]
-	if !exists {
-		hash = s.decoy
+	generated := s.generatedDecoy
+	if exists && hash.Generated() {
+		generated, hash, exists = hash, nil, false
 	}
-	if hash == nil { // there are no administrators
-		return User{}, errWrongPassword
+	matches := generated.Matches(password)
+	if !matches {
+		slots, err := s.takePasswordAttempt(r, name, addr)
+		if err != nil {
+			return User{}, err
+		}
+		if !exists {
+			hash = s.decoy
+		}
+		if hash == nil { // no administrator has chosen a password
+			return User{}, errWrongPassword
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-r.Context().Done():
+			return User{}, r.Context().Err()
+		}
+		matches = hash.Matches(password) && exists
+		<-slots
 	}
-	select {
-	case slots <- struct{}{}:
-	case <-r.Context().Done():
-		return User{}, r.Context().Err()
-	}
-	matches := hash.Matches(password)
-	<-slots
-	if !exists || !matches {
+	if !matches {
 		return User{}, errWrongPassword
 	}
 	s.known.add(name, addr, time.Now())
 	return User{Name: name, Admin: true}, nil
 }
 
-// takePasswordAttempt takes an attempt for a name from an address. It reports whether the
-// browser or the address is known to be the administrator's. Each known browser has a
-// limit of its own, so that its cookie does not help to guess a password.
-func (s *signIn) takePasswordAttempt(r *http.Request, name, addr string) (known bool, err error) {
+// takePasswordAttempt takes an attempt for a name from an address, and returns the semaphore
+// for hashing the password. Each known browser has a limit of its own, so that its cookie does
+// not help to guess a password.
+func (s *signIn) takePasswordAttempt(r *http.Request, name, addr string) (slots chan struct{}, err error) {
 	if browser := s.knownBrowser(r, name); browser != "" {
-		return true, s.takeAttempt(r.Context(), "browser "+browser, attemptsPerAddress)
+		return s.knownHashing, s.takeAttempt(r.Context(), "browser "+browser, attemptsPerAddress)
 	}
 	if err := s.takeAttempt(r.Context(), "address "+addr, attemptsPerAddress); err != nil {
-		return false, err
+		return nil, err
 	}
 	if s.known.has(name, addr, time.Now()) {
-		return true, nil
+		return s.knownHashing, nil
+	}
+	err = s.takeAttempt(r.Context(), "network "+networkOf(addr), attemptsPerNetwork)
+	if !errors.Is(err, errTooManyAttempts) {
+		return s.newHashing, err
 	}
 	// A name of any length has a short hash.
-	return false, s.takeAttempt(r.Context(), "name "+llmhttp.HashSecret(name), attemptsPerName)
+	return s.hashing, s.takeAttempt(r.Context(), "name "+llmhttp.HashSecret(name), attemptsPerName)
 }
 
 // checkKey returns the person who signs in with an API key.

@@ -88,6 +88,78 @@ func TestSignIn_KnownAddresses(t *testing.T) {
 	}
 }
 
+// Attempts of others do not lock out an administrator who signs in for the first time, at an
+// address that nobody knows: the first attempts of a network do not count against the name.
+func TestSignIn_NewNetworks(t *testing.T) {
+	console.FewAttemptsPerName(t)
+	var address atomic.Value
+	h := newHost(t, func(_ *host, o *console.Options) {
+		o.SignIn.ClientAddr = func(*http.Request) string { return address.Load().(string) }
+	})
+	signIn := func(addr, name, password string) int {
+		address.Store(addr)
+		return h.newVisitor(t).post("sign-in", url.Values{"name": {name}, "password": {password}}).status
+	}
+	const free = 3
+	for n, name := range []string{adminName, "nobody"} { // which are alike
+		attacker := "203.0.113.1 of " + name
+		for i := range free + console.AttemptsPerName {
+			assert.Equal(t, http.StatusForbidden, signIn(attacker, name, "wrong"), "attempt %d for %s", i, name)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, signIn(attacker, name, "wrong"), name)
+		for i := range free {
+			assert.Equal(t, http.StatusForbidden, signIn(fmt.Sprintf("2001:db8:%d:%d::/64", n, i), name, "wrong"), name)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, signIn(fmt.Sprintf("2001:db8:%d:99::/64", n), name, "wrong"), "of the network of others, for %s", name)
+		for i := range free {
+			assert.Equal(t, http.StatusForbidden, signIn("198.51.100.1 of "+name, name, "wrong"), "attempt %d for %s", i, name)
+		}
+		assert.Equal(t, http.StatusTooManyRequests, signIn("198.51.100.1 of "+name, name, adminPassword), name)
+	}
+	assert.Equal(t, http.StatusOK, signIn("192.0.2.1", adminName, adminPassword), "of another network")
+}
+
+// Attempts of others at the same address do not lock out an administrator whose password is
+// generated, also at the first sign-in. Wrong passwords for the name are like all others.
+func TestSignIn_GeneratedPassword(t *testing.T) {
+	password, hash := console.GeneratePassword()
+	for what, admins := range map[string]map[string]string{
+		"with a chosen password":    {adminName: adminHash(), "grace": hash},
+		"without a chosen password": {"grace": hash},
+	} {
+		t.Run(what, func(t *testing.T) {
+			console.FewAttempts(t)
+			h := newHost(t, func(_ *host, o *console.Options) { o.SignIn.Admins = admins })
+			signIn := func(name, password string) *reply {
+				return h.newVisitor(t).post("sign-in", url.Values{"name": {name}, "password": {password}})
+			}
+			for i := range console.AttemptsPerName + 1 {
+				got, want := signIn("grace", strings.Repeat("A", len(password))), signIn("nobody", password)
+				assert.Equal(t, want.status, got.status, "attempt %d", i)
+				assert.Equal(t, want.body, got.body, "attempt %d", i)
+			}
+			for range 10 {
+				signIn("grace", "wrong")
+			}
+			assert.Equal(t, http.StatusTooManyRequests, signIn("grace", "wrong").status)
+			assert.Equal(t, http.StatusTooManyRequests, signIn(adminName, password).status, "a password of somebody else")
+			for range 12 {
+				assert.Equal(t, http.StatusOK, signIn("grace", password).status)
+			}
+			assert.Contains(t, h.auditLog(), "grace: sign in")
+		})
+	}
+}
+
+func TestNetworkOf(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "": "", "a name": "a name", "::ffff:192.0.2.1": "::ffff:192.0.2.1",
+		"2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1:2::3": "2001:db8:1::/48", "2001:db8:2:2::3": "2001:db8:2::/48",
+	} {
+		assert.Equal(t, want, console.NetworkOf(addr), addr)
+	}
+}
+
 // A browser in which an administrator has signed in keeps its way in during an attack on
 // the name, at processes that have never seen it.
 func TestSignIn_KnownBrowser(t *testing.T) {

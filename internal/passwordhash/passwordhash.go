@@ -1,4 +1,5 @@
-// Package passwordhash hashes passwords with PBKDF2.
+// Package passwordhash hashes passwords: those that people choose with PBKDF2, and random ones, which nobody can
+// guess, with SHA-256.
 package passwordhash
 
 import (
@@ -21,15 +22,30 @@ const (
 
 	saltLength = 16
 
+	// generatedLength is that of rand.Text. A shorter password never matches $sha256$HASH: it may be one that a
+	// person chose, which SHA-256 does not protect.
+	generatedLength = 26
+
 	// MinPassword and MaxPassword bound the length of a password in bytes.
 	MinPassword, MaxPassword = 8, 1024
 )
 
 // A Hash is the hash of a password.
 type Hash struct {
-	iterations int
+	iterations int // 0 if the password is a result of Generate
 	salt, sum  []byte
 }
+
+// Generate returns a random password of at least 128 bits and its hash: text such as $sha256$HASH, which needs
+// neither salt nor iterations.
+func Generate() (password, text string) {
+	password = rand.Text()
+	sum := sha256.Sum256([]byte(password))
+	return password, "$sha256$" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// Generated reports whether h is the hash of a result of Generate.
+func (h *Hash) Generated() bool { return h.iterations == 0 }
 
 // New hashes a password with a random salt. The result is text in the format of
 // PHC strings, such as $pbkdf2-sha256$i=600000$SALT$HASH.
@@ -47,10 +63,17 @@ func New(password string) (string, error) {
 	return fmt.Sprintf("$pbkdf2-sha256$i=%d$%s$%s", iterations, encode(salt), encode(sum)), nil
 }
 
-var errMalformed = errors.New("the hash of a password must have the form $pbkdf2-sha256$i=N$SALT$HASH")
+var errMalformed = errors.New("the hash of a password must have the form $pbkdf2-sha256$i=N$SALT$HASH or $sha256$HASH")
 
-// Parse parses a result of New. Its errors do not contain the text.
+// Parse parses a text of New or Generate. Its errors do not contain the text.
 func Parse(text string) (*Hash, error) {
+	if encoded, ok := strings.CutPrefix(text, "$sha256$"); ok {
+		sum, err := base64.RawStdEncoding.Strict().DecodeString(encoded)
+		if err != nil || len(sum) != sha256.Size {
+			return nil, errMalformed
+		}
+		return &Hash{sum: sum}, nil
+	}
 	fields := strings.Split(text, "$")
 	if len(fields) != 5 || fields[0] != "" || fields[1] != "pbkdf2-sha256" {
 		return nil, errMalformed
@@ -74,6 +97,10 @@ func Parse(text string) (*Hash, error) {
 func (h *Hash) Matches(password string) bool {
 	if len(password) > MaxPassword {
 		return false
+	}
+	if h.Generated() {
+		sum := sha256.Sum256([]byte(password))
+		return len(password) >= generatedLength && subtle.ConstantTimeCompare(sum[:], h.sum) == 1
 	}
 	sum, err := pbkdf2.Key(sha256.New, password, h.salt, h.iterations, len(h.sum))
 	return err == nil && subtle.ConstantTimeCompare(sum, h.sum) == 1

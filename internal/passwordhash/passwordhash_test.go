@@ -1,6 +1,8 @@
 package passwordhash
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -18,6 +20,30 @@ func TestHash(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, h.Matches("correct horse"))
 	assert.False(t, h.Matches("correct horses"))
+}
+
+func TestGenerate(t *testing.T) {
+	password, text := Generate()
+	other, _ := Generate()
+	assert.NotEqual(t, other, password)
+	h, err := Parse(text)
+	require.NoError(t, err)
+	assert.True(t, h.Generated())
+	assert.True(t, h.Matches(password))
+	for _, wrong := range []string{"", other, password + "x", password[1:], strings.Repeat("x", MaxPassword+1)} {
+		assert.False(t, h.Matches(wrong), wrong)
+	}
+	chosen, err := Parse("$pbkdf2-sha256$i=10000$MDEyMzQ1Njc4OWFiY2RlZg$0YdT6cDcX5qiDagy0ie+FrM2RN8V8MC0buKrDrj+aAU")
+	require.NoError(t, err)
+	assert.False(t, chosen.Generated())
+}
+
+// A password that a person chose does not match, if somebody has hashed it as Generate does.
+func TestParse_ChosenWithoutIterations(t *testing.T) {
+	sum := sha256.Sum256([]byte("correct horse"))
+	h, err := Parse("$sha256$" + base64.RawStdEncoding.EncodeToString(sum[:]))
+	require.NoError(t, err)
+	assert.False(t, h.Matches("correct horse"))
 }
 
 func TestNew_Length(t *testing.T) {
@@ -40,7 +66,7 @@ func TestParse_Vector(t *testing.T) {
 
 func TestParse_Malformed(t *testing.T) {
 	for _, text := range []string{
-		"", "password", "$2y$10$abcdefghijklmnopqrstuv", "$pbkdf2-sha256$i=1$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY",
+		"", "password", "$sha256$", "$sha256$MDEy", "$sha256$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "$2y$10$abcdefghijklmnopqrstuv", "$pbkdf2-sha256$i=1$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY",
 		"$pbkdf2-sha256$i=10000$c2FsdA$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY", "$pbkdf2-sha256$i=10000$MDEyMzQ1Njc4OWFiY2RlZg$aGFzaA",
 		"$pbkdf2-sha256$i=10000x$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY", "$pbkdf2-sha256$i=99999999999$MDEyMzQ1Njc4OWFiY2RlZg$MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY",
 	} {

@@ -44,6 +44,7 @@ Usage:
   llmhttpctl credit list [flags] ID          list what was added to the credit of an account, oldest first
   llmhttpctl usage [flags]                   print usage by day, model, key, account, end user or label
   llmhttpctl hash-password                   hash the password on the standard input, for the console
+  llmhttpctl hash-password --generate        make a random password, print it to the standard error and hash it
   llmhttpctl --version                       print the version
 
 The flag --dsn or the environment variable LLMHTTP_DSN names the database:
@@ -252,11 +253,18 @@ func version() string {
 // maxPasswordLine bounds what hashPassword reads.
 const maxPasswordLine = 4096
 
-// hashPassword prints the hash of the first line of the standard input.
+// hashPassword prints the hash of the first line of the standard input, or that of a random password. It
+// writes the password to the standard error, so that the hash can be assigned to a variable.
 func (c *command) hashPassword(_ context.Context, args []string) error {
+	if len(args) == 1 && (args[0] == "--generate" || args[0] == "-generate") {
+		password, hash := passwordhash.Generate()
+		_, err := fmt.Fprintln(c.out.stderr, password)
+		_, hashErr := fmt.Fprintln(c.out.stdout, hash)
+		return errors.Join(err, hashErr)
+	}
 	if len(args) > 0 {
 		return usageErrorf(
-			"hash-password has no arguments: the password is read from the standard input, where other users of the machine cannot see it",
+			"hash-password has no arguments but --generate: the password is read from the standard input, where other users of the machine cannot see it",
 		)
 	}
 	line, err := bufio.NewReader(io.LimitReader(c.stdin, maxPasswordLine)).ReadString('\n')

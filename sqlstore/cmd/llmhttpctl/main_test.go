@@ -325,7 +325,7 @@ func TestUsageErrors(t *testing.T) {
 		`"project" is not a label such as project=search`:                      {"usage", "--label", "project"},
 		`max-completion-tokens: the number must not be 0; none means no limit`: {"keys", "create", "--max-completion-tokens", "0"},
 		`concurrent: the number must not be 0; none means no limit`:            {"keys", "create", "--concurrent", "0"},
-		`hash-password has no arguments`:                                       {"hash-password", "secret"},
+		`hash-password has no arguments but --generate`:                        {"hash-password", "secret"},
 		`"tomorrow" is not a time`:                                             {"keys", "create", "--expires", "tomorrow"},
 		`1999-01-01T00:00:00Z is not in the future`:                            {"keys", "create", "--expires", "1999-01-01"},
 		`--account is missing`:                                                 {"usage"},
@@ -440,6 +440,13 @@ func TestHashPassword(t *testing.T) {
 	assert.True(t, h.Matches("correct horse"))
 	_, err = hash("short\n")
 	assert.Error(t, err)
+
+	stdout, stderr, status := runProcess(t, "", "hash-password", "--generate")
+	assert.Zero(t, status)
+	h, err = passwordhash.Parse(strings.TrimSpace(stdout))
+	require.NoError(t, err)
+	assert.True(t, h.Generated())
+	assert.True(t, h.Matches(strings.TrimSpace(stderr)))
 }
 
 func TestVersion(t *testing.T) {
