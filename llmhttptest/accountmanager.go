@@ -227,7 +227,7 @@ func checkAccountConcurrent(t testing.TB, s AccountStore) {
 	account, prefix := unique("account"), unique("entry")
 	_, err := s.CreateAccount(t.Context(), account, manage.AccountParams{})
 	if err != nil {
-		t.Fatalf("CreateAccount returned the error %v, want nil", err)
+		unexplained(t).Fatalf("CreateAccount returned the error %v, want nil", err)
 	}
 	runConcurrently(t, workers, func(int) {
 		for i := range times {

@@ -40,7 +40,7 @@ func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.Spee
 		ended, duration := "", time.Duration(0)
 		stream(func(c *llmhttp.SpeechChunk, err error) bool {
 			if ended != "" {
-				t.Errorf("the stream yielded after %s, want it to return", ended)
+				usually(t, causeBreak).Errorf("the stream yielded after %s, want it to return", ended)
 				return false
 			}
 			if err != nil {
@@ -66,7 +66,7 @@ func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.Spee
 	case failed != nil:
 		t.Fatalf("Speak: %v", failed)
 	case errors.Is(r.err, errors.ErrUnsupported):
-		t.Fatalf("BackendOptions have a model for speech, but it yielded the error %v", r.err)
+		usually(t, causeUnserved).Fatalf("BackendOptions have a model for speech, but it yielded the error %v", r.err)
 	}
 	return r
 }
@@ -103,7 +103,7 @@ func checkSpeech(t testing.TB, b backendTest) {
 	const calls = 4
 	runConcurrently(t, calls, func(int) {
 		if r := b.speak(t.Context(), t, b.speechRequest(), always); r.err != nil || r.bytes == 0 {
-			t.Errorf("one of %d concurrent requests for speech got %d bytes and the error %v, want audio", calls, r.bytes, r.err)
+			usually(t, causeShared).Errorf("one of %d concurrent requests for speech got %d bytes and the error %v, want audio", calls, r.bytes, r.err)
 		}
 	})
 }

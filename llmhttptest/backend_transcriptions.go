@@ -65,7 +65,7 @@ func (b *backendTest) transcribe(
 		ended := ""
 		stream(func(c *llmhttp.TranscriptionChunk, err error) bool {
 			if ended != "" {
-				t.Errorf("the stream yielded after %s, want it to return", ended)
+				usually(t, causeBreak).Errorf("the stream yielded after %s, want it to return", ended)
 				return false
 			}
 			if err != nil {
@@ -85,7 +85,7 @@ func (b *backendTest) transcribe(
 	case failed != nil:
 		t.Fatalf("Transcribe: %v", failed)
 	case errors.Is(r.err, errors.ErrUnsupported):
-		t.Fatalf("BackendOptions have a model for transcriptions, but it yielded the error %v", r.err)
+		usually(t, causeUnserved).Fatalf("BackendOptions have a model for transcriptions, but it yielded the error %v", r.err)
 	case r.err == nil && r.chunks == 0:
 		t.Fatal("Transcribe yielded neither a chunk nor an error")
 	}
@@ -125,7 +125,7 @@ func untilEnd(heardReply) bool { return true }
 func checkTranscriptions(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.TranscriptionModel)
 	if r := b.transcribe(t.Context(), t, b.transcriptionRequest(), untilEnd); r.err != nil {
-		t.Fatalf("a plain request for a transcription got the error %v, want a text", r.err)
+		usually(t, causePlain).Fatalf("a plain request for a transcription got the error %v, want a text", r.err)
 	}
 	for _, change := range []func(*llmhttp.TranscriptionRequest){
 		func(r *llmhttp.TranscriptionRequest) { r.Stream = true },
@@ -160,7 +160,7 @@ func checkTranscriptions(t testing.TB, b backendTest) {
 		req := b.transcriptionRequest()
 		req.File = new(*file)
 		if r := b.transcribe(t.Context(), t, req, untilEnd); r.err != nil {
-			t.Errorf("one of %d concurrent requests for a transcription got the error %v, want a text", calls, r.err)
+			usually(t, causeShared).Errorf("one of %d concurrent requests for a transcription got the error %v, want a text", calls, r.err)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func (f *KeyStoreFixture) mustAdd(t testing.TB, key *llmhttp.Key) (string, *llmh
 	t.Helper()
 	secret, err := f.add(key)
 	if err != nil {
-		t.Fatal(err)
+		unexplained(t).Fatal(err)
 	}
 	return secret, key
 }

@@ -58,7 +58,7 @@ func checkKeyConcurrent(t testing.TB, f KeyStoreFixture) {
 				f.wantLookup(t, secret, nil)
 			}
 			if err != nil {
-				t.Errorf("adding or removing a key returned the error %v, want nil", err)
+				unexplained(t).Errorf("adding or removing a key returned the error %v, want nil", err)
 				return
 			}
 		}

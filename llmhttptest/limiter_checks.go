@@ -107,7 +107,7 @@ func checkLimiterLargeBuckets(t testing.TB, s limiterTest) {
 			d.Amount = taken
 			levels, err := s.limiter.Take(t.Context(), d)
 			if err != nil || len(levels) != 1 {
-				t.Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, err)
+				unexplained(t).Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, err)
 			}
 			want, got := int64(burst)-taken, levels[0].Remaining
 			least, most := want, want
@@ -140,7 +140,7 @@ func checkLimiterCancelled(t testing.TB, s limiterTest) {
 	d.Amount = 0
 	levels, errAfter := s.limiter.Take(t.Context(), d)
 	if errAfter != nil || len(levels) != 1 {
-		t.Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, errAfter)
+		unexplained(t).Fatalf("Take returned the levels %+v and the error %v, want one level and nil", levels, errAfter)
 	}
 	if r := levels[0].Remaining; r != 7 && (err == nil || r != 10) {
 		t.Errorf(
@@ -157,7 +157,7 @@ func (l limiterTest) takeUntracked(t testing.TB, draws ...llmhttp.Draw) []llmhtt
 	t.Helper()
 	levels, err := l.limiter.Take(t.Context(), draws...)
 	if err != nil || len(levels) != len(draws) {
-		t.Errorf("Take returned the levels %+v and the error %v, want %d levels and nil", levels, err, len(draws))
+		unexplained(t).Errorf("Take returned the levels %+v and the error %v, want %d levels and nil", levels, err, len(draws))
 		return nil
 	}
 	return levels
@@ -242,7 +242,7 @@ func checkLimiterConcurrentAdjusts(t testing.TB, s limiterTest) {
 			for _, cost := range []int64{20, -15} { // never fills the bucket
 				d := llmhttp.Draw{Subject: key, Bucket: "bucket", Rate: slowRate(holds), Amount: cost}
 				if err := s.limiter.Adjust(t.Context(), d); err != nil {
-					t.Errorf("Adjust returned the error %v, want nil", err)
+					unexplained(t).Errorf("Adjust returned the error %v, want nil", err)
 					return
 				}
 			}
@@ -268,7 +268,7 @@ func checkLimiterConcurrentAcquires(t testing.TB, s limiterTest) {
 	acquire := func(slots ...llmhttp.Slot) (release func()) {
 		release, _, err := l.Acquire(t.Context(), slots...)
 		if err != nil {
-			t.Errorf("Acquire returned the error %v, want nil", err)
+			unexplained(t).Errorf("Acquire returned the error %v, want nil", err)
 		}
 		return release
 	}

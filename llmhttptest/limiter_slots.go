@@ -53,7 +53,7 @@ func (l *tracker) checkAcquire(id int, reserve, cancel bool, calls ...slotCall) 
 		}
 	}
 	if err != nil {
-		l.t.Fatalf("%s returned the error %v, want nil", call, err)
+		unexplained(l.t).Fatalf("%s returned the error %v, want nil", call, err)
 	}
 	if !slices.Equal(passed, slots) {
 		l.t.Errorf("%s changed its slots to %s, want them as they were", call, describe(passed))

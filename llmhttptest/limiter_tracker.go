@@ -154,7 +154,7 @@ func (l *tracker) checkTake(draws ...llmhttp.Draw) ([]llmhttp.Level, bool) {
 	call := "Take" + describe(draws)
 	switch {
 	case err != nil:
-		l.t.Fatalf("%s returned the error %v, want nil", call, err)
+		unexplained(l.t).Fatalf("%s returned the error %v, want nil", call, err)
 	case len(levels) != len(draws):
 		l.t.Fatalf("%s returned %d levels, want one for each of %d draws", call, len(levels), len(draws))
 	case !slices.Equal(passed, draws):
@@ -307,7 +307,7 @@ func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
 	end := time.Now()
 	call := "Adjust" + describe(draws)
 	if err != nil {
-		l.t.Fatalf("%s returned the error %v, want nil", call, err)
+		unexplained(l.t).Fatalf("%s returned the error %v, want nil", call, err)
 	}
 	if !slices.Equal(passed, draws) {
 		l.t.Errorf("%s changed its draws to %s, want them as they were", call, describe(passed))

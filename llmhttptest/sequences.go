@@ -31,7 +31,7 @@ type sequences[S, Call any] struct {
 	simpler  func(calls []Call) iter.Seq[[]Call]
 	describe func(c Call) string
 
-	// causes are the usual causes of failures. The first that a reduced sequence has is logged.
+	// causes are the usual causes of failures. The first that a reduced sequence has is named.
 	causes []cause[Call]
 }
 
@@ -60,12 +60,11 @@ func (q *sequences[S, Call]) run(t testing.TB, newS func(t testing.TB) S) {
 		}
 		if again, repeated := q.try(t, calls, newS); repeated != "" {
 			calls, fault = q.reduce(t, newS, again, repeated)
-			t.Errorf("%s\nThe shortest sequence that was found to fail:\n%s", fault, q.list(calls))
-			t.Log("Usual cause: " + q.cause(calls))
+			usually(t, q.cause(calls)).Errorf("%s\nThe shortest sequence that was found to fail:\n%s", fault, q.list(calls))
 			return
 		}
-		t.Errorf("%s\nThe sequence does not fail in a new store:\n%s", fault, q.list(calls))
-		t.Log("Usual cause: calls for other subjects change the result, or it depends on how long calls take.")
+		const cause = "calls for other subjects change the result, or it depends on how long calls take."
+		usually(t, cause).Errorf("%s\nThe sequence does not fail in a new store:\n%s", fault, q.list(calls))
 		return
 	}
 }

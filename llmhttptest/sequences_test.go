@@ -60,11 +60,8 @@ func TestSequences_ReduceToShortest(t *testing.T) {
 		{"two calls", func(before, n int) bool { return before > 0 && n >= 50 }, "1 + 50 is wrong\nThe shortest sequence that was found to fail:\n    1. Add(1)\n    2. Add(50)", "large"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			logged := &logRecorder{recorder: recorder{TB: t}}
-			adders(test.fault).run(logged, newSum)
-			require.Len(t, logged.failures, 1)
-			assert.Equal(t, test.want, logged.failures[0])
-			assert.Contains(t, logged.logs, "Usual cause: "+test.cause)
+			failures := record(t, func(t testing.TB) { adders(test.fault).run(t, newSum) })
+			assert.Equal(t, []string{test.want + "\nUsual cause: " + test.cause}, failures)
 		})
 	}
 }
