@@ -24,10 +24,12 @@ func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
 
 func TestOperation_SupportedBy(t *testing.T) {
 	for _, op := range Operations() {
-		assert.Equal(t, op == OperationChat, op.SupportedBy(BackendFunc(nil)), "%s", op)
-		assert.True(t, op.SupportedBy(Forwarder{}), "%s", op)
+		assert.Equal(t, op == OperationChat, op.SupportedBy(t.Context(), BackendFunc(nil)), "%s", op)
+		assert.True(t, op.SupportedBy(t.Context(), new(textFilterBackend)), "%s", op)
+		assert.True(t, op.SupportedBy(t.Context(), NewSwap(new(textFilterBackend))), "%s", op)
+		assert.Equal(t, op == OperationChat, op.SupportedBy(t.Context(), NewSwap(ChatOnly(new(textFilterBackend)))), "%s", op)
 	}
 	for _, op := range []Operation{"", "none"} {
-		assert.False(t, op.SupportedBy(Forwarder{}), "%q", op)
+		assert.False(t, op.SupportedBy(t.Context(), new(textFilterBackend)), "%q", op)
 	}
 }

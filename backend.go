@@ -2,16 +2,14 @@ package llmhttp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A Backend answers chat requests. It may also implement other interfaces, such as
 // [ModelLister] and [Embedder], without which a [Handler] answers 404 on their
-// endpoints: a [Forwarder] has the methods of all of them. All methods must be safe
-// for concurrent use.
+// endpoints: see [As], which finds them also in what a Backend wraps. All methods
+// must be safe for concurrent use.
 type Backend interface {
 	// Chat returns the reply to req. The work is done while the returned stream is iterated over,
 	// not before, and must stop when ctx is done.
@@ -36,18 +34,4 @@ type BackendFunc func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream
 // Chat returns f(ctx, req).
 func (f BackendFunc) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return f(ctx, req)
-}
-
-// A Forwarder is a [Backend] that forwards every call, including those of the
-// optional interfaces, to another Backend. Embed it in a wrapper that changes
-// some of the calls, or use it to call an optional method of any Backend:
-//
-//	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
-//
-// If the wrapped Backend does not implement an optional interface, the methods of that interface
-// return an error wrapping [errors.ErrUnsupported].
-type Forwarder struct{ Backend }
-
-func unsupported(what string) error {
-	return fmt.Errorf("llmhttp: backend does not %s: %w", what, errors.ErrUnsupported)
 }

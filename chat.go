@@ -33,12 +33,12 @@ type generation interface {
 
 	modelName() string
 	extra() llm.Extra
-	attempts() int                                        // how many choices the model makes, of which the reply has Choices
-	limitTokens(n int)                                    // lowers the limit on the tokens of a choice to n
-	echoBytes() int                                       // of the prompt at the beginning of a choice, at most
-	countPrompt(c tokens.Estimator) int                   // in tokens
-	asChat() *llm.ChatRequest                             // for a Transcript
-	send(ctx context.Context, b Forwarder) llm.ChatStream // calls the Backend
+	attempts() int                                      // how many choices the model makes, of which the reply has Choices
+	limitTokens(n int)                                  // lowers the limit on the tokens of a choice to n
+	echoBytes() int                                     // of the prompt at the beginning of a choice, at most
+	countPrompt(c tokens.Estimator) int                 // in tokens
+	asChat() *llm.ChatRequest                           // for a Transcript
+	send(ctx context.Context, b Backend) llm.ChatStream // calls the Backend
 }
 
 // A chatGeneration is a chat as a generation.
@@ -85,7 +85,7 @@ func (r chatGeneration) countPrompt(c tokens.Estimator) int { return c.Prompt(r.
 
 func (r chatGeneration) asChat() *llm.ChatRequest { return r.ChatRequest }
 
-func (r chatGeneration) send(ctx context.Context, b Forwarder) llm.ChatStream {
+func (r chatGeneration) send(ctx context.Context, b Backend) llm.ChatStream {
 	return b.Chat(ctx, r.ChatRequest)
 }
 

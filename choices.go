@@ -11,8 +11,8 @@ import (
 
 // Choices returns a Backend whose chats have as many choices as the request asks for, by [llm.ChatRequest.N],
 // of a Backend that makes one and need not look at N. For each choice it calls b with a copy of the request
-// without N. Requests for one choice are passed on as they are, and so are the calls of the optional
-// interfaces of a Backend, as by a [Forwarder].
+// without N. Requests for one choice are passed on as they are. Everything else that b can do passes:
+// see [As].
 //
 // The calls are made in turn: choice 0 is complete before choice 1 begins, all chunks are yielded on one
 // goroutine, and b has no more calls at the same time than it has requests. An error of one call ends the
@@ -25,11 +25,14 @@ func Choices(b Backend) Backend {
 	if option.IsNil(b) {
 		panic("llmhttp: Choices of a nil Backend")
 	}
-	return choiceMaker{Forwarder{b}}
+	return choiceMaker{b}
 }
 
 // A choiceMaker is the Backend that Choices returns.
-type choiceMaker struct{ Forwarder }
+type choiceMaker struct{ Backend }
+
+// Unwrap returns the Backend for [As].
+func (b choiceMaker) Unwrap(context.Context) Backend { return b.Backend }
 
 func (b choiceMaker) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	n := req.Choices()

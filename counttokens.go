@@ -2,9 +2,9 @@ package llmhttp
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -21,8 +21,8 @@ var countOperation = operation{scope: ScopeChat, drawsTokenCounts: true}
 
 // countTokens asks the Backend for the number of prompt tokens of req, or estimates it.
 func (q *request) countTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
-	n, err := q.h.backend.CountTokens(ctx, req)
-	if errors.Is(err, errors.ErrUnsupported) { // also of a wrapper that is a TokenCounter
+	n, err := callAbility(ctx, q.h.backend, TokenCounter.CountTokens, req)
+	if unsupported.Is(err) { // also of a wrapper that is a TokenCounter
 		return q.countPrompt(asGeneration(req)), nil
 	}
 	return max(n, 0), err
@@ -66,14 +66,4 @@ func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []by
 		}
 		return serveLookup(q, func(ctx context.Context) (int, error) { return q.countTokens(ctx, req) }, encode)
 	})
-}
-
-var _ TokenCounter = Forwarder{}
-
-// CountTokens calls the method of the wrapped [TokenCounter].
-func (f Forwarder) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
-	if b, ok := f.Backend.(TokenCounter); ok {
-		return b.CountTokens(ctx, req)
-	}
-	return 0, unsupported("count tokens")
 }

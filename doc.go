@@ -58,9 +58,9 @@
 //
 // A Backend that does more than chat also implements [Completer], [ModelLister],
 // [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Reranker], [Moderator],
-// [Speaker], [Transcriber] or [TokenCounter]. To wrap a Backend, embed a [Forwarder], which has all of these methods. A wrapper of Chat alone
-// lets the others pass: wrap [ChatOnly], or use [FilterTexts] for redaction and guardrails, which sees
-// every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
+// [Speaker], [Transcriber] or [TokenCounter]. A wrapper that embeds a Backend has Chat alone. One that lets the
+// rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. [FilterTexts],
+// for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
 // Backend that can be replaced while requests run. Clients read the
 // context window, the output limit and the capabilities of a [llm.Model], so set those that
 // are known.

@@ -28,14 +28,14 @@ type Embedder interface {
 
 var embeddingsOperation = &oneShot[llm.EmbeddingRequest, llm.EmbeddingResponse]{
 	modelCall: modelCall[llm.EmbeddingRequest]{
-		operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: implements[Embedder], output: outputNone},
+		operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: has[Embedder], output: outputNone},
 		model:     func(r *llm.EmbeddingRequest) string { return r.Model },
 		describer: func(r *llm.EmbeddingRequest) describer { return embeddingDescriber{r} },
 		user:      (*llm.EmbeddingRequest).EndUser,
 		prompt:    func(c tokens.Estimator, r *llm.EmbeddingRequest) int { return countInput(c, r) },
 	},
-	call: func(ctx context.Context, b Forwarder, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
-		return b.Embed(ctx, r)
+	call: func(ctx context.Context, b Backend, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+		return callAbility(ctx, b, Embedder.Embed, r)
 	},
 	facts: func(r *llm.EmbeddingResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
 	check: checkVectors,
@@ -109,14 +109,4 @@ func BindEmbeddings(decode func(ctx context.Context, r *http.Request, body []byt
 	req *llm.EmbeddingRequest, encode func(b []byte, reply *llm.EmbeddingResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
 	return bindOneShot(embeddingsOperation, decode)
-}
-
-var _ Embedder = Forwarder{}
-
-// Embed calls the method of the wrapped [Embedder].
-func (f Forwarder) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
-	if b, ok := f.Backend.(Embedder); ok {
-		return b.Embed(ctx, req)
-	}
-	return nil, unsupported("compute embeddings")
 }

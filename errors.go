@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -35,7 +36,7 @@ func completeError(r *http.Request, err error) (e *llm.Error) {
 			e.Status = http.StatusInternalServerError
 		}
 		e.Message = cmp.Or(e.Message, http.StatusText(e.Status))
-	case errors.Is(err, errors.ErrUnsupported):
+	case isUnsupported(err):
 		e = errUnknownURL(r)
 		e.Err = err
 	case errors.Is(err, context.DeadlineExceeded):
@@ -45,6 +46,12 @@ func completeError(r *http.Request, err error) (e *llm.Error) {
 	}
 	e.Type = cmp.Or(e.Type, errorType(e.Status, e.Code))
 	return e
+}
+
+// isUnsupported reports whether err tells that there is no such operation: see [As].
+func isUnsupported(err error) bool {
+	defer func() { _ = recover() }() // a method of err, such as Unwrap, panicked
+	return unsupported.Is(err)
 }
 
 // errorType returns the type of an error that does not set one.

@@ -234,19 +234,22 @@ func ExampleStartCall() {
 	// Output: 4 and 6 tokens
 }
 
-// A polite Backend changes each chat request, and forwards requests for images,
-// embeddings and models unchanged.
-type polite struct{ llmhttp.Forwarder }
+// A polite Backend changes each chat request. Requests for images, embeddings and models
+// pass unchanged.
+type polite struct{ llmhttp.Backend }
+
+// Unwrap is for [llmhttp.As]: without it, the wrapper has Chat alone.
+func (p polite) Unwrap(context.Context) llmhttp.Backend { return p.Backend }
 
 func (p polite) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	last := &req.Messages[len(req.Messages)-1]
 	last.Content = llm.Text(last.Content.Text() + " Please.")
-	return p.Forwarder.Chat(ctx, req)
+	return p.Backend.Chat(ctx, req)
 }
 
-// Embed a Forwarder to wrap a Backend without losing its optional interfaces.
-func ExampleForwarder() {
-	h := llmhttp.NewHandler(polite{llmhttp.Forwarder{Backend: shout}}, llmhttp.AllowAll("demo"), nil)
+// A wrapper lets pass what it does not have by a method Unwrap.
+func ExampleAs() {
+	h := llmhttp.NewHandler(polite{shout}, llmhttp.AllowAll("demo"), nil)
 
 	body, err := io.ReadAll(post(h, hello).Body)
 	if err != nil {

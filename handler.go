@@ -19,7 +19,7 @@ import (
 // A Handler answers every request itself, in the format of the API, and never
 // redirects: unknown paths get a 404 in JSON.
 type Handler struct {
-	backend   Forwarder
+	backend   Backend
 	keys      KeyStore
 	opts      Options
 	prefix    pathPrefix
@@ -57,7 +57,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		panic("llmhttp: Options.QuotaReached needs Options.Usage")
 	}
 	h := &Handler{
-		backend: Forwarder{b},
+		backend: b,
 		keys:    keys,
 		opts:    opts.withDefaults(),
 		active:  make(map[*request]struct{}),

@@ -222,7 +222,7 @@ func isCopy(n ast.Node) bool {
 func isSwap(n ast.Node) bool {
 	p, ok := n.(*ast.IndexExpr)
 	return ok && isUse("atomic.Pointer")(p.X) &&
-		contains(p.Index, isUse("llmhttp.Backend", "llmhttp.Forwarder", "route.Router", "upstream.Backend"))
+		contains(p.Index, isUse("llmhttp.Backend", "route.Router", "upstream.Backend"))
 }
 
 func contains(n ast.Node, is func(ast.Node) bool) bool {

@@ -163,7 +163,7 @@ func (f *Form) addImage(ref *imageRef, param string) (*llm.File, error) {
 	return file, nil
 }
 
-var imageEditsOperation = newImagesOperation(OperationImageEdits, implements[ImageEditor], Forwarder.EditImages)
+var imageEditsOperation = newImagesOperation(OperationImageEdits, ImageEditor.EditImages)
 
 // decodeImageEdit decodes POST /v1/images/edits.
 func decodeImageEdit(
@@ -220,22 +220,4 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 	})
 	b.body = bodyForm
 	return b
-}
-
-var (
-	_ ImageEditor = Forwarder{}
-	_ ImageEditor = (*Swap)(nil)
-)
-
-// EditImages calls the method of the Backend if it is an [ImageEditor].
-func (s *Swap) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return s.backend(ctx).EditImages(ctx, req)
-}
-
-// EditImages calls the method of the wrapped [ImageEditor].
-func (f Forwarder) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	if b, ok := f.Backend.(ImageEditor); ok {
-		return b.EditImages(ctx, req)
-	}
-	return nil, unsupported("edit images")
 }

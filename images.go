@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -60,17 +61,16 @@ func checkEmpty(r *llm.ImageRequest, body []byte) error {
 	return nil
 }
 
-var imagesOperation = newImagesOperation(OperationImages, implements[ImageGenerator], Forwarder.GenerateImages)
+var imagesOperation = newImagesOperation(OperationImages, ImageGenerator.GenerateImages)
 
 // newImagesOperation returns the descriptor of an operation whose reply is images.
-func newImagesOperation(
+func newImagesOperation[A any](
 	name Operation,
-	supportedBy func(b Backend) bool,
-	call func(b Forwarder, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error),
+	method func(a A, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error),
 ) *oneShot[llm.ImageRequest, llm.ImageResponse] {
 	return &oneShot[llm.ImageRequest, llm.ImageResponse]{
 		modelCall: modelCall[llm.ImageRequest]{
-			operation: operation{name: name, scope: ScopeImages, supportedBy: supportedBy, output: outputImages},
+			operation: operation{name: name, scope: ScopeImages, supportedBy: has[A], output: outputImages},
 			model:     func(r *llm.ImageRequest) string { return r.Model },
 			describer: func(r *llm.ImageRequest) describer { return imageDescriber{r} },
 			user:      (*llm.ImageRequest).EndUser,
@@ -81,8 +81,8 @@ func newImagesOperation(
 			},
 		},
 		prepare: checkImageSize,
-		call: func(ctx context.Context, b Forwarder, r *llm.ImageRequest) (*llm.ImageResponse, error) {
-			return call(b, ctx, r)
+		call: func(ctx context.Context, b Backend, r *llm.ImageRequest) (*llm.ImageResponse, error) {
+			return callAbility(ctx, b, method, r)
 		},
 		facts: func(r *llm.ImageResponse) replyFacts {
 			return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))}
@@ -136,13 +136,13 @@ func imageTokens(size, quality string) int64 {
 }
 
 // checkImageSize refuses a size that the model does not allow.
-func checkImageSize(ctx context.Context, b Forwarder, r *llm.ImageRequest) error {
+func checkImageSize(ctx context.Context, b Backend, r *llm.ImageRequest) error {
 	if r.Size == "" || r.Size == llm.ImageSizeAuto {
 		return nil
 	}
-	sizes, err := b.ImageSizes(ctx, r.Model)
+	sizes, err := callAbility(ctx, b, ImageSizer.ImageSizes, r.Model)
 	switch {
-	case errors.Is(err, errors.ErrUnsupported):
+	case unsupported.Is(err):
 		return nil
 	case err != nil:
 		return err
@@ -288,27 +288,6 @@ func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
 		}
 		return serveImages(q, imagesOperation, imageStreams, req, encode, newEncoder)
 	})
-}
-
-var (
-	_ ImageGenerator = Forwarder{}
-	_ ImageSizer     = Forwarder{}
-)
-
-// GenerateImages calls the method of the wrapped [ImageGenerator].
-func (f Forwarder) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	if b, ok := f.Backend.(ImageGenerator); ok {
-		return b.GenerateImages(ctx, req)
-	}
-	return nil, unsupported("generate images")
-}
-
-// ImageSizes calls the method of the wrapped [ImageSizer].
-func (f Forwarder) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	if b, ok := f.Backend.(ImageSizer); ok {
-		return b.ImageSizes(ctx, model)
-	}
-	return nil, unsupported("list image sizes")
 }
 
 // serveImages serves a request whole, or as a stream if the client asks for that and newEncoder is set.

@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -18,7 +20,9 @@ import (
 type ImageStreamer interface {
 	// StreamImages is GenerateImages, or EditImages if req has Images, of a request with Stream. It
 	// is not called with Images if the Backend is no ImageEditor. As with Chat of a [Backend], the
-	// work is done while the stream is iterated over, and must stop when ctx is done.
+	// work is done while the stream is iterated over, and must stop when ctx is done. The ImageStreamer
+	// owns req. If the stream begins with an error that wraps [errors.ErrUnsupported], the client gets
+	// the complete images as events. See also the function [StreamImages].
 	StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream
 }
 
@@ -38,11 +42,11 @@ func imageFacts(c *llm.ImageChunk) chunkFacts {
 func newImageStreams(op *oneShot[llm.ImageRequest, llm.ImageResponse]) *streaming[llm.ImageRequest, llm.ImageChunk] {
 	return &streaming[llm.ImageRequest, llm.ImageChunk]{
 		modelCall: op.modelCall,
-		call: func(ctx context.Context, b Forwarder, r *llm.ImageRequest) llm.ImageStream {
+		call: func(ctx context.Context, b Backend, r *llm.ImageRequest) llm.ImageStream {
 			if err := checkImageSize(ctx, b, r); err != nil {
 				return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, errors.Join(err, llm.ErrNotSent)) }
 			}
-			return b.StreamImages(ctx, r)
+			return StreamImages(ctx, b, r)
 		},
 		facts: imageFacts,
 	}
@@ -160,28 +164,38 @@ func (e *imageEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 
 func (*imageEvents) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
 
-var (
-	_ ImageStreamer = Forwarder{}
-	_ ImageStreamer = (*Swap)(nil)
-)
-
-// StreamImages calls the method of the Backend: see [Forwarder.StreamImages].
-func (s *Swap) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
-	return s.backend(ctx).StreamImages(ctx, req)
+// StreamImages calls the method of an [ImageStreamer] if b, or what it wraps as [As] finds it, is one.
+// Otherwise it yields the complete images of GenerateImages, or of EditImages if req has Images, as it
+// does if something around the ImageStreamer has that method: a wrapper that changes images sees those
+// of streams too. If b has neither, the error wraps [errors.ErrUnsupported]. A [Handler] calls it for
+// requests with Stream, and so does a wrapper that has a StreamImages of its own. b owns req.
+func StreamImages(ctx context.Context, b Backend, req *llm.ImageRequest) llm.ImageStream {
+	if req.Images != nil {
+		return streamImages(ctx, b, ImageEditor.EditImages, req)
+	}
+	return streamImages(ctx, b, ImageGenerator.GenerateImages, req)
 }
 
-// StreamImages calls the method of the wrapped [ImageStreamer]. If the Backend is none, it yields the
-// images that its other method returns.
-func (f Forwarder) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
-	call, supported := f.GenerateImages, implements[ImageGenerator](f.Backend)
-	if req.Images != nil {
-		call, supported = f.EditImages, implements[ImageEditor](f.Backend)
-	}
-	if b, ok := f.Backend.(ImageStreamer); ok && supported {
-		return b.StreamImages(ctx, req)
+// streamImages is StreamImages of a Backend whose images A makes.
+func streamImages[A any](
+	ctx context.Context,
+	b Backend,
+	method func(a A, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error),
+	req *llm.ImageRequest,
+) llm.ImageStream {
+	maker, ok := As[A](ctx, b)
+	if !ok {
+		return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, errMissing[A]()) }
 	}
 	return func(yield func(*llm.ImageChunk, error) bool) {
-		resp, err := call(ctx, req)
+		if streamer := findStreamer[A](ctx, b); streamer != nil {
+			asked := deepcopy.Of(req) // which belongs to the ImageStreamer
+			if tryStream(streamer.StreamImages(ctx, req), yield) {
+				return
+			}
+			req = asked
+		}
+		resp, err := method(maker, ctx, req)
 		if err == nil {
 			err = checkImages(req, resp)
 		}
@@ -199,4 +213,42 @@ func (f Forwarder) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.
 			}
 		}
 	}
+}
+
+// findStreamer returns the first ImageStreamer among b and what it wraps. It returns nil if there is
+// none, or if it is in something that is an A and no ImageStreamer.
+func findStreamer[A any](ctx context.Context, b Backend) ImageStreamer {
+	for range maxWrappers {
+		if s, ok := b.(ImageStreamer); ok {
+			return s
+		}
+		if _, ok := b.(A); ok {
+			return nil
+		}
+		var ok bool
+		if b, ok = unwrapBackend(ctx, b); !ok {
+			return nil
+		}
+	}
+	return nil
+}
+
+// tryStream passes a stream on. It reports false if that begins with the error of an ImageStreamer
+// that is not there.
+func tryStream(stream llm.ImageStream, yield func(*llm.ImageChunk, error) bool) bool {
+	if stream == nil {
+		yield(nil, errNilStream)
+		return true
+	}
+	begun, missing := false, false
+	stream(func(c *llm.ImageChunk, err error) bool {
+		if !begun {
+			begun = true
+			if missing = unsupported.Is(err); missing {
+				return false
+			}
+		}
+		return yield(c, err)
+	})
+	return !missing
 }

@@ -93,7 +93,7 @@ func TestImageStreams_WithoutStreamer(t *testing.T) {
 		llmhttp.Backend
 		llmhttp.ImageStreamer
 	}{chatOnly, &stubBackend{draw: func(context.Context, *llm.ImageRequest) llm.ImageStream { panic("called") }}}
-	s = startServer(t, config{backend: llmhttp.Forwarder{Backend: streamer}})
+	s = startServer(t, config{backend: passing{streamer}})
 	s.do("POST", imageEditsPath, `{"image":"x","model":"m","prompt":"p","stream":true}`).checkError(t, 404)
 }
 

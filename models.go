@@ -27,7 +27,7 @@ var modelListJSON = jsonwire.NewObject(
 	jsonwire.List("data", func(l *modelList) *[]llm.Model { return &l.data }, modelJSON, 0).Always(),
 )
 
-var modelsOperation = operation{scope: ScopeModels, supportedBy: implements[ModelLister]}
+var modelsOperation = operation{scope: ScopeModels, supportedBy: has[ModelLister]}
 
 // decodeListModels decodes GET /v1/models.
 func decodeListModels(context.Context, *http.Request, []byte) (func(b []byte, models []llm.Model) ([]byte, error), error) {
@@ -46,10 +46,19 @@ func decodeGetModel(_ context.Context, r *http.Request, _ []byte) (func(b []byte
 	}, nil
 }
 
+// listModels calls the method of a [ModelLister].
+func listModels(ctx context.Context, b Backend) ([]llm.Model, error) {
+	lister, ok := As[ModelLister](ctx, b)
+	if !ok {
+		return nil, errMissing[ModelLister]()
+	}
+	return lister.ListModels(ctx)
+}
+
 // listModels asks the Backend for its models and returns those that a request with the
 // key may name.
 func (q *request) listModels(ctx context.Context) ([]llm.Model, error) {
-	models, err := q.h.backend.ListModels(ctx)
+	models, err := listModels(ctx, q.h.backend)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +91,4 @@ func BindModels(decode func(ctx context.Context, r *http.Request, body []byte) (
 		}
 		return serveLookup(q, q.listModels, encode)
 	})
-}
-
-var _ ModelLister = Forwarder{}
-
-// ListModels calls the method of the wrapped [ModelLister].
-func (f Forwarder) ListModels(ctx context.Context) ([]llm.Model, error) {
-	if b, ok := f.Backend.(ModelLister); ok {
-		return b.ListModels(ctx)
-	}
-	return nil, unsupported("list models")
 }

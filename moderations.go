@@ -294,14 +294,14 @@ func (r *ModerationResponse) size() int {
 
 var moderationsOperation = &oneShot[ModerationRequest, ModerationResponse]{
 	modelCall: modelCall[ModerationRequest]{
-		operation: operation{name: OperationModerations, scope: ScopeModerations, supportedBy: implements[Moderator], output: outputNone},
+		operation: operation{name: OperationModerations, scope: ScopeModerations, supportedBy: has[Moderator], output: outputNone},
 		model:     func(r *ModerationRequest) string { return r.Model },
 		describer: func(r *ModerationRequest) describer { return r },
 		user:      (*ModerationRequest).EndUser,
 		prompt:    func(c tokens.Estimator, r *ModerationRequest) int { return countModeration(c, r) },
 	},
-	call: func(ctx context.Context, b Forwarder, r *ModerationRequest) (*ModerationResponse, error) {
-		return b.Moderate(ctx, r)
+	call: func(ctx context.Context, b Backend, r *ModerationRequest) (*ModerationResponse, error) {
+		return callAbility(ctx, b, Moderator.Moderate, r)
 	},
 	facts: func(r *ModerationResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
 	check: (*ModerationRequest).CheckReply,
@@ -328,21 +328,4 @@ func BindModerations(decode func(ctx context.Context, r *http.Request, body []by
 	req *ModerationRequest, encode func(b []byte, reply *ModerationResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
 	return bindOneShot(moderationsOperation, decode)
-}
-
-var _ Moderator = Forwarder{}
-
-// Moderate calls the method of the wrapped [Moderator].
-func (f Forwarder) Moderate(ctx context.Context, req *ModerationRequest) (*ModerationResponse, error) {
-	if b, ok := f.Backend.(Moderator); ok {
-		return b.Moderate(ctx, req)
-	}
-	return nil, unsupported("moderate")
-}
-
-var _ Moderator = (*Swap)(nil)
-
-// Moderate calls the method of the Backend if it is a [Moderator].
-func (s *Swap) Moderate(ctx context.Context, req *ModerationRequest) (*ModerationResponse, error) {
-	return s.backend(ctx).Moderate(ctx, req)
 }

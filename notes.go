@@ -32,12 +32,12 @@ func (n *requestNotes) getRare() *rareNotes {
 // A keptSwap is the Backend that a request uses of a Swap.
 type keptSwap struct {
 	swap    *Swap
-	backend *Forwarder
+	backend *Backend
 }
 
 // keep returns the Backend that the request uses of s: that of the first call, for which it is
 // current.
-func (n *requestNotes) keep(s *Swap, current *Forwarder) *Forwarder {
+func (n *requestNotes) keep(s *Swap, current *Backend) *Backend {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	rare := n.getRare()

@@ -2,7 +2,11 @@ package llmhttp
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/tokens"
@@ -12,10 +16,10 @@ import (
 // An operation describes something that a Handler can do for clients, such as a chat, in any
 // wire format. Each has one descriptor, in its own file, and is in operations.
 type operation struct {
-	name             Operation            // for telemetry; empty if no model is called
-	scope            Scope                // empty for queries, whose Binding has it
-	supportedBy      func(b Backend) bool // nil if every Backend supports it
-	drawsTokenCounts bool                 // requests take from BucketTokenCounts
+	name             Operation                                 // for telemetry; empty if no model is called
+	scope            Scope                                     // empty for queries, whose Binding has it
+	supportedBy      func(ctx context.Context, b Backend) bool // nil if every Backend supports it
+	drawsTokenCounts bool                                      // requests take from BucketTokenCounts
 	output           outputKind
 }
 
@@ -32,12 +36,38 @@ const (
 // hasMedia reports whether the output is something else than text.
 func (op *operation) hasMedia() bool { return op.output == outputImages || op.output == outputAudio }
 
-func (op *operation) isSupported(b Backend) bool { return op.supportedBy == nil || op.supportedBy(b) }
+func (op *operation) isSupported(ctx context.Context, b Backend) bool {
+	return op.supportedBy == nil || op.supportedBy(ctx, b)
+}
 
-// implements is the supportedBy of operations that need the interface I.
-func implements[I any](b Backend) bool {
-	_, ok := b.(I)
+// has is the supportedBy of operations that need the interface A.
+func has[A any](ctx context.Context, b Backend) bool {
+	_, ok := As[A](ctx, b)
 	return ok
+}
+
+// callAbility calls a method of the interface A, such as Embedder.Embed, of b. If b has none, the
+// error wraps errors.ErrUnsupported.
+func callAbility[A, Req, Resp any](ctx context.Context, b Backend, method func(A, context.Context, Req) (Resp, error), req Req) (resp Resp, err error) {
+	a, ok := As[A](ctx, b)
+	if !ok {
+		return resp, errMissing[A]()
+	}
+	return method(a, ctx, req)
+}
+
+// streamAbility is callAbility for methods that return a stream. If b has none, the stream fails.
+func streamAbility[A, Req, Chunk any](ctx context.Context, b Backend, method func(A, context.Context, Req) iter.Seq2[*Chunk, error], req Req) iter.Seq2[*Chunk, error] {
+	a, ok := As[A](ctx, b)
+	if !ok {
+		return func(yield func(*Chunk, error) bool) { yield(nil, errMissing[A]()) }
+	}
+	return method(a, ctx, req)
+}
+
+// errMissing returns the error of a call of the interface A, which a Backend does not have.
+func errMissing[A any]() error {
+	return fmt.Errorf("llmhttp: the Backend is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
 }
 
 // queryOperation is the operation of [BindQuery].
@@ -75,10 +105,10 @@ func Operations() []Operation {
 	return names
 }
 
-// SupportedBy reports whether b has the method that op needs. Every Backend supports
-// [OperationChat]. A [Forwarder] supports all operations, whatever it forwards to.
-func (op Operation) SupportedBy(b Backend) bool {
-	return slices.ContainsFunc(operations(), func(o *operation) bool { return o.name == op && op != "" && o.isSupported(b) })
+// SupportedBy reports whether [As] finds the method in b that op needs. Every Backend supports
+// [OperationChat]. ctx is that of the request, if there is one: see [Swap].
+func (op Operation) SupportedBy(ctx context.Context, b Backend) bool {
+	return slices.ContainsFunc(operations(), func(o *operation) bool { return o.name == op && op != "" && o.isSupported(ctx, b) })
 }
 
 // A modelCall is what an operation that calls a model does with its request, before the Backend
@@ -120,8 +150,8 @@ type oneShot[Req, Resp any] struct {
 	modelCall[Req]
 
 	// prepare is called when the request is admitted and before call. Nil does nothing.
-	prepare func(ctx context.Context, b Forwarder, req *Req) error
-	call    func(ctx context.Context, b Forwarder, req *Req) (*Resp, error)
+	prepare func(ctx context.Context, b Backend, req *Req) error
+	call    func(ctx context.Context, b Backend, req *Req) (*Resp, error)
 
 	facts        func(resp *Resp) replyFacts                    // what was used, and who served
 	check        func(asked *Req, resp *Resp) error             // finds mistakes of the Backend; resp may be nil

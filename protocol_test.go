@@ -579,7 +579,7 @@ func TestProtocol_ReplyIsNotSaved(t *testing.T) {
 // A wrapper may implement TokenCounter although the wrapped Backend does not. Tokens are
 // then estimated, as without a wrapper.
 func TestCountTokens_OfAWrapper(t *testing.T) {
-	wrapped := llmhttp.Forwarder{Backend: llmhttp.Forwarder{Backend: textBackend("x")}}
+	wrapped := llmhttp.FilterTexts(textBackend("x"), redacting)
 	for name, b := range map[string]llmhttp.Backend{"plain": textBackend("x"), "wrapped": wrapped} {
 		s := plainServer(t, config{backend: b})
 		r := s.do("POST", "/plain/count", `{"model":"m","text":"Hi you"}`, withPlainKey)

@@ -95,11 +95,13 @@ func (f *replyFormat) Log(e exchange.LogEvent, err error) {
 
 // logFailure logs why a request failed whose client does not see that.
 func (f *replyFormat) logFailure(err error) {
-	switch {
+	switch e := f.log.cred.clientError(err); {
 	case err == errShutdown:
 		f.log.print(slog.LevelInfo, "shutting down", err)
-	case f.log.cred.clientError(err).Status >= 500:
+	case e.Status >= 500:
 		f.log.printFailure(classOf(err), "request failed", err)
+	case isUnsupported(e.Err):
+		f.log.print(slog.LevelDebug, "not supported", err)
 	}
 }
 

@@ -129,6 +129,9 @@ func (q *request) begin() error {
 		return llm.Errorf(http.StatusForbidden, "missing_scope",
 			"You have insufficient permissions for this operation. Missing scope: %s.", scope)
 	}
+	if op := q.route.binding.op; !op.isSupported(q.client.Context(), q.h.backend) {
+		return errUnknownURL(q.r)
+	}
 	return q.askLedger(func() error { return q.ledger.admit(q.client.Context()) })
 }
 

@@ -253,7 +253,7 @@ func (r *RerankRequest) CheckReply(resp *RerankResponse) error {
 
 var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
 	modelCall: modelCall[RerankRequest]{
-		operation: operation{name: OperationRerank, scope: ScopeRerank, supportedBy: implements[Reranker], output: outputNone},
+		operation: operation{name: OperationRerank, scope: ScopeRerank, supportedBy: has[Reranker], output: outputNone},
 		model:     func(r *RerankRequest) string { return r.Model },
 		describer: func(r *RerankRequest) describer { return r },
 		user:      (*RerankRequest).EndUser,
@@ -273,10 +273,10 @@ var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
 }
 
 // callRerank calls b with documents that it may change, and sets the units of the reply.
-func callRerank(ctx context.Context, b Forwarder, r *RerankRequest) (*RerankResponse, error) {
+func callRerank(ctx context.Context, b Backend, r *RerankRequest) (*RerankResponse, error) {
 	units := r.searchUnits()
 	r.Documents = slices.Clone(r.Documents)
-	resp, err := b.Rerank(ctx, r)
+	resp, err := callAbility(ctx, b, Reranker.Rerank, r)
 	if resp != nil && resp.SearchUnits <= 0 {
 		resp = new(*resp) // which belongs to the Backend
 		resp.SearchUnits = units
@@ -337,19 +337,4 @@ func BindRerank(decode func(ctx context.Context, r *http.Request, body []byte) (
 	req *RerankRequest, encode func(b []byte, reply *RerankResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
 	return bindOneShot(rerankOperation, decode)
-}
-
-var _ Reranker = Forwarder{}
-
-// Rerank calls the method of the wrapped [Reranker].
-func (f Forwarder) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
-	if b, ok := f.Backend.(Reranker); ok {
-		return b.Rerank(ctx, req)
-	}
-	return nil, unsupported("rerank documents")
-}
-
-// Rerank calls the method of the Backend if it is a [Reranker].
-func (s *Swap) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
-	return s.backend(ctx).Rerank(ctx, req)
 }

@@ -1,6 +1,7 @@
 package llmhttp
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -42,7 +43,7 @@ func (h *Handler) findRoute(r *http.Request) (rt *boundRoute, routed *http.Reque
 	}
 	e := errUnknownURL(r)
 	if h.isKnownPath(routed.URL.Path) || !inside && strings.HasPrefix(r.URL.Path, "/v1/") {
-		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(), ", ") + "."
+		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(r.Context()), ", ") + "."
 	} else if hint := h.hintURL(r); hint != "" {
 		e.Message += ". " + hint
 	}
@@ -60,7 +61,7 @@ func (h *Handler) hintURL(r *http.Request) string {
 	lead, hasVersion := "", false
 	for served, routes := range h.routes.exact {
 		rest, versioned := strings.CutPrefix(served, "/v1/")
-		if !versioned || !slices.ContainsFunc(routes, func(rt *boundRoute) bool { return h.serves(rt) && rt.allows(r.Method) }) {
+		if !versioned || !slices.ContainsFunc(routes, func(rt *boundRoute) bool { return h.serves(r.Context(), rt) && rt.allows(r.Method) }) {
 			continue
 		}
 		before, ok := strings.CutSuffix(path, "/"+rest)
@@ -84,9 +85,10 @@ func (h *Handler) hintURL(r *http.Request) string {
 	return hint
 }
 
-// serves reports whether a route is there for every request, and the Backend supports it.
-func (h *Handler) serves(rt *boundRoute) bool {
-	return rt.match == nil && rt.binding.op.isSupported(h.backend.Backend)
+// serves reports whether a route is there for every request, and the Backend supports it. ctx is that
+// of a request.
+func (h *Handler) serves(ctx context.Context, rt *boundRoute) bool {
+	return rt.match == nil && rt.binding.op.isSupported(ctx, h.backend)
 }
 
 func errUnknownURL(r *http.Request) *llm.Error {
@@ -125,11 +127,11 @@ func firstBelowV1(path string) string {
 
 // servedPatterns returns the patterns of the routes, except those of operations that the
 // Backend does not support, and those that exist only for some requests.
-func (h *Handler) servedPatterns() []string {
+func (h *Handler) servedPatterns(ctx context.Context) []string {
 	var patterns []string
 	for _, list := range h.routes.exact {
 		for _, rt := range list {
-			if h.serves(rt) && !slices.Contains(patterns, rt.pattern) {
+			if h.serves(ctx, rt) && !slices.Contains(patterns, rt.pattern) {
 				patterns = append(patterns, rt.pattern)
 			}
 		}

@@ -213,7 +213,7 @@ func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
 
 var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
 	modelCall: modelCall[SpeechRequest]{
-		operation: operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: implements[Speaker], output: outputAudio},
+		operation: operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: has[Speaker], output: outputAudio},
 		model:     func(r *SpeechRequest) string { return r.Model },
 		describer: func(r *SpeechRequest) describer { return r },
 		user:      (*SpeechRequest).EndUser,
@@ -222,7 +222,9 @@ var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
 			return &Units{Characters: int64(utf8.RuneCountInString(r.Input)), AudioMillis: r.expectedDuration().Milliseconds()}
 		},
 	},
-	call: func(ctx context.Context, b Forwarder, r *SpeechRequest) SpeechStream { return b.Speak(ctx, r) },
+	call: func(ctx context.Context, b Backend, r *SpeechRequest) SpeechStream {
+		return streamAbility(ctx, b, Speaker.Speak, r)
+	},
 	audioRate: func(r *SpeechRequest) int64 {
 		if r.ResponseFormat == "pcm" {
 			return bytesPerPCMSecond
@@ -353,20 +355,3 @@ func (speechEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 }
 
 func (speechEvents) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
-
-var _ Speaker = Forwarder{}
-
-// Speak calls the method of the wrapped [Speaker].
-func (f Forwarder) Speak(ctx context.Context, req *SpeechRequest) SpeechStream {
-	if b, ok := f.Backend.(Speaker); ok {
-		return b.Speak(ctx, req)
-	}
-	return func(yield func(*SpeechChunk, error) bool) { yield(nil, unsupported("speak")) }
-}
-
-var _ Speaker = (*Swap)(nil)
-
-// Speak calls the method of the Backend if it is a [Speaker].
-func (s *Swap) Speak(ctx context.Context, req *SpeechRequest) SpeechStream {
-	return s.backend(ctx).Speak(ctx, req)
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -316,16 +315,6 @@ func TestSpeech_MaxReply(t *testing.T) {
 	require.Error(t, r.err)
 	assert.Equal(t, "abcde", r.body)
 	assert.ErrorContains(t, s.summary().Err, "too large")
-}
-
-func TestForwarder_Speak(t *testing.T) {
-	for _, err := range (llmhttp.Forwarder{Backend: chatOnly}).Speak(t.Context(), new(llmhttp.SpeechRequest)) {
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-	}
-	for c, err := range (llmhttp.Forwarder{Backend: new(stubBackend)}).Speak(t.Context(), new(llmhttp.SpeechRequest)) {
-		require.NoError(t, err)
-		assert.NotEmpty(t, c.Audio)
-	}
 }
 
 // A wholeSpeech is a SpeechEncoder of replies that are sent at once.

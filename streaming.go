@@ -16,7 +16,7 @@ import (
 type streaming[Req, Chunk any] struct {
 	modelCall[Req]
 
-	call  func(ctx context.Context, b Forwarder, req *Req) iter.Seq2[*Chunk, error]
+	call  func(ctx context.Context, b Backend, req *Req) iter.Seq2[*Chunk, error]
 	facts func(c *Chunk) chunkFacts
 
 	// audioRate returns how many bytes a second of the audio in the facts has, or zero if it has the

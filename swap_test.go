@@ -2,9 +2,7 @@ package llmhttp_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"testing"
 
@@ -20,9 +18,9 @@ func ExampleChatOnly() {
 	var model llmhttp.Backend = &stubBackend{}
 	checked := llmhttp.ChatOnly(model)
 
-	_, err := llmhttp.Forwarder{Backend: checked}.Embed(context.Background(), &llm.EmbeddingRequest{})
-	fmt.Println(errors.Is(err, errors.ErrUnsupported))
-	// Output: true
+	_, ok := llmhttp.As[llmhttp.Embedder](context.Background(), checked)
+	fmt.Println(ok)
+	// Output: false
 }
 
 func ExampleSwap() {
@@ -40,21 +38,12 @@ func ExampleSwap() {
 	// the second configuration
 }
 
-// A wrapper of this package that is made to hide nothing has each method of a Forwarder. Without
-// one, an operation that is added later would be missing in it.
-func TestSwap_HasTheMethodsOfForwarder(t *testing.T) {
-	for m := range reflect.TypeFor[llmhttp.Forwarder]().Methods() {
-		own, ok := reflect.TypeFor[*llmhttp.Swap]().MethodByName(m.Name)
-		if assert.True(t, ok, "%s: add the method to Swap", m.Name) {
-			assert.Equal(t, m.Type.NumIn(), own.Type.NumIn(), m.Name)
-		}
-	}
-}
-
 // nameOf returns the name that a Backend of named has for its models.
 func nameOf(t *testing.T, b llmhttp.Backend) string {
 	t.Helper()
-	models, err := llmhttp.Forwarder{Backend: b}.ListModels(t.Context())
+	lister, ok := llmhttp.As[llmhttp.ModelLister](t.Context(), b)
+	require.True(t, ok)
+	models, err := lister.ListModels(t.Context())
 	require.NoError(t, err)
 	return models[0].ID
 }
@@ -75,8 +64,8 @@ func named(name string) *stubBackend {
 
 func TestSwap_OptionalInterfacesFollow(t *testing.T) {
 	swap := llmhttp.NewSwap(llmhttp.ChatOnly(named("a")))
-	_, err := swap.ListModels(t.Context())
-	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	_, ok := llmhttp.As[llmhttp.ModelLister](t.Context(), swap)
+	assert.False(t, ok)
 	b := named("b")
 	swap.Replace(b)
 	assert.Equal(t, "b", nameOf(t, swap))

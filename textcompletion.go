@@ -249,11 +249,11 @@ func (r *CompletionRequest) asChat() *llm.ChatRequest {
 	return chat
 }
 
-func (r *CompletionRequest) send(ctx context.Context, b Forwarder) llm.ChatStream {
-	return b.Complete(ctx, r)
+func (r *CompletionRequest) send(ctx context.Context, b Backend) llm.ChatStream {
+	return streamAbility(ctx, b, Completer.Complete, r)
 }
 
-var completionsOperation = operation{name: OperationCompletions, scope: ScopeCompletions, supportedBy: implements[Completer]}
+var completionsOperation = operation{name: OperationCompletions, scope: ScopeCompletions, supportedBy: has[Completer]}
 
 // BindCompletions binds a route to the completion of prompts, with [ScopeCompletions]. decode checks
 // the request by [CompletionRequest.Validate] and returns the encoder of its reply. The encoder gets
@@ -276,22 +276,4 @@ func decodeTextCompletion(ctx context.Context, _ *http.Request, body []byte) (*C
 	e := new(textCompletionEncoder)
 	e.showUsage = req.StreamOptions != nil && req.StreamOptions.IncludeUsage
 	return req, e, nil
-}
-
-var (
-	_ Completer = Forwarder{}
-	_ Completer = (*Swap)(nil)
-)
-
-// Complete calls the method of the wrapped [Completer].
-func (f Forwarder) Complete(ctx context.Context, req *CompletionRequest) llm.ChatStream {
-	if b, ok := f.Backend.(Completer); ok {
-		return b.Complete(ctx, req)
-	}
-	return llm.Fail(unsupported("complete prompts"))
-}
-
-// Complete calls the method of the Backend if it is a [Completer].
-func (s *Swap) Complete(ctx context.Context, req *CompletionRequest) llm.ChatStream {
-	return s.backend(ctx).Complete(ctx, req)
 }

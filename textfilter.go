@@ -52,13 +52,13 @@ func FilterTexts(b Backend, newFilter func(ctx context.Context) TextFilter) Back
 	if option.IsNil(b) || newFilter == nil {
 		panic("llmhttp: FilterTexts with a nil Backend or function")
 	}
-	return &textFilterBackend{Forwarder{b}, newFilter}
+	return &textFilterBackend{b, newFilter}
 }
 
-// A textFilterBackend is what FilterTexts returns. It does not embed the Backend, so it has no method
-// that does not filter. TestFilterTexts_HasTheMethodsOfForwarder fails if one is missing.
+// A textFilterBackend is what FilterTexts returns. It does not embed the Backend and has no Unwrap, so
+// what it does not filter is hidden. TestAbilities fails if a method is missing.
 type textFilterBackend struct {
-	next      Forwarder
+	next      Backend
 	newFilter func(ctx context.Context) TextFilter
 }
 
@@ -133,24 +133,24 @@ func (b *textFilterBackend) CountTokens(ctx context.Context, req *llm.ChatReques
 	if err := filter.rewrite(req); err != nil {
 		return 0, err
 	}
-	return b.next.CountTokens(ctx, req)
+	return callAbility(ctx, b.next, TokenCounter.CountTokens, req)
 }
 
 // Embed implements [Embedder].
 func (b *textFilterBackend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
-	return filterReply(ctx, b, req, b.next.Embed, func(w *textRewriter, r *llm.EmbeddingResponse) {
+	return filterReply(ctx, b, req, Embedder.Embed, func(w *textRewriter, r *llm.EmbeddingResponse) {
 		w.extra(texts.KindWhole, cloneExtra(&r.Extra))
 	})
 }
 
 // GenerateImages implements [ImageGenerator].
 func (b *textFilterBackend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return filterReply(ctx, b, req, b.next.GenerateImages, (*textRewriter).images)
+	return filterReply(ctx, b, req, ImageGenerator.GenerateImages, (*textRewriter).images)
 }
 
 // EditImages implements [ImageEditor].
 func (b *textFilterBackend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return filterReply(ctx, b, req, b.next.EditImages, (*textRewriter).images)
+	return filterReply(ctx, b, req, ImageEditor.EditImages, (*textRewriter).images)
 }
 
 // StreamImages implements [ImageStreamer].
@@ -161,7 +161,7 @@ func (b *textFilterBackend) StreamImages(ctx context.Context, req *llm.ImageRequ
 			yield(nil, err)
 			return
 		}
-		stream, w := b.next.StreamImages(ctx, req), filter.rewriter()
+		stream, w := StreamImages(ctx, b.next, req), filter.rewriter()
 		switch {
 		case stream == nil:
 			yield(nil, errNilStream)
@@ -202,7 +202,7 @@ func (w *textRewriter) image(m *llm.Image) {
 
 // Rerank implements [Reranker].
 func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*RerankResponse, error) {
-	return filterReply(ctx, b, req, b.next.Rerank, func(w *textRewriter, r *RerankResponse) {
+	return filterReply(ctx, b, req, Reranker.Rerank, func(w *textRewriter, r *RerankResponse) {
 		r.Results = slices.Clone(r.Results)
 		for i := range r.Results {
 			w.extra(texts.KindWhole, cloneExtra(&r.Results[i].Extra))
@@ -213,7 +213,7 @@ func (b *textFilterBackend) Rerank(ctx context.Context, req *RerankRequest) (*Re
 
 // Moderate implements [Moderator].
 func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest) (*ModerationResponse, error) {
-	return filterReply(ctx, b, req, b.next.Moderate, func(w *textRewriter, r *ModerationResponse) {
+	return filterReply(ctx, b, req, Moderator.Moderate, func(w *textRewriter, r *ModerationResponse) {
 		r.Results = slices.Clone(r.Results)
 		for i := range r.Results {
 			w.extra(texts.KindWhole, cloneExtra(&r.Results[i].Extra))
@@ -222,20 +222,20 @@ func (b *textFilterBackend) Moderate(ctx context.Context, req *ModerationRequest
 	})
 }
 
-// filterReply filters a request, calls a method of b.next, and filters a copy of the reply, which
+// filterReply filters a request, calls a method of the interface A of b.next, and filters a copy of the reply, which
 // belongs to b.next. rewrite clones what it changes.
-func filterReply[Q, R any](
+func filterReply[A, Q, R any](
 	ctx context.Context,
 	b *textFilterBackend,
 	req Q,
-	call func(ctx context.Context, req Q) (*R, error),
+	method func(a A, ctx context.Context, req Q) (*R, error),
 	rewrite func(w *textRewriter, r *R),
 ) (*R, error) {
 	filter := b.newFilter(ctx)
 	if err := filter.rewrite(req); err != nil {
 		return nil, err
 	}
-	resp, err := call(ctx, req)
+	resp, err := callAbility(ctx, b.next, method, req)
 	w := filter.rewriter()
 	if w == nil || err != nil || resp == nil {
 		return resp, err
@@ -259,7 +259,7 @@ func (b *textFilterBackend) Speak(ctx context.Context, req *SpeechRequest) Speec
 			yield(nil, err)
 			return
 		}
-		if stream := b.next.Speak(ctx, req); stream != nil {
+		if stream := streamAbility(ctx, b.next, Speaker.Speak, req); stream != nil {
 			stream(yield)
 		} else {
 			yield(nil, errNilStream)
@@ -275,7 +275,7 @@ func (b *textFilterBackend) Transcribe(ctx context.Context, req *TranscriptionRe
 			yield(nil, err)
 			return
 		}
-		stream, w := b.next.Transcribe(ctx, req), filter.rewriter()
+		stream, w := streamAbility(ctx, b.next, Transcriber.Transcribe, req), filter.rewriter()
 		switch {
 		case stream == nil:
 			yield(nil, errNilStream)
@@ -339,12 +339,12 @@ func sameWords(a, b string) bool { return slices.Equal(strings.Fields(a), string
 
 // ImageSizes implements [ImageSizer]. It has no texts.
 func (b *textFilterBackend) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	return b.next.ImageSizes(ctx, model)
+	return callAbility(ctx, b.next, ImageSizer.ImageSizes, model)
 }
 
 // ListModels implements [ModelLister]. Its texts are those of the host.
 func (b *textFilterBackend) ListModels(ctx context.Context) ([]llm.Model, error) {
-	return b.next.ListModels(ctx)
+	return listModels(ctx, b.next)
 }
 
 // validText returns s with U+FFFD in place of what is not UTF-8.

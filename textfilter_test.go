@@ -60,19 +60,6 @@ func refusing(word string) func(context.Context) llmhttp.TextFilter {
 	}
 }
 
-// FilterTexts has each operation of a Forwarder and no other. A method that is added to Forwarder fails
-// until the filter has it: until then its texts do not pass.
-func TestFilterTexts_HasTheMethodsOfForwarder(t *testing.T) {
-	methods := func(typ reflect.Type) (names []string) {
-		for m := range typ.Methods() {
-			names = append(names, m.Name)
-		}
-		return names
-	}
-	filtered := llmhttp.FilterTexts(new(stubBackend), redacting)
-	assert.Equal(t, methods(reflect.TypeFor[llmhttp.Forwarder]()), methods(reflect.TypeOf(filtered)))
-}
-
 // A chatFormat is one of the formats in which a client can chat.
 type chatFormat struct {
 	path, body string // with one %s for members, such as "stream"

@@ -134,14 +134,16 @@ var notRewritten = map[string]string{
 	"EmbeddingRequest.EncodingFormat":                       "one of a few",
 }
 
-// requestTypes returns the types of the requests of all operations: those that the methods of a
-// Forwarder get.
+// requestTypes returns the types of the requests of all operations: those that the methods of
+// abilities get.
 func requestTypes() map[string]reflect.Type {
 	types := make(map[string]reflect.Type)
-	for m := range reflect.TypeFor[llmhttp.Forwarder]().Methods() {
-		for i := range m.Type.NumIn() {
-			if in := m.Type.In(i); in.Kind() == reflect.Pointer && in.Elem().Kind() == reflect.Struct {
-				types[in.Elem().Name()] = in.Elem()
+	for _, a := range abilities {
+		for m := range a.of.Methods() {
+			for i := range m.Type.NumIn() {
+				if in := m.Type.In(i); in.Kind() == reflect.Pointer && in.Elem().Kind() == reflect.Struct {
+					types[in.Elem().Name()] = in.Elem()
+				}
 			}
 		}
 	}

@@ -232,7 +232,7 @@ var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChun
 		operation: operation{
 			name:        OperationTranscriptions,
 			scope:       ScopeTranscriptions,
-			supportedBy: implements[Transcriber],
+			supportedBy: has[Transcriber],
 			output:      outputText,
 		},
 		model:     func(r *TranscriptionRequest) string { return r.Model },
@@ -243,8 +243,8 @@ var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChun
 			return &Units{AudioMillis: fileMillis(r.File)}
 		},
 	},
-	call: func(ctx context.Context, b Forwarder, r *TranscriptionRequest) TranscriptionStream {
-		return b.Transcribe(ctx, r)
+	call: func(ctx context.Context, b Backend, r *TranscriptionRequest) TranscriptionStream {
+		return streamAbility(ctx, b, Transcriber.Transcribe, r)
 	},
 	facts: (*TranscriptionChunk).facts,
 }
@@ -320,22 +320,4 @@ func decodeAudio(ctx context.Context, form *Form, req *TranscriptionRequest) (*T
 		return req, &transcriptionEvents{diarized: req.ResponseFormat == TranscriptionDiarized}, nil
 	}
 	return req, newWholeTranscription(req), nil
-}
-
-var (
-	_ Transcriber = Forwarder{}
-	_ Transcriber = (*Swap)(nil)
-)
-
-// Transcribe calls the method of the Backend if it is a [Transcriber].
-func (s *Swap) Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream {
-	return s.backend(ctx).Transcribe(ctx, req)
-}
-
-// Transcribe calls the method of the wrapped [Transcriber].
-func (f Forwarder) Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream {
-	if b, ok := f.Backend.(Transcriber); ok {
-		return b.Transcribe(ctx, req)
-	}
-	return func(yield func(*TranscriptionChunk, error) bool) { yield(nil, unsupported("transcribe")) }
 }

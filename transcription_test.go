@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -401,8 +400,6 @@ func TestCollectTranscription(t *testing.T) {
 	assert.JSONEq(t, `[1,2]`, string(got.Extra["logprobs"]))
 	_, err = llmhttp.CollectTranscription(transcript())
 	require.Error(t, err)
-	_, err = llmhttp.CollectTranscription(llmhttp.Forwarder{Backend: chatOnly}.Transcribe(t.Context(), nil))
-	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 // BenchmarkTranscription shows what the process allocates for a recording of 25 MB that the Backend

@@ -1,32 +1,77 @@
 package llmhttp
 
-// StoreAs returns s as a T if it is one, and otherwise what it wraps: it calls the method
+import "context"
+
+// As returns b as a T if it is one, and otherwise what it wraps: it calls the method
+//
+//	Unwrap(ctx context.Context) llmhttp.Backend
+//
+// of b, if there is one, and of what that returns, until it finds a T. A Handler looks for what a
+// Backend can do besides chats with it, such as an [Embedder], and so does whoever else calls that:
+//
+//	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b)
+//
+// A wrapper that embeds a Backend therefore has Chat alone, and hides everything else of it. One that
+// needs to see none of the other calls passes them on by its Unwrap. A wrapper that checks or changes
+// requests must not have an Unwrap: it has the methods that it filters, and hides the others. If a
+// method that is found returns an error that wraps [errors.ErrUnsupported], it is not there for the
+// request.
+//
+// ctx is the context of the call for which the T is needed: see [Swap]. b, and what an Unwrap returns,
+// may be nil, in which there is nothing. As gives up after 100 wrappers.
+func As[T any](ctx context.Context, b Backend) (T, bool) {
+	return findAs[T](b, func(b Backend) (Backend, bool) { return unwrapBackend(ctx, b) })
+}
+
+// unwrapBackend returns what b wraps. It reports false if b does not show that.
+func unwrapBackend(ctx context.Context, b Backend) (Backend, bool) {
+	wrapper, ok := b.(interface {
+		Unwrap(ctx context.Context) Backend
+	})
+	if !ok {
+		return nil, false
+	}
+	return wrapper.Unwrap(ctx), true
+}
+
+// StoreAs is [As] for a UsageStore, whose method is
 //
 //	Unwrap() llmhttp.UsageStore
 //
-// of s, if there is one, and of what that returns, until it finds a T. A Handler, [Serve] and a
-// console look for the abilities of Options.Usage with it, such as those of a [QuotaEventStore]. So a
-// wrapper needs no methods but those that it changes, and one that must not be bypassed has no Unwrap.
-// A UsageBuffer has none: see package manage for what reports usage behind it. s may be nil.
-func StoreAs[T any](s UsageStore) (T, bool) { return unwrapAs[T](s) }
+// A Handler, [Serve] and a console look for the abilities of Options.Usage with it, such as those of a
+// [QuotaEventStore]. A wrapper with a state of its own has the abilities itself and no Unwrap, as a
+// UsageBuffer: see package manage for what reports usage behind it.
+func StoreAs[T any](s UsageStore) (T, bool) { return findAs[T](s, unwrap[UsageStore]) }
 
-// LimiterAs is [StoreAs] for a Limiter, whose method is
+// LimiterAs is [As] for a Limiter, whose method is
 //
 //	Unwrap() llmhttp.Limiter
 //
 // A Handler looks for a [ConcurrencyLimiter] and a [Reserver] with it.
-func LimiterAs[T any](l Limiter) (T, bool) { return unwrapAs[T](l) }
+func LimiterAs[T any](l Limiter) (T, bool) { return findAs[T](l, unwrap[Limiter]) }
 
-// unwrapAs returns the first T among v and what it wraps.
-func unwrapAs[T, V any](v V) (found T, ok bool) {
-	for {
+// unwrap returns what v wraps. It reports false if v does not show that.
+func unwrap[V any](v V) (V, bool) {
+	wrapper, ok := any(v).(interface{ Unwrap() V })
+	if !ok {
+		var none V
+		return none, false
+	}
+	return wrapper.Unwrap(), true
+}
+
+// maxWrappers bounds a chain of wrappers, which may have no end by mistake.
+const maxWrappers = 100
+
+// findAs returns the first T among v and what it wraps, which unwrap returns.
+func findAs[T, V any](v V, unwrap func(V) (V, bool)) (found T, ok bool) {
+	for range maxWrappers {
 		if found, ok = any(v).(T); ok {
 			return found, true
 		}
-		wrapper, ok := any(v).(interface{ Unwrap() V })
-		if !ok {
-			return found, false
+		if v, ok = unwrap(v); !ok {
+			break
 		}
-		v = wrapper.Unwrap()
 	}
+	return found, false
 }

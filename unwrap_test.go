@@ -42,14 +42,81 @@ func (l *slotLimiter) Reserve(context.Context, ...llmhttp.Slot) (settle func(tim
 	return func(time.Duration, ...int64) {}, 0, nil
 }
 
+// An endless Backend wraps itself.
+type endless struct{ llmhttp.Backend }
+
+func (e endless) Unwrap(context.Context) llmhttp.Backend { return e }
+
+// A contextual Backend wraps the Backend that the context has.
+type contextual struct{ llmhttp.Backend }
+
+func (contextual) Unwrap(ctx context.Context) llmhttp.Backend {
+	b, _ := ctx.Value(contextual{}).(llmhttp.Backend)
+	return b
+}
+
+func TestAs(t *testing.T) {
+	stub := new(stubBackend)
+	swap := llmhttp.NewSwap(passing{stub})
+	for name, test := range map[string]struct {
+		ctx     context.Context
+		backend llmhttp.Backend
+		want    bool
+	}{
+		"itself":                     {t.Context(), stub, true},
+		"nil":                        {t.Context(), nil, false},
+		"another one":                {t.Context(), chatOnly, false},
+		"wrapped":                    {t.Context(), passing{passing{stub}}, true},
+		"hidden":                     {t.Context(), hiding{stub}, false},
+		"hidden by one in the midst": {t.Context(), passing{hiding{passing{stub}}}, false},
+		"wraps nil":                  {t.Context(), passing{}, false},
+		"wraps itself":               {t.Context(), endless{}, false},
+		"Swap":                       {t.Context(), swap, true},
+		"Choices":                    {t.Context(), llmhttp.Choices(swap), true},
+		"of the context":             {context.WithValue(t.Context(), contextual{}, stub), contextual{}, true},
+		"of another context":         {t.Context(), contextual{}, false},
+	} {
+		found, ok := llmhttp.As[llmhttp.Embedder](test.ctx, test.backend)
+		assert.Equal(t, test.want, ok, name)
+		if assert.Equal(t, test.want, found != nil, name); ok {
+			assert.Same(t, stub, found, name)
+		}
+	}
+	// The outermost one is found, and a T may be a type.
+	outer := passing{passing{stub}}
+	found, ok := llmhttp.As[passing](t.Context(), outer)
+	assert.True(t, ok)
+	assert.Equal(t, outer, found)
+}
+
+// An endlessStore and an endlessLimiter wrap themselves.
+type (
+	endlessStore   struct{ llmhttp.UsageStore }
+	endlessLimiter struct{ llmhttp.Limiter }
+)
+
+func (e endlessStore) Unwrap() llmhttp.UsageStore { return e }
+func (e endlessLimiter) Unwrap() llmhttp.Limiter  { return e }
+
 func TestStoreAs(t *testing.T) {
 	store := memory.NewUsageStore()
 	buffer := llmhttp.NewUsageBuffer(store, nil)
 	found, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](wrappedStore{wrappedStore{buffer}})
 	assert.True(t, ok)
 	assert.Same(t, buffer, found)
-	for name, s := range map[string]llmhttp.UsageStore{"nil": nil, "other": store, "guard": guardStore{buffer}, "wrapped nil": wrappedStore{}} {
+	for name, s := range map[string]llmhttp.UsageStore{"nil": nil, "other": store, "guard": guardStore{buffer}, "wrapped nil": wrappedStore{}, "endless": endlessStore{}} {
 		_, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](s)
+		assert.False(t, ok, name)
+	}
+}
+
+func TestLimiterAs(t *testing.T) {
+	slots := &slotLimiter{Limiter: llmhttp.NewLimiter()}
+	found, ok := llmhttp.LimiterAs[llmhttp.Reserver](wrappedLimiter{wrappedLimiter{slots}})
+	assert.True(t, ok)
+	assert.Same(t, slots, found)
+	for name, l := range map[string]llmhttp.Limiter{"nil": nil, "wrapped nil": wrappedLimiter{}, "endless": endlessLimiter{}} {
+		_, ok := llmhttp.LimiterAs[llmhttp.Reserver](l)
 		assert.False(t, ok, name)
 	}
 }

@@ -21,6 +21,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/llmhttp/llmhttp"
@@ -53,7 +55,8 @@ type Options struct {
 }
 
 // A Backend is an agent: an [llmhttp.Backend] that calls a model and tools. Create one with [New].
-// Its methods may be called concurrently.
+// Its methods may be called concurrently. Of the model's Backend it has Chat and the list of models, and
+// hides everything else: see [llmhttp.As].
 type Backend struct {
 	model llmhttp.Backend
 	tools func(ctx context.Context) ([]Tool, error)
@@ -84,7 +87,11 @@ func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error),
 
 // ListModels returns the models of the model's Backend.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
-	return llmhttp.Forwarder{Backend: b.model}.ListModels(ctx)
+	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b.model)
+	if !ok {
+		return nil, fmt.Errorf("agent: the model's Backend lists no models: %w", errors.ErrUnsupported)
+	}
+	return lister.ListModels(ctx)
 }
 
 // Chat runs a request. It refuses requests for several choices, and those with a tool that has the

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"testing"
@@ -80,7 +82,7 @@ func TestBackend(t *testing.T, b llmhttp.Backend, opts BackendOptions) {
 
 // A backendTest is the Backend that a check tests.
 type backendTest struct {
-	llmhttp.Forwarder
+	llmhttp.Backend
 	opts BackendOptions
 }
 
@@ -88,7 +90,7 @@ func newBackendTest(b llmhttp.Backend, opts BackendOptions) backendTest {
 	opts.Timeout = min(option.Bound(opts.Timeout, time.Minute), forever)
 	opts.Grace = min(option.Bound(opts.Grace, 5*time.Second), forever)
 	opts.Prompt = cmp.Or(opts.Prompt, defaultPrompt)
-	return backendTest{llmhttp.Forwarder{Backend: b}, opts}
+	return backendTest{b, opts}
 }
 
 // forever is longer than any test. It can be added to a time.
@@ -215,15 +217,15 @@ func (b *backendTest) call(ctx context.Context, f func(ctx context.Context)) err
 
 // callMethod calls an optional method of the Backend, and fails the test unless
 // it returns either a response or an error other than errors.ErrUnsupported.
-func callMethod[Req, Resp any](
+func callMethod[A, Req, Resp any](
 	b *backendTest,
 	t testing.TB,
 	name string,
-	method func(context.Context, *Req) (*Resp, error),
+	method func(A, context.Context, *Req) (*Resp, error),
 	req *Req,
 ) (resp *Resp, err error) {
 	t.Helper()
-	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = method(ctx, req) }); failed != nil {
+	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = invoke(ctx, b.Backend, method, req) }); failed != nil {
 		t.Fatalf("%s: %v", name, failed)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -235,12 +237,51 @@ func callMethod[Req, Resp any](
 	return resp, err
 }
 
+// invoke calls a method of the interface A of b, or of what b wraps.
+func invoke[A, Req, Resp any](
+	ctx context.Context,
+	b llmhttp.Backend,
+	method func(A, context.Context, Req) (Resp, error),
+	req Req,
+) (resp Resp, err error) {
+	a, ok := llmhttp.As[A](ctx, b)
+	if !ok {
+		return resp, errMissing[A]()
+	}
+	return method(a, ctx, req)
+}
+
+// invokeStream is invoke for a method that returns a stream.
+func invokeStream[A, Req, Chunk any](
+	ctx context.Context,
+	b llmhttp.Backend,
+	method func(A, context.Context, *Req) iter.Seq2[*Chunk, error],
+	req *Req,
+) iter.Seq2[*Chunk, error] {
+	a, ok := llmhttp.As[A](ctx, b)
+	if !ok {
+		return func(yield func(*Chunk, error) bool) { yield(nil, errMissing[A]()) }
+	}
+	return method(a, ctx, req)
+}
+
+// errMissing returns the error of a Backend that is no A.
+func errMissing[A any]() error {
+	return fmt.Errorf("the Backend is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
+}
+
 // wantCancelled reports an error unless method returns soon after its context was cancelled.
-func wantCancelled[Req, Resp any](b *backendTest, t testing.TB, name string, method func(context.Context, *Req) (*Resp, error), req *Req) {
+func wantCancelled[A, Req, Resp any](
+	b *backendTest,
+	t testing.TB,
+	name string,
+	method func(A, context.Context, *Req) (*Resp, error),
+	req *Req,
+) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.call(ctx, func(ctx context.Context) { _, _ = method(ctx, req) }); err != nil {
+	if err := b.call(ctx, func(ctx context.Context) { _, _ = invoke(ctx, b.Backend, method, req) }); err != nil {
 		t.Errorf("%s with a cancelled context: %v", name, err)
 	}
 }

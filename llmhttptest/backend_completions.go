@@ -19,7 +19,9 @@ func (b *backendTest) complete(ctx context.Context, t testing.TB, req *llmhttp.C
 	t.Helper()
 	n := req.Choices() // before the Backend may change req
 	whole := true
-	r, ok := b.iterateStream(ctx, t, "Complete", func(ctx context.Context) llm.ChatStream { return b.Complete(ctx, req) },
+	r, ok := b.iterateStream(ctx, t, "Complete", func(ctx context.Context) llm.ChatStream {
+		return invokeStream(ctx, b.Backend, llmhttp.Completer.Complete, req)
+	},
 		func(r backendReply) bool { whole = more(r); return whole })
 	switch {
 	case !ok || !whole || ctx.Err() != nil:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -19,7 +20,7 @@ func (b *backendTest) embeddingRequest(texts ...string) *llm.EmbeddingRequest {
 func (b *backendTest) embed(t testing.TB, req *llm.EmbeddingRequest) ([][]float32, error) {
 	t.Helper()
 	n, dimensions := req.Input.Len(), req.Dimensions // before the Backend may change req
-	resp, err := callMethod(b, t, "Embed", b.Embed, req)
+	resp, err := callMethod(b, t, "Embed", llmhttp.Embedder.Embed, req)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := b.Embed(t.Context(), b.embeddingRequest("one", "two")); err != nil || len(resp.Vectors) != 2 {
+		if resp, err := invoke(t.Context(), b.Backend, llmhttp.Embedder.Embed, b.embeddingRequest("one", "two")); err != nil || len(resp.Vectors) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Embed returned %+v and the error %v, want 2 vectors", calls, resp, err)
 		}
 	})
@@ -139,5 +140,5 @@ func checkEmbeddingUnknownModel(t testing.TB, b backendTest) {
 
 func checkEmbeddingCancelled(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.EmbeddingModel)
-	wantCancelled(&b, t, "Embed", b.Embed, b.embeddingRequest("text"))
+	wantCancelled(&b, t, "Embed", llmhttp.Embedder.Embed, b.embeddingRequest("text"))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -37,7 +38,7 @@ func imageFile(t testing.TB, name string, c color.Color) *llm.File {
 // edit edits images and reports faults of the response.
 func (b *backendTest) edit(t testing.TB, req *llm.ImageRequest) error {
 	t.Helper()
-	return b.draw(t, "EditImages", b.EditImages, req)
+	return draw(b, t, "EditImages", llmhttp.ImageEditor.EditImages, req)
 }
 
 func checkImageEdits(t testing.TB, b backendTest) {
@@ -69,7 +70,7 @@ func checkImageEdits(t testing.TB, b backendTest) {
 	}
 	const calls = 4
 	runConcurrently(t, calls, func(int) {
-		if resp, err := b.EditImages(t.Context(), b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
+		if resp, err := invoke(t.Context(), b.Backend, llmhttp.ImageEditor.EditImages, b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of EditImages returned %+v and the error %v, want one image", calls, resp, err)
 		}
 	})
@@ -85,5 +86,5 @@ func checkImageEditUnknownModel(t testing.TB, b backendTest) {
 
 func checkImageEditCancelled(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ImageEditModel)
-	wantCancelled(&b, t, "EditImages", b.EditImages, b.imageEditRequest(t))
+	wantCancelled(&b, t, "EditImages", llmhttp.ImageEditor.EditImages, b.imageEditRequest(t))
 }

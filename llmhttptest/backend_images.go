@@ -16,13 +16,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 // imageRequest returns a plain request for one image of the smallest size.
 func (b *backendTest) imageRequest(t testing.TB, model string) *llm.ImageRequest {
 	t.Helper()
-	sizes, err := b.ImageSizes(t.Context(), model)
+	sizes, err := invoke(t.Context(), b.Backend, llmhttp.ImageSizer.ImageSizes, model)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		usually(t, causePlain).Fatalf("ImageSizes returned the error %v, want nil", err)
 	}
@@ -46,14 +47,15 @@ func parseSize(s string) (width, height int, ok bool) {
 // generate generates images and reports faults of the response.
 func (b *backendTest) generate(t testing.TB, req *llm.ImageRequest) error {
 	t.Helper()
-	return b.draw(t, "GenerateImages", b.GenerateImages, req)
+	return draw(b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, req)
 }
 
 // draw calls a method that returns images and reports faults of the response.
-func (b *backendTest) draw(
+func draw[A any](
+	b *backendTest,
 	t testing.TB,
 	name string,
-	method func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error),
+	method func(A, context.Context, *llm.ImageRequest) (*llm.ImageResponse, error),
 	req *llm.ImageRequest,
 ) error {
 	t.Helper()
@@ -134,7 +136,7 @@ func checkImages(t testing.TB, b backendTest) {
 	plain := *b.imageRequest(t, b.opts.ImageModel)
 	runConcurrently(t, calls, func(int) {
 		req := plain
-		if resp, err := b.GenerateImages(t.Context(), &req); err != nil || len(resp.Data) != 1 {
+		if resp, err := invoke(t.Context(), b.Backend, llmhttp.ImageGenerator.GenerateImages, &req); err != nil || len(resp.Data) != 1 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of GenerateImages returned %+v and the error %v, want one image", calls, resp, err)
 		}
 	})
@@ -142,7 +144,7 @@ func checkImages(t testing.TB, b backendTest) {
 
 func checkImageSizes(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ImageModel)
-	sizes, err := b.ImageSizes(t.Context(), b.opts.ImageModel)
+	sizes, err := invoke(t.Context(), b.Backend, llmhttp.ImageSizer.ImageSizes, b.opts.ImageModel)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("the Backend is not an ImageSizer")
 	}
@@ -159,7 +161,7 @@ func checkImageSizes(t testing.TB, b backendTest) {
 	}
 	for _, model := range unknownModels(b.opts.ImageModel) {
 		var e *llm.Error
-		if sizes, err := b.ImageSizes(t.Context(), model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		if sizes, err := invoke(t.Context(), b.Backend, llmhttp.ImageSizer.ImageSizes, model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
 			t.Errorf(
 				"ImageSizes of the model %q, which does not exist, returned %q and the error %v; want ModelNotFound",
 				model,
@@ -180,5 +182,5 @@ func checkImageUnknownModel(t testing.TB, b backendTest) {
 
 func checkImageCancelled(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ImageModel)
-	wantCancelled(&b, t, "GenerateImages", b.GenerateImages, b.imageRequest(t, b.opts.ImageModel))
+	wantCancelled(&b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, b.imageRequest(t, b.opts.ImageModel))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -27,7 +28,7 @@ func (b *backendTest) drawStream(
 	req.Stream = true
 	size := req.Size // before the Backend may change req
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := b.StreamImages(ctx, req)
+		stream := llmhttp.StreamImages(ctx, b.Backend, req)
 		if stream == nil {
 			panic("StreamImages returned a nil stream, want one that yields an error")
 		}

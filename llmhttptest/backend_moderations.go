@@ -20,7 +20,7 @@ func (b *backendTest) moderationRequest(texts ...string) *llmhttp.ModerationRequ
 func (b *backendTest) moderate(t testing.TB, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 	t.Helper()
 	asked := *req // before the Backend may change req
-	resp, err := callMethod(b, t, "Moderate", b.Moderate, req)
+	resp, err := callMethod(b, t, "Moderate", llmhttp.Moderator.Moderate, req)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func checkModerations(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := b.Moderate(t.Context(), b.moderationRequest("one", "two")); err != nil || len(resp.Results) != 2 {
+		if resp, err := invoke(t.Context(), b.Backend, llmhttp.Moderator.Moderate, b.moderationRequest("one", "two")); err != nil || len(resp.Results) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Moderate returned %+v and the error %v, want 2 results", calls, resp, err)
 		}
 	})
@@ -118,5 +118,5 @@ func checkModerationUnknownModel(t testing.TB, b backendTest) {
 
 func checkModerationCancelled(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ModerationModel)
-	wantCancelled(&b, t, "Moderate", b.Moderate, b.moderationRequest("a", "b"))
+	wantCancelled(&b, t, "Moderate", llmhttp.Moderator.Moderate, b.moderationRequest("a", "b"))
 }

@@ -33,12 +33,17 @@ func TestBackend_AcceptsCorrectBackends(t *testing.T) {
 		"chat only":        {llmhttp.BackendFunc(e.Chat), BackendOptions{ChatModel: "chat"}},
 		"images only":      {e, BackendOptions{ImageModel: "draw"}},
 		"any model":        {anyModel, BackendOptions{ChatModel: "any", AnyModel: true, Prompt: "Hi!"}},
-		"in a Forwarder":   {llmhttp.Forwarder{Backend: e}, echoOptions},
+		"in a wrapper":     {passing{e}, echoOptions},
 		"cumulative usage": {cumulativeUsage{e}, BackendOptions{ChatModel: "chat"}},
 	} {
 		t.Run(name, func(t *testing.T) { TestBackend(t, test.backend, test.options) })
 	}
 }
+
+// A passing Backend is a wrapper that lets everything pass.
+type passing struct{ llmhttp.Backend }
+
+func (p passing) Unwrap(context.Context) llmhttp.Backend { return p.Backend }
 
 // A cumulativeUsage reports the usage so far in every chunk.
 type cumulativeUsage struct{ llmhttp.Backend }

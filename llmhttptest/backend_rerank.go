@@ -24,7 +24,7 @@ func (b *backendTest) rerank(t testing.TB, req *llmhttp.RerankRequest) (*llmhttp
 	t.Helper()
 	asked := *req
 	asked.Documents = slices.Clone(req.Documents) // before the Backend may change req
-	resp, err := callMethod(b, t, "Rerank", b.Rerank, req)
+	resp, err := callMethod(b, t, "Rerank", llmhttp.Reranker.Rerank, req)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func checkRerank(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := b.Rerank(t.Context(), b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
+		if resp, err := invoke(t.Context(), b.Backend, llmhttp.Reranker.Rerank, b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Rerank returned %+v and the error %v, want 2 results", calls, resp, err)
 		}
 	})
@@ -121,5 +121,5 @@ func checkRerankUnknownModel(t testing.TB, b backendTest) {
 
 func checkRerankCancelled(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.RerankModel)
-	wantCancelled(&b, t, "Rerank", b.Rerank, b.rerankRequest("a", "b"))
+	wantCancelled(&b, t, "Rerank", llmhttp.Reranker.Rerank, b.rerankRequest("a", "b"))
 }

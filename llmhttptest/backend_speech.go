@@ -33,7 +33,7 @@ type spokenReply struct {
 func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.SpeechRequest, more func(r spokenReply) bool) (r spokenReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := b.Speak(ctx, req)
+		stream := invokeStream(ctx, b.Backend, llmhttp.Speaker.Speak, req)
 		if stream == nil {
 			panic("Speak returned a nil stream, want one that yields an error")
 		}

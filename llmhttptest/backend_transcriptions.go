@@ -58,7 +58,7 @@ func (b *backendTest) transcribe(
 ) (r heardReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := b.Transcribe(ctx, req)
+		stream := invokeStream(ctx, b.Backend, llmhttp.Transcriber.Transcribe, req)
 		if stream == nil {
 			panic("Transcribe returned a nil stream, want one that yields an error")
 		}

@@ -65,8 +65,8 @@ func TestBackend_SlowEcho(t *testing.T) {
 	llmhttptest.TestBackend(t, slow, llmhttptest.BackendOptions{ChatModel: modeltest.Chat, Prompt: "One and two make three."})
 }
 
-func TestBackend_Forwarder(t *testing.T) {
-	llmhttptest.TestBackend(t, llmhttp.Forwarder{Backend: modeltest.New()}, echoModels)
+func TestBackend_Swap(t *testing.T) {
+	llmhttptest.TestBackend(t, llmhttp.NewSwap(modeltest.New()), echoModels)
 }
 
 func TestBackend_Scripted(t *testing.T) {

@@ -124,7 +124,11 @@ func (t *Table) Price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 // Options.Name gets a record that has only the Model and the Time. Check does not tell whether a price
 // is for what the model does: an entry with the price of an image is one.
 func (t *Table) Check(ctx context.Context, b llmhttp.Backend) error {
-	models, err := llmhttp.Forwarder{Backend: b}.ListModels(ctx)
+	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b)
+	if !ok {
+		return fmt.Errorf("pricing: the models are not known: the Backend is no ModelLister: %w", errors.ErrUnsupported)
+	}
+	models, err := lister.ListModels(ctx)
 	if err != nil {
 		return fmt.Errorf("pricing: the models are not known: %w", err)
 	}

@@ -42,7 +42,7 @@ var errClientLeft = errors.New("route: the client left")
 
 // newCall returns the call for a request, or an error if no route serves it.
 func (r *Router) newCall(ctx context.Context, req Request) (*call, error) {
-	rt, err := r.current.Load().routeFor(req.Model, req.Operation)
+	rt, err := r.current.Load().routeFor(ctx, req.Model, req.Operation)
 	if err != nil {
 		return nil, err
 	}

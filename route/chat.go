@@ -11,7 +11,7 @@ var chat = &streaming[llm.ChatRequest, llm.ChatChunk]{
 	name:       llmhttp.OperationChat,
 	model:      func(r *llm.ChatRequest) *string { return &r.Model },
 	clone:      (*llm.ChatRequest).Clone,
-	call:       llmhttp.Forwarder.Chat,
+	call:       func(ctx context.Context, b llmhttp.Backend, r *llm.ChatRequest) llm.ChatStream { return b.Chat(ctx, r) },
 	hasContent: (*llm.ChatChunk).HasContent,
 	setModel:   func(c *llm.ChatChunk, model string) { c.Model = model },
 }

@@ -12,7 +12,7 @@ var completions = &streaming[llmhttp.CompletionRequest, llm.ChatChunk]{
 	name:       llmhttp.OperationCompletions,
 	model:      func(r *llmhttp.CompletionRequest) *string { return &r.Model },
 	clone:      deepcopy.Of[llmhttp.CompletionRequest],
-	call:       llmhttp.Forwarder.Complete,
+	call:       streamAbility(llmhttp.Completer.Complete),
 	hasContent: (*llm.ChatChunk).HasContent,
 	setModel:   func(c *llm.ChatChunk, model string) { c.Model = model },
 }

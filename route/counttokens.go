@@ -2,20 +2,22 @@ package route
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 var _ llmhttp.TokenCounter = (*Router)(nil)
 
+var countTokens = ability(llmhttp.TokenCounter.CountTokens)
+
 // CountTokens implements [llmhttp.TokenCounter]. It asks the targets of the model in their
 // order, except those with an open breaker, until one answers. It counts neither as a try nor
 // as a failure. If no target can count, the error wraps [errors.ErrUnsupported].
 func (r *Router) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
-	rt, err := r.current.Load().routeFor(req.Model, llmhttp.OperationChat)
+	rt, err := r.current.Load().routeFor(ctx, req.Model, llmhttp.OperationChat)
 	if err != nil {
 		return 0, err
 	}
@@ -31,13 +33,13 @@ func (r *Router) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, er
 		}
 		renamed := *req
 		renamed.Model = t.backendModel(req.Model)
-		n, err := llmhttp.Forwarder{Backend: t.backend}.CountTokens(ctx, &renamed)
+		n, err := countTokens(ctx, t.backend, &renamed)
 		switch {
 		case err == nil:
 			return n, nil
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
-		case !errors.Is(err, errors.ErrUnsupported):
+		case !unsupported.Is(err):
 			failure = t.translateError(err, req.Model)
 		}
 	}

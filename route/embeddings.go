@@ -10,7 +10,7 @@ import (
 var embeddings = &oneShot[llm.EmbeddingRequest, llm.EmbeddingResponse]{
 	name:   llmhttp.OperationEmbeddings,
 	model:  func(r *llm.EmbeddingRequest) *string { return &r.Model },
-	call:   llmhttp.Forwarder.Embed,
+	call:   ability(llmhttp.Embedder.Embed),
 	served: func(r *llm.EmbeddingResponse) *string { return &r.Model },
 }
 

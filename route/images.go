@@ -13,14 +13,16 @@ import (
 var images = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	name:  llmhttp.OperationImages,
 	model: func(r *llm.ImageRequest) *string { return &r.Model },
-	call:  llmhttp.Forwarder.GenerateImages,
+	call:  ability(llmhttp.ImageGenerator.GenerateImages),
 }
 
 var imageEdits = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	name:  llmhttp.OperationImageEdits,
 	model: images.model,
-	call:  llmhttp.Forwarder.EditImages,
+	call:  ability(llmhttp.ImageEditor.EditImages),
 }
+
+var imageSizes = ability(llmhttp.ImageSizer.ImageSizes)
 
 var imageStreams, imageEditStreams = newImageStreams(images), newImageStreams(imageEdits)
 
@@ -30,7 +32,7 @@ func newImageStreams(op *oneShot[llm.ImageRequest, llm.ImageResponse]) *streamin
 		name:       op.name,
 		model:      op.model,
 		clone:      deepcopy.Of[llm.ImageRequest],
-		call:       llmhttp.Forwarder.StreamImages,
+		call:       llmhttp.StreamImages,
 		hasContent: func(c *llm.ImageChunk) bool { return c.Image != nil },
 	}
 }
@@ -62,7 +64,7 @@ func (r *Router) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.Im
 // targets that do not know the model, return an error, or have an open breaker.
 // It counts neither as a try nor as a failure.
 func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error) {
-	rt, err := r.current.Load().routeFor(model, llmhttp.OperationImages)
+	rt, err := r.current.Load().routeFor(ctx, model, llmhttp.OperationImages)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +80,7 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 			known = true
 			continue
 		}
-		sizes, err := llmhttp.Forwarder{Backend: t.backend}.ImageSizes(ctx, t.backendModel(model))
+		sizes, err := imageSizes(ctx, t.backend, t.backendModel(model))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -151,7 +151,7 @@ func TestOneShots_Fallback(t *testing.T) {
 		"no reply":             {nothing, "b"},
 		"hangs":                {slow, "b"},
 		"serves chats only":    {newFake(say("a")), "b"},
-		"returns ErrUnsupport": {llmhttp.Forwarder{Backend: newFake(say("a"))}, "b"},
+		"returns ErrUnsupport": {unsupporting(), "b"},
 		"unknown model":        {newMultimodal("a", llm.ModelNotFound("m")), "b"},
 		"changes its request":  {mutating, "b"},
 	} {
@@ -229,6 +229,11 @@ func TestGenerateImages_LateReply(t *testing.T) {
 	})
 }
 
+// unsupporting returns a Backend that has every method and supports chats only.
+func unsupporting() llmhttp.Backend {
+	return llmhttp.FilterTexts(newFake(say("a")), func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{} })
+}
+
 // The error is ErrUnsupported if no target of any route supports an endpoint,
 // and a 404 for the model if only the targets of its route do not.
 func TestOneShots_Unsupported(t *testing.T) {
@@ -244,13 +249,13 @@ func TestOneShots_Unsupported(t *testing.T) {
 	for _, err := range requestAll(newInOrderRouter(t, nil, chats, chats), "m") {
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 	}
-	f := llmhttp.Forwarder{Backend: chats}
+	f := unsupporting()
 	errs := requestAll(newInOrderRouter(t, nil, f, f), "m")
 	assert.ErrorIs(t, errs[0], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[1], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[2], errors.ErrUnsupported)
 	assert.ErrorIs(t, errs[3], errors.ErrUnsupported)
-	assert.NoError(t, errs[4], "a Forwarder may support images without a list of sizes")
+	assert.NoError(t, errs[4], "a filter may support images without a list of sizes")
 
 	r := newRouter(t, nil, route.Route{Model: "m", Targets: targets(chats)}, route.Route{Model: "n", Targets: targets(newMultimodal("a", nil))})
 	for _, err := range requestAll(r, "m") {

@@ -2,21 +2,21 @@ package route
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A modelList caches the models of a Backend.
 type modelList struct {
-	lister llmhttp.ModelLister
-	target string // the name of the first target with this Backend, for logs
-	opts   *Options
+	backend llmhttp.Backend
+	target  string // the name of the first target with this Backend, for logs
+	opts    *Options
 
 	ready     chan struct{} // closed after the first fetch, or when it has taken too long
 	markReady func()        // closes ready; may be called several times
@@ -30,9 +30,9 @@ type modelList struct {
 	refreshing bool
 }
 
-func newModelList(lister llmhttp.ModelLister, target string, opts *Options) *modelList {
+func newModelList(b llmhttp.Backend, target string, opts *Options) *modelList {
 	ready := make(chan struct{})
-	return &modelList{lister: lister, target: target, opts: opts, ready: ready, markReady: sync.OnceFunc(func() { close(ready) })}
+	return &modelList{backend: b, target: target, opts: opts, ready: ready, markReady: sync.OnceFunc(func() { close(ready) })}
 }
 
 // refresh starts to fetch the list if it has expired and is not being fetched.
@@ -61,14 +61,14 @@ func (l *modelList) fetch() {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	models, err := l.listModels(ctx)
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err != nil && !unsupported.Is(err) {
 		l.opts.Logger.Warn("listing models failed", "target", l.target, "error", summarize(err))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refreshing = false
 	ttl := l.opts.ModelsTTL
-	l.known = l.known || err == nil || errors.Is(err, errors.ErrUnsupported)
+	l.known = l.known || err == nil || unsupported.Is(err)
 	if err == nil {
 		l.models = slices.DeleteFunc(slices.Clone(models), func(m llm.Model) bool { return m.ID == "" })
 		l.byID = indexModels(l.models)
@@ -99,7 +99,11 @@ func (l *modelList) listModels(ctx context.Context) (models []llm.Model, err err
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return l.lister.ListModels(ctx)
+	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, l.backend)
+	if !ok {
+		return nil, errMissing[llmhttp.ModelLister]()
+	}
+	return lister.ListModels(ctx)
 }
 
 func (l *modelList) isKnown() bool {

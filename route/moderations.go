@@ -9,7 +9,7 @@ import (
 var moderations = &oneShot[llmhttp.ModerationRequest, llmhttp.ModerationResponse]{
 	name:   llmhttp.OperationModerations,
 	model:  func(r *llmhttp.ModerationRequest) *string { return &r.Model },
-	call:   llmhttp.Forwarder.Moderate,
+	call:   ability(llmhttp.Moderator.Moderate),
 	served: func(r *llmhttp.ModerationResponse) *string { return &r.Model },
 }
 

@@ -11,7 +11,7 @@ import (
 type oneShot[Req, Resp any] struct {
 	name   llmhttp.Operation
 	model  func(req *Req) *string
-	call   func(b llmhttp.Forwarder, ctx context.Context, req *Req) (*Resp, error)
+	call   func(ctx context.Context, b llmhttp.Backend, req *Req) (*Resp, error)
 	served func(resp *Resp) *string // the model in the reply; nil if it has none
 }
 
@@ -24,7 +24,7 @@ func (op *oneShot[Req, Resp]) serve(ctx context.Context, r *Router, req *Req) (*
 		if err := t.changeParams(ctx, copied); err != nil {
 			return nil, err
 		}
-		resp, err := op.call(llmhttp.Forwarder{Backend: t.target.backend}, ctx, copied)
+		resp, err := op.call(ctx, t.target.backend, copied)
 		if err == nil && resp != nil && op.served != nil && model != asked {
 			renamed := *resp // the target may keep resp
 			*op.served(&renamed) = asked
@@ -32,4 +32,16 @@ func (op *oneShot[Req, Resp]) serve(ctx context.Context, r *Router, req *Req) (*
 		}
 		return resp, err
 	})
+}
+
+// ability returns a function that calls a method of the interface A of a Backend. If that has none, the
+// error wraps errors.ErrUnsupported.
+func ability[A, Req, Resp any](method func(a A, ctx context.Context, req Req) (Resp, error)) func(context.Context, llmhttp.Backend, Req) (Resp, error) {
+	return func(ctx context.Context, b llmhttp.Backend, req Req) (resp Resp, err error) {
+		a, ok := llmhttp.As[A](ctx, b)
+		if !ok {
+			return resp, errMissing[A]()
+		}
+		return method(a, ctx, req)
+	}
 }

@@ -49,7 +49,7 @@ func (rt *route) newRequestInfo(ctx context.Context, req Request) *requestInfo {
 	info.allowed = len(info.serving) > 0
 	listed := rt.isListed(req.Model, info.serving)
 	info.serving = slices.DeleteFunc(info.serving, func(i int) bool {
-		return !rt.targets[i].serves(req.Operation, req.Model, listed)
+		return !rt.targets[i].serves(ctx, req.Operation, req.Model, listed)
 	})
 	return info
 }

@@ -9,7 +9,7 @@ import (
 var rerank = &oneShot[llmhttp.RerankRequest, llmhttp.RerankResponse]{
 	name:   llmhttp.OperationRerank,
 	model:  func(r *llmhttp.RerankRequest) *string { return &r.Model },
-	call:   llmhttp.Forwarder.Rerank,
+	call:   ability(llmhttp.Reranker.Rerank),
 	served: func(r *llmhttp.RerankResponse) *string { return &r.Model },
 }
 

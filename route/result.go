@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"regexp"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -47,7 +49,7 @@ const (
 // classify returns the result of a try for which the target returned err.
 func classify(err error) result {
 	e, _ := errors.AsType[*llm.Error](err)
-	if e == nil && errors.Is(err, errors.ErrUnsupported) {
+	if e == nil && unsupported.Is(err) {
 		return result{err: err, rank: rankUnsupported}
 	}
 	if e == nil {
@@ -132,6 +134,11 @@ var errNoTarget = errors.New("route: no target is allowed for the request")
 
 // errCannotCount is the error of a token count if no target can count.
 var errCannotCount = fmt.Errorf("route: no target counts tokens: %w", errors.ErrUnsupported)
+
+// errMissing returns the error of a call of the interface A, which a target does not have.
+func errMissing[A any]() error {
+	return fmt.Errorf("route: the target is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
+}
 
 func errUnsupported(op llmhttp.Operation) error {
 	return fmt.Errorf("route: no target supports %s: %w", op, errors.ErrUnsupported)

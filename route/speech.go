@@ -11,7 +11,7 @@ var speech = &streaming[llmhttp.SpeechRequest, llmhttp.SpeechChunk]{
 	name:       llmhttp.OperationSpeech,
 	model:      func(r *llmhttp.SpeechRequest) *string { return &r.Model },
 	clone:      deepcopy.Of[llmhttp.SpeechRequest],
-	call:       llmhttp.Forwarder.Speak,
+	call:       streamAbility(llmhttp.Speaker.Speak),
 	hasContent: func(c *llmhttp.SpeechChunk) bool { return len(c.Audio) > 0 },
 }
 

@@ -13,7 +13,7 @@ type streaming[Req, Chunk any] struct {
 	name  llmhttp.Operation
 	model func(req *Req) *string
 	clone func(req *Req) *Req
-	call  func(b llmhttp.Forwarder, ctx context.Context, req *Req) iter.Seq2[*Chunk, error]
+	call  func(ctx context.Context, b llmhttp.Backend, req *Req) iter.Seq2[*Chunk, error]
 
 	// hasContent reports whether the reply begins with a chunk. Chunks before it are held back, so
 	// that another target can be tried if the target then fails.
@@ -38,6 +38,20 @@ func (op *streaming[Req, Chunk]) serve(ctx context.Context, r *Router, req *Req)
 	}
 }
 
+// streamAbility is ability for a method that returns a stream. If the Backend has none, the stream
+// fails.
+func streamAbility[A, Req, Chunk any](
+	method func(a A, ctx context.Context, req *Req) iter.Seq2[*Chunk, error],
+) func(context.Context, llmhttp.Backend, *Req) iter.Seq2[*Chunk, error] {
+	return func(ctx context.Context, b llmhttp.Backend, req *Req) iter.Seq2[*Chunk, error] {
+		a, ok := llmhttp.As[A](ctx, b)
+		if !ok {
+			return func(yield func(*Chunk, error) bool) { yield(nil, errMissing[A]()) }
+		}
+		return method(a, ctx, req)
+	}
+}
+
 // A forwarder sends a request to targets and their replies to the client.
 type forwarder[Req, Chunk any] struct {
 	op    *streaming[Req, Chunk]
@@ -57,7 +71,7 @@ func (f *forwarder[Req, Chunk]) send(ctx context.Context, t *try) error {
 	if err := t.changeParams(ctx, req); err != nil {
 		return err
 	}
-	f.op.call(llmhttp.Forwarder{Backend: t.target.backend}, ctx, req)(s.receive)
+	f.op.call(ctx, t.target.backend, req)(s.receive)
 	return s.finish(ctx)
 }
 

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -145,8 +146,7 @@ func (t *table) listsByBackend() map[llmhttp.Backend]*modelList {
 // setList sets the list of the models of target's Backend, unless that does not list models.
 // Targets with equal Backends share a list. lists has those that there are already.
 func (t *table) setList(target *target, lists map[llmhttp.Backend]*modelList, o *Options) {
-	lister, ok := target.backend.(llmhttp.ModelLister)
-	if !ok {
+	if !mayListModels(target.backend) {
 		return
 	}
 	isComparable := sameBackend(target.backend, target.backend)
@@ -154,7 +154,7 @@ func (t *table) setList(target *target, lists map[llmhttp.Backend]*modelList, o 
 		target.list = lists[target.backend]
 	}
 	if target.list == nil {
-		target.list = newModelList(lister, target.name, o)
+		target.list = newModelList(target.backend, target.name, o)
 	}
 	if isComparable {
 		lists[target.backend] = target.list
@@ -162,6 +162,16 @@ func (t *table) setList(target *target, lists map[llmhttp.Backend]*modelList, o 
 	if !slices.Contains(t.lists, target.list) {
 		t.lists = append(t.lists, target.list)
 	}
+}
+
+// mayListModels reports whether b lists models, or wraps what may at some time, as that of an
+// [llmhttp.Swap].
+func mayListModels(b llmhttp.Backend) bool {
+	_, lists := b.(llmhttp.ModelLister)
+	_, wraps := b.(interface {
+		Unwrap(ctx context.Context) llmhttp.Backend
+	})
+	return lists || wraps
 }
 
 // sameBackend reports whether a and b are equal. A Backend that cannot be compared, such as a
@@ -186,8 +196,8 @@ func (t *table) findRoute(model string) *route {
 // routeFor returns the route for a request for op. If there is no such model, it returns
 // [llm.ModelNotFound]; if no target of any route supports op, an error that wraps
 // [errors.ErrUnsupported].
-func (t *table) routeFor(model string, op llmhttp.Operation) (*route, error) {
-	if !t.supports(op) {
+func (t *table) routeFor(ctx context.Context, model string, op llmhttp.Operation) (*route, error) {
+	if !t.supports(ctx, op) {
 		return nil, errUnsupported(op)
 	}
 	rt := t.findRoute(model)
@@ -197,10 +207,10 @@ func (t *table) routeFor(model string, op llmhttp.Operation) (*route, error) {
 	return rt, nil
 }
 
-func (t *table) supports(op llmhttp.Operation) bool {
+func (t *table) supports(ctx context.Context, op llmhttp.Operation) bool {
 	for _, rt := range t.routes {
 		for _, target := range rt.targets {
-			if op.SupportedBy(target.backend) {
+			if op.SupportedBy(ctx, target.backend) {
 				return true
 			}
 		}

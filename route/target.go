@@ -31,8 +31,8 @@ func (t *target) allows(ctx context.Context, req Request) bool {
 
 // serves reports whether a request may be sent to the target. If a target of the route lists
 // the model, which listed tells, that depends on the list of this one too.
-func (t *target) serves(op llmhttp.Operation, model string, listed bool) bool {
-	if op != "" && !op.SupportedBy(t.backend) {
+func (t *target) serves(ctx context.Context, op llmhttp.Operation, model string, listed bool) bool {
+	if op != "" && !op.SupportedBy(ctx, t.backend) {
 		return false
 	}
 	if !listed || !t.takesNames() {

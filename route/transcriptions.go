@@ -12,7 +12,7 @@ var transcriptions = &streaming[llmhttp.TranscriptionRequest, llmhttp.Transcript
 	name:       llmhttp.OperationTranscriptions,
 	model:      func(r *llmhttp.TranscriptionRequest) *string { return &r.Model },
 	clone:      (*llmhttp.TranscriptionRequest).Clone,
-	call:       llmhttp.Forwarder.Transcribe,
+	call:       streamAbility(llmhttp.Transcriber.Transcribe),
 	hasContent: func(c *llmhttp.TranscriptionChunk) bool { return c.Text != "" || len(c.Segments) > 0 },
 }
 

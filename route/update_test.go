@@ -61,12 +61,12 @@ func TestUpdate_OtherBackend(t *testing.T) {
 		old, new llmhttp.Backend
 		want     route.State
 	}{
-		"the same pointer":        {&llmhttp.Forwarder{Backend: failing}, nil, route.StateOpen},
+		"the same pointer":        {&wrapper{failing}, nil, route.StateOpen},
 		"equal values":            {named{"a"}, named{"a"}, route.StateOpen},
 		"another pointer":         {newFake(fail(errDial)), newFake(fail(errDial)), route.StateClosed},
 		"another value":           {named{"a"}, named{"b"}, route.StateClosed},
 		"cannot be compared":      {failing, nil, route.StateClosed},
-		"contains what cannot be": {llmhttp.Forwarder{Backend: failing}, nil, route.StateClosed},
+		"contains what cannot be": {wrapper{failing}, nil, route.StateClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			works := newFake(say("b"))
@@ -82,6 +82,9 @@ func TestUpdate_OtherBackend(t *testing.T) {
 		})
 	}
 }
+
+// A wrapper is a Backend around another one.
+type wrapper struct{ llmhttp.Backend }
 
 // A named is a Backend that fails and can be compared by its value.
 type named struct{ name string }

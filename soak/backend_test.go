@@ -17,8 +17,11 @@ import (
 // A countingBackend counts the calls whose usage must be recorded.
 type countingBackend struct {
 	sim *simulation
-	llmhttp.Forwarder
+	llmhttp.Backend
 }
+
+// Unwrap lets pass what is not recorded.
+func (b *countingBackend) Unwrap(context.Context) llmhttp.Backend { return b.Backend }
 
 func (b *countingBackend) count(ctx context.Context) {
 	for _, key := range []any{soakKey{}, startedKey{}} {
@@ -31,22 +34,31 @@ func (b *countingBackend) count(ctx context.Context) {
 
 func (b *countingBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	b.count(ctx)
-	return b.Forwarder.Chat(ctx, req)
+	return b.Backend.Chat(ctx, req)
 }
 
 func (b *countingBackend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	b.count(ctx)
-	return b.Forwarder.Embed(ctx, req)
+	return ability[llmhttp.Embedder](ctx, b).Embed(ctx, req)
 }
 
 func (b *countingBackend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	b.count(ctx)
-	return b.Forwarder.GenerateImages(ctx, req)
+	return ability[llmhttp.ImageGenerator](ctx, b).GenerateImages(ctx, req)
 }
 
 func (b *countingBackend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
 	b.count(ctx)
-	return b.Forwarder.Speak(ctx, req)
+	return ability[llmhttp.Speaker](ctx, b).Speak(ctx, req)
+}
+
+// ability returns the T that b counts the calls of, which each Backend of the simulation has.
+func ability[T any](ctx context.Context, b *countingBackend) T {
+	found, ok := llmhttp.As[T](ctx, b.Backend)
+	if !ok {
+		panic(fmt.Sprintf("%T is no %T", b.Backend, found))
+	}
+	return found
 }
 
 // A behavior is what the Backend does with a request.

@@ -195,7 +195,7 @@ func (sim *simulation) isClosing() bool {
 func (sim *simulation) start() {
 	backend := sim.newBackend()
 	sim.quota.Store(1 << 40)
-	sim.handler = llmhttp.NewHandler(&countingBackend{sim, llmhttp.Forwarder{Backend: backend}}, sim.keys(), &llmhttp.Options{
+	sim.handler = llmhttp.NewHandler(&countingBackend{sim, backend}, sim.keys(), &llmhttp.Options{
 		Usage:   sim.newUsageStore(),
 		Limiter: &limiter{sim, llmhttp.NewLimiter()},
 		Observe: sim.observe,

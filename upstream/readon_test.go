@@ -36,7 +36,7 @@ var leavingRequests = map[string]struct{ path, body string }{
 
 // A watchedBackend signals when a finish_reason was passed on, and when the client has left.
 type watchedBackend struct {
-	llmhttp.Forwarder
+	llmhttp.Backend
 	finished, left chan struct{}
 }
 

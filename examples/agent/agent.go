@@ -26,19 +26,19 @@ func newAgent(model llmhttp.Backend, opts agent.Options) llmhttp.Backend {
 	opts.Progress = func(call llm.ToolCall) string {
 		return fmt.Sprintf("Calling %s %s\n", call.Function.Name, call.Function.Arguments)
 	}
-	return remembering{llmhttp.Forwarder{Backend: agent.New(model, tools, &opts)}, states}
+	return remembering{agent.New(model, tools, &opts), states}
 }
 
 // remembering is an agent that gets the notes of a conversation in front of the messages of a
 // request.
 type remembering struct {
-	llmhttp.Forwarder
+	*agent.Backend
 	states *agent.Sessions[notes]
 }
 
 func (r remembering) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	req.Messages = slices.Concat(r.states.Get(ctx).messages(), req.Messages)
-	return r.Forwarder.Chat(ctx, req)
+	return r.Backend.Chat(ctx, req)
 }
 
 func forecast() agent.Tool {

@@ -25,15 +25,18 @@ import (
 // cached is the target of requests that the cache answers, as records have it.
 const cached = "cache"
 
-// A cache is a Backend that keeps the chats of another one. Everything else is forwarded.
+// A cache is a Backend that keeps the chats of another one. Everything else passes.
 type cache struct {
-	llmhttp.Forwarder
+	llmhttp.Backend
 	shared bool // accounts get replies to each other's requests
 	size   int  // the number of replies
 
 	mu      sync.Mutex // guards the field below
 	replies map[key][]*llm.ChatChunk
 }
+
+// Unwrap lets everything pass that the cache does not have: see [llmhttp.As].
+func (c *cache) Unwrap(context.Context) llmhttp.Backend { return c.Backend }
 
 // A key is the hash of what a reply depends on.
 type key [sha256.Size]byte
@@ -60,7 +63,7 @@ func (c *cache) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	}
 	_ = llmhttp.SetReplyHeader(ctx, "X-Cache", "miss") // fails if the reply has begun, which is no harm
 	var chunks []*llm.ChatChunk
-	return llm.Tee(c.Forwarder.Chat(ctx, req), func(chunk *llm.ChatChunk, err error) {
+	return llm.Tee(c.Backend.Chat(ctx, req), func(chunk *llm.ChatChunk, err error) {
 		switch {
 		case err != nil:
 			chunks = nil
@@ -122,7 +125,7 @@ func price(hits bool) func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 
 // newHandler returns a Handler with a cache in front of b.
 func newHandler(b llmhttp.Backend, keys llmhttp.KeyStore, usage llmhttp.UsageStore, shared, priced bool) *llmhttp.Handler {
-	c := &cache{Forwarder: llmhttp.Forwarder{Backend: b}, shared: shared, size: 1000, replies: make(map[key][]*llm.ChatChunk)}
+	c := &cache{Backend: b, shared: shared, size: 1000, replies: make(map[key][]*llm.ChatChunk)}
 	return llmhttp.NewHandler(c, keys, &llmhttp.Options{Usage: usage, Price: price(priced)})
 }
 

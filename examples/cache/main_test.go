@@ -148,7 +148,7 @@ func TestCache_Failures(t *testing.T) {
 		}
 	}
 	newCache := func(steps ...memory.Step) *cache {
-		return &cache{Forwarder: llmhttp.Forwarder{Backend: memory.Scripted(steps...)}, size: 2, replies: make(map[key][]*llm.ChatChunk)}
+		return &cache{Backend: memory.Scripted(steps...), size: 2, replies: make(map[key][]*llm.ChatChunk)}
 	}
 	failing := newCache(memory.Say("a"), memory.Fail(errors.New("broken")))
 	chat(failing, t.Context(), 9)

@@ -42,7 +42,7 @@ func guard(b llmhttp.Backend) llmhttp.Backend {
 // A cache keeps whole replies of one Backend by the request and the account, up to maxReplies.
 // examples/cache explains how, and prices the replies.
 type cache struct {
-	llmhttp.Forwarder
+	llmhttp.Backend
 	mu      sync.Mutex // guards replies
 	replies map[[sha256.Size]byte][]*llm.ChatChunk
 }
@@ -50,8 +50,11 @@ type cache struct {
 const maxReplies = 1000
 
 func newCache(b llmhttp.Backend) *cache {
-	return &cache{Forwarder: llmhttp.Forwarder{Backend: b}, replies: make(map[[sha256.Size]byte][]*llm.ChatChunk)}
+	return &cache{Backend: b, replies: make(map[[sha256.Size]byte][]*llm.ChatChunk)}
 }
+
+// Unwrap lets everything pass that the cache does not have: see [llmhttp.As].
+func (c *cache) Unwrap(context.Context) llmhttp.Backend { return c.Backend }
 
 func (c *cache) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	asked := *req
@@ -74,7 +77,7 @@ func (c *cache) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		}
 	}
 	var chunks []*llm.ChatChunk
-	return llm.Tee(c.Forwarder.Chat(ctx, req), func(chunk *llm.ChatChunk, err error) {
+	return llm.Tee(c.Backend.Chat(ctx, req), func(chunk *llm.ChatChunk, err error) {
 		switch {
 		case chunk != nil:
 			chunks = append(chunks, chunk.Clone())

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -40,7 +41,7 @@ type tenant struct {
 	Instructions string            // for the model, before the messages of every chat
 	Hide         []string          // texts that the model does not see, such as names of persons
 	LogTexts     bool              // whether prompts and replies are logged
-	backend      llmhttp.Forwarder
+	backend      llmhttp.Backend
 }
 
 // key prepares t to serve, and returns its key.
@@ -111,7 +112,11 @@ func (shop) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return llmhttp.KeyFrom(ctx).Data.(*tenant).backend.Chat(ctx, req)
 }
 func (shop) ListModels(ctx context.Context) ([]llm.Model, error) {
-	return llmhttp.KeyFrom(ctx).Data.(*tenant).backend.ListModels(ctx)
+	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, llmhttp.KeyFrom(ctx).Data.(*tenant).backend)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return lister.ListModels(ctx)
 }
 
 func main() {

@@ -17,30 +17,31 @@ import (
 
 // wrap returns the Backend of a tenant around b: with its instructions, and without the texts that
 // the model must not see. The filter is outside, so it also sees every request that b gets.
-func (t *tenant) wrap(b llmhttp.Backend) llmhttp.Forwarder {
+func (t *tenant) wrap(b llmhttp.Backend) llmhttp.Backend {
 	var hide, restore []string
 	for i, text := range t.Hide {
 		placeholder := fmt.Sprintf("[%d]", i+1)
 		hide, restore = append(hide, text, placeholder), append(restore, placeholder, text)
 	}
-	return llmhttp.Forwarder{
-		Backend: llmhttp.FilterTexts(instructed{llmhttp.Forwarder{Backend: b}, t.Instructions}, func(context.Context) llmhttp.TextFilter {
-			return llmhttp.TextFilter{Request: replacer.New(hide...).Request, Reply: replacer.New(restore...).Reply}
-		}),
-	}
+	return llmhttp.FilterTexts(instructed{b, t.Instructions}, func(context.Context) llmhttp.TextFilter {
+		return llmhttp.TextFilter{Request: replacer.New(hide...).Request, Reply: replacer.New(restore...).Reply}
+	})
 }
 
 // An instructed Backend gives the tenant's instructions to the model.
 type instructed struct {
-	llmhttp.Forwarder
+	llmhttp.Backend
 	instructions string
 }
+
+// Unwrap lets everything pass that is no chat: see [llmhttp.As].
+func (i instructed) Unwrap(context.Context) llmhttp.Backend { return i.Backend }
 
 func (i instructed) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	if i.instructions != "" {
 		req.Messages = slices.Insert(req.Messages, 0, llm.Message{Role: llm.RoleSystem, Content: llm.Text(i.instructions)})
 	}
-	return i.Forwarder.Chat(ctx, req)
+	return i.Backend.Chat(ctx, req)
 }
 
 // observe logs the texts of those tenants that ask for it, and collects none of the others.
