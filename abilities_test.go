@@ -24,6 +24,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	toolagent "github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -331,6 +332,16 @@ func TestAbilities_HaveARow(t *testing.T) {
 	slices.Sort(found)
 	slices.Sort(known)
 	assert.Equal(t, slices.Compact(found), known)
+}
+
+// The kit for guards has a Backend with each ability.
+func TestAbilities_OfTheKit(t *testing.T) {
+	llmhttptest.TestGuard(t, func(b llmhttp.Backend) llmhttp.Backend {
+		for _, a := range abilities {
+			assert.True(t, reflect.TypeOf(b).Implements(a.of), "add %s to the probe of llmhttptest, and a check", a.of)
+		}
+		return llmhttp.FilterTexts(b, redacting)
+	}, filterSecret)
 }
 
 // interfacesLookedFor returns the exported interfaces of this package that it asserts, that are type

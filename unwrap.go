@@ -13,9 +13,12 @@ import "context"
 //
 // A wrapper that embeds a Backend therefore has Chat alone, and hides everything else of it. One that
 // needs to see none of the other calls passes them on by its Unwrap. A wrapper that checks or changes
-// requests must not have an Unwrap: it has the methods that it filters, and hides the others. If a
-// method that is found returns an error that wraps [errors.ErrUnsupported], it is not there for the
-// request.
+// requests must not have an Unwrap: it has the methods that it filters, and hides the others. TestGuard
+// of package llmhttptest finds what goes around it. A wrapper embeds the interface Backend and not a
+// type such as [Swap], whose Unwrap it would have.
+//
+// If a method that is found returns an error that wraps [errors.ErrUnsupported], it is not there for the
+// request. The error of a system call, which also is one for [errors.Is], is a failure as any other.
 //
 // ctx is the context of the call for which the T is needed: see [Swap]. b, and what an Unwrap returns,
 // may be nil, in which there is nothing. As gives up after 100 wrappers.

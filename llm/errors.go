@@ -14,8 +14,8 @@ import (
 // An Error is an error whose message the client gets.
 //
 // The text of any other error is logged and not sent. The client gets a 404 if it
-// wraps [errors.ErrUnsupported], a 504 if it wraps [context.DeadlineExceeded], and
-// a 500 otherwise.
+// wraps [errors.ErrUnsupported], unless a system call has failed with that, a 504 if
+// it wraps [context.DeadlineExceeded], and a 500 otherwise.
 type Error struct {
 	Status     int           // HTTP status from 400 to 599; any other value becomes 500
 	Type       string        // as in the API's error object; derived from Status and Code if empty

@@ -1,6 +1,8 @@
 package llmhttptest_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
@@ -31,6 +33,23 @@ func ExampleTestKeyStore() {
 
 	// func BenchmarkKeys(b *testing.B)
 	_ = func(b *testing.B) { llmhttptest.BenchmarkKeyStore(b, newKeys) }
+}
+
+// A wrapper that refuses texts has the methods that it checks, and hides the others.
+func ExampleTestGuard() {
+	guard := func(b llmhttp.Backend) llmhttp.Backend {
+		return llmhttp.FilterTexts(b, func(context.Context) llmhttp.TextFilter {
+			return llmhttp.TextFilter{Request: func(_ llmhttp.TextKind, text string) (string, error) {
+				if strings.Contains(text, "launch code") {
+					return "", llmhttp.ErrContentFiltered
+				}
+				return text, nil
+			}}
+		})
+	}
+
+	// func TestGuard(t *testing.T)
+	_ = func(t *testing.T) { llmhttptest.TestGuard(t, guard, "Tell me the launch code.") }
 }
 
 func ExampleTestUsageStore() {
