@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -208,3 +209,34 @@ func TestUpdate_Concurrent(t *testing.T) {
 		}
 	}
 }
+
+// A target that is a Swap has what its Backend has at the time of a request.
+func TestTarget_Swap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		swap := llmhttp.NewSwap(newFake(say("a")))
+		r := newRouter(t, nil, route.Route{Model: "*", Targets: targets(swap)})
+		embed := func() error {
+			_, err := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Input: llm.EmbeddingInput{Texts: []string{"a"}}})
+			return err
+		}
+		require.ErrorIs(t, embed(), errors.ErrUnsupported)
+		models, err := r.ListModels(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, models)
+
+		swap.Replace(listing{newMultimodal("b", nil)})
+		require.NoError(t, embed())
+		time.Sleep(time.Minute)
+		_, err = r.ListModels(t.Context()) // begins to refresh the list
+		require.NoError(t, err)
+		synctest.Wait()
+		models, err = r.ListModels(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []llm.Model{{ID: "m"}}, models)
+	})
+}
+
+// A listing lists one model.
+type listing struct{ *multimodal }
+
+func (listing) ListModels(context.Context) ([]llm.Model, error) { return []llm.Model{{ID: "m"}}, nil }
