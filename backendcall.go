@@ -2,11 +2,9 @@ package llmhttp
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/callctx"
-	"github.com/llmhttp/llmhttp/llm"
 )
 
 // beginCall must be called before each call to the Backend, or to anything else to which
@@ -46,27 +44,6 @@ func callUnrecorded[T any](q *request, class ErrorClass, call func(ctx context.C
 	return v, err
 }
 
-// callRecorded calls the Backend for a oneShot. From here on the request is recorded, even if the
-// client leaves. count notes what was used; it is not called if the Backend returns nil, which is
-// not an error of callRecorded.
-func callRecorded[T any](q *request, req describer, call func(ctx context.Context) (*T, error), count func(*T)) (*T, error) {
-	began, err := q.beginCall(ClassBackend)
-	if err != nil {
-		return nil, err
-	}
-	q.notifyStarted(req, began)
-	defer q.callReturned() // also if call panics
-	reply, err := call(q.backendCtx)
-	q.backend.notSent = errors.Is(err, llm.ErrNotSent)
-	if err != nil {
-		return nil, q.client.CauseOr(err)
-	}
-	if reply != nil {
-		count(reply)
-	}
-	return reply, q.client.Cause()
-}
-
 // A backendCall is what a call of the Backend for an operation that calls a model has told
 // besides the chunks of a chat.
 type backendCall struct {
@@ -74,7 +51,7 @@ type backendCall struct {
 	notSent   bool      // its error wraps ErrNotSent
 	estimated bool      // some of units are an estimate
 	units     *Units    // of the reply, besides tokens; nil if there is nothing else
-	model     string    // of the reply to a oneShot; may be empty
+	model     string    // that Used tells; may be empty
 }
 
 // notifyStarted is called before the Backend is called with req, after beginCall at a time. It

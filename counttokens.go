@@ -56,14 +56,22 @@ func (q *request) reserveCount(req *llm.ChatRequest) error {
 func BindCountTokens(decode func(ctx context.Context, r *http.Request, body []byte) (
 	req *llm.ChatRequest, encode func(b []byte, tokens int) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
-	return countOperation.bind(func(q *request) error {
-		req, encode, err := decodeBody(q, decode)
+	return countOperation.bindCall(func(c *Call) error {
+		req, encode, err := decodeBody(c.q, decode)
 		if err != nil {
 			return err
 		}
-		if err := q.admitCount(req); err != nil {
+		if err := c.q.admitCount(req); err != nil {
 			return err
 		}
-		return serveLookup(q, func(ctx context.Context) (int, error) { return q.countTokens(ctx, req) }, encode)
+		var n int
+		err = c.Check(func(ctx context.Context, _ Backend) (err error) {
+			n, err = c.q.countTokens(ctx, req)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) { return encode(b, n) })
 	})
 }

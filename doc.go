@@ -162,6 +162,9 @@
 //   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON], [DecodeJSON],
 //     [ErrResponseStore]: helpers
 //
+// [NewRoute] adds an endpoint of the host, or of another package, to Options.Routes: a function that
+// gets a [Call]. [Endpoint], [Estimate] and [Used] belong to it, and may change as well.
+//
 // A Protocol only translates; the Handler does what all formats have in common. So every
 // call of a model is authorized, limited and recorded in the same way, in every format.
 package llmhttp

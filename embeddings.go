@@ -26,24 +26,7 @@ type Embedder interface {
 	Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 }
 
-var embeddingsOperation = &oneShot[llm.EmbeddingRequest, llm.EmbeddingResponse]{
-	modelCall: modelCall[llm.EmbeddingRequest]{
-		operation: operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: has[Embedder], output: outputNone},
-		model:     func(r *llm.EmbeddingRequest) string { return r.Model },
-		describer: func(r *llm.EmbeddingRequest) describer { return embeddingDescriber{r} },
-		user:      (*llm.EmbeddingRequest).EndUser,
-		prompt:    func(c tokens.Estimator, r *llm.EmbeddingRequest) int { return countInput(c, r) },
-	},
-	call: func(ctx context.Context, b Backend, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
-		return callAbility(ctx, b, Embedder.Embed, r)
-	},
-	facts: func(r *llm.EmbeddingResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
-	check: checkVectors,
-	size:  vectorsSize,
-	completeReply: func(r *llm.EmbeddingResponse, record *UsageRecord, usage *llm.Usage) {
-		r.Usage, r.Model = usage, cmp.Or(r.Model, record.Model)
-	},
-}
+var embeddingsOperation = operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: Has[Embedder], output: outputNone}
 
 // decodeEmbeddings decodes POST /v1/embeddings.
 func decodeEmbeddings(
@@ -61,10 +44,12 @@ func decodeEmbeddings(
 	}, nil
 }
 
+var errNoVectors = errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
+
 func checkVectors(asked *llm.EmbeddingRequest, r *llm.EmbeddingResponse) error {
 	switch {
-	case r == nil || len(r.Vectors) != asked.Input.Len():
-		return errors.New("llmhttp: the number of vectors that the Backend returned is not the number of inputs")
+	case len(r.Vectors) != asked.Input.Len():
+		return errNoVectors
 	case slices.ContainsFunc(r.Vectors, func(v []float32) bool { return v == nil }):
 		return errors.New("llmhttp: the Backend returned a nil vector")
 	}
@@ -79,14 +64,13 @@ func vectorsSize(r *llm.EmbeddingResponse) int {
 	return n
 }
 
-type embeddingDescriber struct{ *llm.EmbeddingRequest }
-
-func (r embeddingDescriber) describe(d *description) {
-	p := &d.params
-	p.Messages, p.EncodingFormat = r.Input.Len(), r.EncodingFormat
+// embeddingParams returns what Observers see of r.
+func embeddingParams(r *llm.EmbeddingRequest) RequestParams {
+	p := RequestParams{Messages: r.Input.Len(), EncodingFormat: r.EncodingFormat}
 	if r.Dimensions != nil {
 		p.Dimensions = *r.Dimensions
 	}
+	return p
 }
 
 // countInput counts the tokens of an embedding request.
@@ -108,5 +92,40 @@ func countInput(c tokens.Estimator, r *llm.EmbeddingRequest) int {
 func BindEmbeddings(decode func(ctx context.Context, r *http.Request, body []byte) (
 	req *llm.EmbeddingRequest, encode func(b []byte, reply *llm.EmbeddingResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
-	return bindOneShot(embeddingsOperation, decode)
+	return embeddingsOperation.bindCall(func(c *Call) error {
+		req, encode, err := decodeBody(c.q, decode)
+		if err != nil {
+			return err
+		}
+		return serveEmbeddings(c, req, encode)
+	})
+}
+
+func serveEmbeddings(c *Call, req *llm.EmbeddingRequest, encode func(b []byte, reply *llm.EmbeddingResponse) ([]byte, error)) error {
+	err := c.Reserve(Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countInput(c.q.tokenEstimator(), req) }, Params: embeddingParams(req),
+	})
+	if err != nil {
+		return err
+	}
+	asked := *req // the Backend may change req
+	var reply llm.EmbeddingResponse
+	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		resp, err := callAbility(ctx, b, Embedder.Embed, req)
+		if err != nil {
+			return Used{}, err
+		}
+		if resp == nil {
+			return Used{}, errNoVectors
+		}
+		reply = *resp // which belongs to the Backend
+		return Used{Usage: resp.Usage, Model: resp.Model, Size: vectorsSize(resp)}, checkVectors(&asked, resp)
+	})
+	if err != nil {
+		return err
+	}
+	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) {
+		reply.Usage, reply.Model = new(c.Usage()), cmp.Or(reply.Model, asked.Model)
+		return encode(b, &reply)
+	})
 }

@@ -77,6 +77,9 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		quotas: quotaCache{store: h.opts.Usage, events: newQuotaNotifier(&h.opts), entries: make(map[quotaID]*quotaEntry)},
 	}
 	h.addProtocol(chatCompletions{})
+	for _, rt := range h.opts.Routes {
+		h.routes.add(h.newRoute(chatCompletions{}, rt))
+	}
 	for i, p := range h.opts.Protocols {
 		if option.IsNil(p) {
 			panic(fmt.Sprintf("llmhttp: Options.Protocols[%d] is nil", i))

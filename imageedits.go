@@ -163,7 +163,7 @@ func (f *Form) addImage(ref *imageRef, param string) (*llm.File, error) {
 	return file, nil
 }
 
-var imageEditsOperation = newImagesOperation(OperationImageEdits, ImageEditor.EditImages)
+var imageEditsOperation = operation{name: OperationImageEdits, scope: ScopeImages, supportedBy: Has[ImageEditor], output: outputImages}
 
 // decodeImageEdit decodes POST /v1/images/edits.
 func decodeImageEdit(
@@ -216,7 +216,7 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 		if err != nil {
 			return err
 		}
-		return serveImages(q, imageEditsOperation, imageEditStreams, req, encode, newEncoder)
+		return serveImages(q, ImageEditor.EditImages, imageEditStreams, req, encode, newEncoder)
 	})
 	b.body = bodyForm
 	return b

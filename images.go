@@ -61,38 +61,16 @@ func checkEmpty(r *llm.ImageRequest, body []byte) error {
 	return nil
 }
 
-var imagesOperation = newImagesOperation(OperationImages, ImageGenerator.GenerateImages)
+var imagesOperation = operation{name: OperationImages, scope: ScopeImages, supportedBy: Has[ImageGenerator], output: outputImages}
 
-// newImagesOperation returns the descriptor of an operation whose reply is images.
-func newImagesOperation[A any](
-	name Operation,
-	method func(a A, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error),
-) *oneShot[llm.ImageRequest, llm.ImageResponse] {
-	return &oneShot[llm.ImageRequest, llm.ImageResponse]{
-		modelCall: modelCall[llm.ImageRequest]{
-			operation: operation{name: name, scope: ScopeImages, supportedBy: has[A], output: outputImages},
-			model:     func(r *llm.ImageRequest) string { return r.Model },
-			describer: func(r *llm.ImageRequest) describer { return imageDescriber{r} },
-			user:      (*llm.ImageRequest).EndUser,
-			prompt:    countImage,
-			units:     func(r *llm.ImageRequest) *Units { return imageUnits(r.Count()) },
-			setRecord: func(r *llm.ImageRequest, record *UsageRecord) {
-				record.ImageSize, record.ImageQuality = recordedName(r.Size), recordedName(r.Quality)
-			},
-		},
-		prepare: checkImageSize,
-		call: func(ctx context.Context, b Backend, r *llm.ImageRequest) (*llm.ImageResponse, error) {
-			return callAbility(ctx, b, method, r)
-		},
-		facts: func(r *llm.ImageResponse) replyFacts {
-			return replyFacts{usage: r.Usage, units: imageUnits(len(r.Data))}
-		},
-		check:        checkImages,
-		size:         imagesSize,
-		convertReply: convertImages,
-		completeReply: func(r *llm.ImageResponse, record *UsageRecord, _ *llm.Usage) {
-			r.Created = cmp.Or(r.Created, record.Time.Unix())
-		},
+// An imageMethod is the method of the interface A that makes images.
+type imageMethod[A any] func(a A, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error)
+
+// imageEstimate returns what r is expected to use.
+func imageEstimate(c *Call, r *llm.ImageRequest) Estimate {
+	return Estimate{
+		Model: r.Model, User: r.EndUser(), Tokens: func() int { return countImage(c.q.tokenEstimator(), r) }, Units: imageUnits(r.Count()),
+		Stream: r.Stream, Params: RequestParams{Choices: r.Count(), Messages: 1}, ImageSize: r.Size, ImageQuality: r.Quality,
 	}
 }
 
@@ -148,13 +126,6 @@ func checkImageSize(ctx context.Context, b Backend, r *llm.ImageRequest) error {
 		return err
 	case len(sizes) > 0 && !slices.Contains(sizes, r.Size):
 		return invalid.Value("size", r.Size, sizes...)
-	}
-	return nil
-}
-
-func checkImages(_ *llm.ImageRequest, r *llm.ImageResponse) error {
-	if r == nil || len(r.Data) == 0 {
-		return errNoImage
 	}
 	return nil
 }
@@ -253,12 +224,6 @@ func imageSize(m *llm.Image) int {
 	return texts.ElementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + jsonwire.ExtraSize(m.Extra)
 }
 
-type imageDescriber struct{ *llm.ImageRequest }
-
-func (r imageDescriber) describe(d *description) {
-	d.stream, d.params.Choices, d.params.Messages = r.Stream, r.Count(), 1
-}
-
 // countImage counts the tokens of the prompt of an image request.
 func countImage(c tokens.Estimator, r *llm.ImageRequest) int {
 	n := c.Text(r.Prompt) + c.Extra(r.Extra)
@@ -286,22 +251,55 @@ func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
 		if err != nil {
 			return err
 		}
-		return serveImages(q, imagesOperation, imageStreams, req, encode, newEncoder)
+		return serveImages(q, ImageGenerator.GenerateImages, imageStreams, req, encode, newEncoder)
 	})
 }
 
 // serveImages serves a request whole, or as a stream if the client asks for that and newEncoder is set.
-func serveImages(
+func serveImages[A any](
 	q *request,
-	whole *oneShot[llm.ImageRequest, llm.ImageResponse],
+	method imageMethod[A],
 	stream *streaming[llm.ImageRequest, llm.ImageChunk],
 	req *llm.ImageRequest,
 	encode func(b []byte, r *llm.ImageResponse) ([]byte, error),
 	newEncoder func(req *llm.ImageRequest) ImageEncoder,
 ) error {
 	if !req.Stream || newEncoder == nil {
-		return whole.serve(q, req, encode)
+		return (&Call{q: q}).run(func(c *Call) error { return serveWholeImages(c, method, req, encode) })
 	}
 	encoder := newEncoder(req)
 	return stream.serve(q, func(*request) (*llm.ImageRequest, replyEncoder[llm.ImageChunk], error) { return req, encoder, nil })
+}
+
+func serveWholeImages[A any](c *Call, method imageMethod[A], req *llm.ImageRequest, encode func(b []byte, r *llm.ImageResponse) ([]byte, error)) error {
+	if err := c.Reserve(imageEstimate(c, req)); err != nil {
+		return err
+	}
+	err := c.Check(func(ctx context.Context, b Backend) error { return checkImageSize(ctx, b, req) })
+	if err != nil {
+		return err
+	}
+	asked := *req // the Backend may change req
+	var reply llm.ImageResponse
+	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		resp, err := callAbility(ctx, b, method, req)
+		if err != nil {
+			return Used{}, err
+		}
+		if resp == nil || len(resp.Data) == 0 {
+			return Used{}, errNoImage
+		}
+		reply = *resp // which belongs to the Backend
+		return Used{Usage: resp.Usage, Units: imageUnits(len(resp.Data)), Size: imagesSize(resp)}, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := convertImages(c.q, &asked, &reply); err != nil {
+		return c.q.client.CauseOr(err)
+	}
+	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) {
+		reply.Created = cmp.Or(reply.Created, c.q.record.Time.Unix())
+		return encode(b, &reply)
+	})
 }

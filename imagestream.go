@@ -39,9 +39,10 @@ func imageFacts(c *llm.ImageChunk) chunkFacts {
 }
 
 // newImageStreams returns the descriptor of the same operation for requests with Stream.
-func newImageStreams(op *oneShot[llm.ImageRequest, llm.ImageResponse]) *streaming[llm.ImageRequest, llm.ImageChunk] {
+func newImageStreams(op *operation) *streaming[llm.ImageRequest, llm.ImageChunk] {
 	return &streaming[llm.ImageRequest, llm.ImageChunk]{
-		modelCall: op.modelCall,
+		operation: op,
+		estimate:  imageEstimate,
 		call: func(ctx context.Context, b Backend, r *llm.ImageRequest) llm.ImageStream {
 			if err := checkImageSize(ctx, b, r); err != nil {
 				return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, errors.Join(err, llm.ErrNotSent)) }
@@ -53,8 +54,8 @@ func newImageStreams(op *oneShot[llm.ImageRequest, llm.ImageResponse]) *streamin
 }
 
 var (
-	imageStreams     = newImageStreams(imagesOperation)
-	imageEditStreams = newImageStreams(imageEditsOperation)
+	imageStreams     = newImageStreams(&imagesOperation)
+	imageEditStreams = newImageStreams(&imageEditsOperation)
 )
 
 // An ImageEncoder encodes the reply to one [llm.ImageRequest] with Stream. Its methods are called as those
@@ -196,8 +197,8 @@ func streamImages[A any](
 			req = asked
 		}
 		resp, err := method(maker, ctx, req)
-		if err == nil {
-			err = checkImages(req, resp)
+		if err == nil && (resp == nil || len(resp.Data) == 0) {
+			err = errNoImage
 		}
 		if err != nil {
 			yield(nil, err)

@@ -27,7 +27,7 @@ var modelListJSON = jsonwire.NewObject(
 	jsonwire.List("data", func(l *modelList) *[]llm.Model { return &l.data }, modelJSON, 0).Always(),
 )
 
-var modelsOperation = operation{scope: ScopeModels, supportedBy: has[ModelLister]}
+var modelsOperation = operation{scope: ScopeModels, supportedBy: Has[ModelLister]}
 
 // decodeListModels decodes GET /v1/models.
 func decodeListModels(context.Context, *http.Request, []byte) (func(b []byte, models []llm.Model) ([]byte, error), error) {
@@ -55,22 +55,6 @@ func listModels(ctx context.Context, b Backend) ([]llm.Model, error) {
 	return lister.ListModels(ctx)
 }
 
-// listModels asks the Backend for its models and returns those that a request with the
-// key may name.
-func (q *request) listModels(ctx context.Context) ([]llm.Model, error) {
-	models, err := listModels(ctx, q.h.backend)
-	if err != nil {
-		return nil, err
-	}
-	allowed := make([]llm.Model, 0, len(models))
-	for _, m := range models {
-		if m.ID != "" && q.allowsModel(m.ID) {
-			allowed = append(allowed, m)
-		}
-	}
-	return allowed, nil
-}
-
 // BindModels binds a route to the list of models, with [ScopeModels]. encode gets the models
 // that the key may use, in the order of the Backend, and owns the slice. The request counts
 // against the limits on requests, and is not recorded as usage. If the Backend is no
@@ -78,9 +62,9 @@ func (q *request) listModels(ctx context.Context) ([]llm.Model, error) {
 func BindModels(decode func(ctx context.Context, r *http.Request, body []byte) (
 	encode func(b []byte, models []llm.Model) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
-	return modelsOperation.bind(func(q *request) error {
+	return modelsOperation.bindCall(func(c *Call) error {
 		var encode func(b []byte, models []llm.Model) ([]byte, error)
-		err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+		err := c.q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
 			if encode, err = decode(ctx, r, body); err == nil && encode == nil {
 				err = errNothingDecoded
 			}
@@ -89,6 +73,20 @@ func BindModels(decode func(ctx context.Context, r *http.Request, body []byte) (
 		if err != nil {
 			return err
 		}
-		return serveLookup(q, q.listModels, encode)
+		var allowed []llm.Model
+		err = c.Check(func(ctx context.Context, b Backend) error {
+			models, err := listModels(ctx, b)
+			allowed = make([]llm.Model, 0, len(models))
+			for _, m := range models {
+				if m.ID != "" && c.q.allowsModel(m.ID) {
+					allowed = append(allowed, m)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) { return encode(b, allowed) })
 	})
 }

@@ -164,8 +164,6 @@ func (r *ModerationRequest) Validate() error {
 // EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
 func (r *ModerationRequest) EndUser() string { return param.EndUser(r.Extra) }
 
-func (r *ModerationRequest) describe(d *description) { d.params.Messages = r.Input.Results() }
-
 // countModeration counts the tokens of a request for a moderation.
 func countModeration(c tokens.Estimator, r *ModerationRequest) int {
 	n := c.Label(r.Model) + c.Extra(r.Extra)
@@ -292,24 +290,7 @@ func (r *ModerationResponse) size() int {
 	return n
 }
 
-var moderationsOperation = &oneShot[ModerationRequest, ModerationResponse]{
-	modelCall: modelCall[ModerationRequest]{
-		operation: operation{name: OperationModerations, scope: ScopeModerations, supportedBy: has[Moderator], output: outputNone},
-		model:     func(r *ModerationRequest) string { return r.Model },
-		describer: func(r *ModerationRequest) describer { return r },
-		user:      (*ModerationRequest).EndUser,
-		prompt:    func(c tokens.Estimator, r *ModerationRequest) int { return countModeration(c, r) },
-	},
-	call: func(ctx context.Context, b Backend, r *ModerationRequest) (*ModerationResponse, error) {
-		return callAbility(ctx, b, Moderator.Moderate, r)
-	},
-	facts: func(r *ModerationResponse) replyFacts { return replyFacts{usage: r.Usage, model: r.Model} },
-	check: (*ModerationRequest).CheckReply,
-	size:  (*ModerationResponse).size,
-	completeReply: func(r *ModerationResponse, record *UsageRecord, usage *llm.Usage) {
-		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, randomid.New("modr-"))
-	},
-}
+var moderationsOperation = operation{name: OperationModerations, scope: ScopeModerations, supportedBy: Has[Moderator], output: outputNone}
 
 // decodeModerations decodes POST /v1/moderations.
 func decodeModerations(
@@ -327,5 +308,41 @@ func decodeModerations(
 func BindModerations(decode func(ctx context.Context, r *http.Request, body []byte) (
 	req *ModerationRequest, encode func(b []byte, reply *ModerationResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
-	return bindOneShot(moderationsOperation, decode)
+	return moderationsOperation.bindCall(func(c *Call) error {
+		req, encode, err := decodeBody(c.q, decode)
+		if err != nil {
+			return err
+		}
+		return serveModeration(c, req, encode)
+	})
+}
+
+func serveModeration(c *Call, req *ModerationRequest, encode func(b []byte, reply *ModerationResponse) ([]byte, error)) error {
+	err := c.Reserve(Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countModeration(c.q.tokenEstimator(), req) },
+		Params: RequestParams{Messages: req.Input.Results()},
+	})
+	if err != nil {
+		return err
+	}
+	asked := *req // the Backend may change req
+	var reply ModerationResponse
+	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		resp, err := callAbility(ctx, b, Moderator.Moderate, req)
+		if err != nil {
+			return Used{}, err
+		}
+		if resp == nil {
+			return Used{}, asked.CheckReply(nil)
+		}
+		reply = *resp // which belongs to the Backend
+		return Used{Usage: resp.Usage, Model: resp.Model, Size: resp.size()}, asked.CheckReply(resp)
+	})
+	if err != nil {
+		return err
+	}
+	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) {
+		reply.Usage, reply.Model, reply.ID = new(c.Usage()), cmp.Or(reply.Model, asked.Model), cmp.Or(reply.ID, randomid.New("modr-"))
+		return encode(b, &reply)
+	})
 }

@@ -32,6 +32,10 @@ type Options struct {
 	// Protocols are wire formats to serve besides OpenAI's.
 	Protocols []Protocol
 
+	// Routes are endpoints to serve besides those of this package and of the Protocols, such as the
+	// host's own: see [NewRoute]. Their keys and their errors have OpenAI's form.
+	Routes []Route
+
 	// Price returns what a request costs, in one currency for all requests. What it
 	// returns is stored with the usage, and everything that shows or limits costs uses
 	// that: a later change of prices does not change what was recorded. Price must not

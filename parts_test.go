@@ -27,7 +27,7 @@ import (
 // descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
-	"request.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
+	"request.go", "call.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }
@@ -169,7 +169,7 @@ func (p *rootPackage) knowsRequest(name string) bool {
 	return slices.Contains(requestFiles, name) || slices.ContainsFunc(p.files[name].Decls, p.isDescriptor)
 }
 
-// isDescriptor reports whether d declares an operation, a oneShot or a streaming.
+// isDescriptor reports whether d declares an operation or a streaming.
 func (p *rootPackage) isDescriptor(d ast.Decl) bool {
 	decl, ok := d.(*ast.GenDecl)
 	return ok && decl.Tok == token.VAR && slices.ContainsFunc(decl.Specs, func(spec ast.Spec) bool {
@@ -178,7 +178,7 @@ func (p *rootPackage) isDescriptor(d ast.Decl) bool {
 			typ = pointer.Elem()
 		}
 		named, ok := typ.(*types.Named)
-		return ok && slices.Contains([]string{"operation", "oneShot", "streaming"}, named.Obj().Name())
+		return ok && slices.Contains([]string{"operation", "streaming"}, named.Obj().Name())
 	})
 }
 
@@ -280,6 +280,9 @@ func (p *rootPackage) reaches(t types.Type) bool {
 		case *types.Named:
 			if t.Obj() == p.request || t.Obj() == p.requestKey {
 				return true
+			}
+			if t.Obj() == p.types.Scope().Lookup("Binding") { // Options have it, and only the Handler calls it, with its request
+				return false
 			}
 			for argument := range t.TypeArgs().Types() {
 				if visit(argument) {

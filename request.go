@@ -323,6 +323,23 @@ func storeError(class ErrorClass, err error, message string) error {
 	return classify(class, err)
 }
 
+// reserveEstimate checks the model, finds the end user, and reserves what e says.
+func (q *request) reserveEstimate(e *Estimate) error {
+	if err := q.authorizeModel(e.Model); err != nil {
+		return err
+	}
+	if err := q.admitUser(e.User); err != nil {
+		return err
+	}
+	q.record.ImageSize, q.record.ImageQuality = recordedName(e.ImageSize), recordedName(e.ImageQuality)
+	prompt := 0
+	if e.Tokens != nil {
+		prompt = max(e.Tokens(), 0)
+	}
+	n := max(prompt, 1)
+	return q.reserve(estimate{prompt: prompt, tokens: n, minTokens: n, units: e.Units})
+}
+
 // reserve takes what the request is expected to use from the limits of its key.
 func (q *request) reserve(e estimate) error {
 	return q.askLedger(func() error { return q.ledger.reserve(q.client.Context(), q.record, e) })

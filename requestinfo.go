@@ -2,6 +2,7 @@ package llmhttp
 
 import (
 	"encoding/json"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -34,8 +35,11 @@ func (d *description) float(n *float64) *float64 {
 }
 
 // copyParams returns the parameters without a reference to d.
-func (d *description) copyParams() RequestParams {
-	p := d.params
+func (d *description) copyParams() RequestParams { return d.params.clone() }
+
+// clone returns p without a reference to anything that can change.
+func (p RequestParams) clone() RequestParams {
+	p.TopK, p.Seed, p.Stop = clone(p.TopK), clone(p.Seed), slices.Clone(p.Stop)
 	for _, n := range []**float64{&p.Temperature, &p.TopP, &p.PresencePenalty, &p.FrequencyPenalty} {
 		*n = clone(*n)
 	}

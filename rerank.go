@@ -251,38 +251,7 @@ func (r *RerankRequest) CheckReply(resp *RerankResponse) error {
 	return nil
 }
 
-var rerankOperation = &oneShot[RerankRequest, RerankResponse]{
-	modelCall: modelCall[RerankRequest]{
-		operation: operation{name: OperationRerank, scope: ScopeRerank, supportedBy: has[Reranker], output: outputNone},
-		model:     func(r *RerankRequest) string { return r.Model },
-		describer: func(r *RerankRequest) describer { return r },
-		user:      (*RerankRequest).EndUser,
-		prompt:    func(c tokens.Estimator, r *RerankRequest) int { return countRerank(c, r) },
-		units:     func(r *RerankRequest) *Units { return &Units{SearchUnits: r.searchUnits()} },
-	},
-	call: callRerank,
-	facts: func(r *RerankResponse) replyFacts {
-		return replyFacts{usage: r.Usage, units: &Units{SearchUnits: r.SearchUnits}, model: r.Model}
-	},
-	check:        (*RerankRequest).CheckReply,
-	size:         (*RerankResponse).size,
-	convertReply: func(_ *request, asked *RerankRequest, r *RerankResponse) error { r.rank(asked); return nil },
-	completeReply: func(r *RerankResponse, record *UsageRecord, usage *llm.Usage) {
-		r.Usage, r.Model, r.ID = usage, cmp.Or(r.Model, record.Model), cmp.Or(r.ID, randomid.New("rerank-"))
-	},
-}
-
-// callRerank calls b with documents that it may change, and sets the units of the reply.
-func callRerank(ctx context.Context, b Backend, r *RerankRequest) (*RerankResponse, error) {
-	units := r.searchUnits()
-	r.Documents = slices.Clone(r.Documents)
-	resp, err := callAbility(ctx, b, Reranker.Rerank, r)
-	if resp != nil && resp.SearchUnits <= 0 {
-		resp = new(*resp) // which belongs to the Backend
-		resp.SearchUnits = units
-	}
-	return resp, err
-}
+var rerankOperation = operation{name: OperationRerank, scope: ScopeRerank, supportedBy: Has[Reranker], output: outputNone}
 
 // rank puts the results into order, cuts them, and adds the documents of the request.
 func (r *RerankResponse) rank(asked *RerankRequest) {
@@ -303,8 +272,6 @@ func (r *RerankResponse) size() int {
 	}
 	return n
 }
-
-func (r *RerankRequest) describe(d *description) { d.params.Messages = len(r.Documents) }
 
 // countRerank counts the tokens of a rerank request. A model reads the query once with each document.
 func countRerank(c tokens.Estimator, r *RerankRequest) int {
@@ -336,5 +303,49 @@ func decodeRerank(
 func BindRerank(decode func(ctx context.Context, r *http.Request, body []byte) (
 	req *RerankRequest, encode func(b []byte, reply *RerankResponse) ([]byte, error), err error)) Binding {
 	mustBeSet(decode != nil)
-	return bindOneShot(rerankOperation, decode)
+	return rerankOperation.bindCall(func(c *Call) error {
+		req, encode, err := decodeBody(c.q, decode)
+		if err != nil {
+			return err
+		}
+		return serveRerank(c, req, encode)
+	})
+}
+
+func serveRerank(c *Call, req *RerankRequest, encode func(b []byte, reply *RerankResponse) ([]byte, error)) error {
+	units := req.searchUnits()
+	err := c.Reserve(Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countRerank(c.q.tokenEstimator(), req) }, Units: &Units{SearchUnits: units},
+		Params: RequestParams{Messages: len(req.Documents)},
+	})
+	if err != nil {
+		return err
+	}
+	asked := *req // the Backend may change req, and its documents
+	req.Documents = slices.Clone(req.Documents)
+	var reply RerankResponse
+	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		resp, err := callAbility(ctx, b, Reranker.Rerank, req)
+		if err != nil {
+			return Used{}, err
+		}
+		if resp == nil {
+			return Used{}, asked.CheckReply(nil)
+		}
+		reply = *resp // which belongs to the Backend
+		if reply.SearchUnits <= 0 {
+			reply.SearchUnits = units
+		}
+		return Used{
+			Usage: reply.Usage, Units: &Units{SearchUnits: reply.SearchUnits}, Model: reply.Model, Size: reply.size(),
+		}, asked.CheckReply(resp)
+	})
+	if err != nil {
+		return err
+	}
+	reply.rank(&asked)
+	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) {
+		reply.Usage, reply.Model, reply.ID = new(c.Usage()), cmp.Or(reply.Model, asked.Model), cmp.Or(reply.ID, randomid.New("rerank-"))
+		return encode(b, &reply)
+	})
 }

@@ -330,6 +330,9 @@ func (l *ledger) estimateOutput(r *UsageRecord, o *outcome, units *Units) int {
 	if o.output == nil {
 		return 0
 	}
+	if l.op.output == outputReported {
+		return 0
+	}
 	output := *o.output
 	return tokens.Estimator{Model: r.Model, Count: l.countTokens}.Output(&output)
 }

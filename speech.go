@@ -198,10 +198,6 @@ func (r *SpeechRequest) checkLength(limit int) error {
 // EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
 func (r *SpeechRequest) EndUser() string { return param.EndUser(r.Extra) }
 
-func (r *SpeechRequest) describe(d *description) {
-	d.stream, d.params.Messages, d.params.ResponseFormatType = true, 1, r.ResponseFormat
-}
-
 // countSpeech counts the tokens of the texts of a request for speech.
 func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
 	n := c.Text(r.Input) + c.Text(r.Instructions) + c.Extra(r.Extra) + c.Extra(r.Voice.Extra)
@@ -211,16 +207,16 @@ func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
 	return n
 }
 
-var speechOperation = &streaming[SpeechRequest, SpeechChunk]{
-	modelCall: modelCall[SpeechRequest]{
-		operation: operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: has[Speaker], output: outputAudio},
-		model:     func(r *SpeechRequest) string { return r.Model },
-		describer: func(r *SpeechRequest) describer { return r },
-		user:      (*SpeechRequest).EndUser,
-		prompt:    countSpeech,
-		units: func(r *SpeechRequest) *Units {
-			return &Units{Characters: int64(utf8.RuneCountInString(r.Input)), AudioMillis: r.expectedDuration().Milliseconds()}
-		},
+var speechOperation = operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: Has[Speaker], output: outputAudio}
+
+var speechStreams = &streaming[SpeechRequest, SpeechChunk]{
+	operation: &speechOperation,
+	estimate: func(c *Call, r *SpeechRequest) Estimate {
+		return Estimate{
+			Model: r.Model, User: r.EndUser(), Tokens: func() int { return countSpeech(c.q.tokenEstimator(), r) },
+			Units:  &Units{Characters: int64(utf8.RuneCountInString(r.Input)), AudioMillis: r.expectedDuration().Milliseconds()},
+			Stream: true, Params: RequestParams{Messages: 1, ResponseFormatType: r.ResponseFormat},
+		}
 	},
 	call: func(ctx context.Context, b Backend, r *SpeechRequest) SpeechStream {
 		return streamAbility(ctx, b, Speaker.Speak, r)
@@ -284,7 +280,7 @@ func BindSpeech(decode func(ctx context.Context, r *http.Request, body []byte) (
 	mustBeSet(decode != nil)
 	return speechOperation.bind(func(q *request) error {
 		limit := q.h.opts.MaxSpeechInput
-		return speechOperation.serve(q, func(q *request) (req *SpeechRequest, encoder replyEncoder[SpeechChunk], err error) {
+		return speechStreams.serve(q, func(q *request) (req *SpeechRequest, encoder replyEncoder[SpeechChunk], err error) {
 			err = q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
 				if req, encoder, err = decode(ctx, r, body); err == nil && req != nil {
 					err = req.checkLength(limit)

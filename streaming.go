@@ -14,10 +14,11 @@ import (
 // A streaming is an operation that calls a model whose reply comes in chunks, which are encoded
 // one by one, as they come. Req and Chunk are structs.
 type streaming[Req, Chunk any] struct {
-	modelCall[Req]
+	*operation
 
-	call  func(ctx context.Context, b Backend, req *Req) iter.Seq2[*Chunk, error]
-	facts func(c *Chunk) chunkFacts
+	estimate func(c *Call, req *Req) Estimate
+	call     func(ctx context.Context, b Backend, req *Req) iter.Seq2[*Chunk, error]
+	facts    func(c *Chunk) chunkFacts
 
 	// audioRate returns how many bytes a second of the audio in the facts has, or zero if it has the
 	// header of a format. Nil returns zero.
@@ -26,19 +27,21 @@ type streaming[Req, Chunk any] struct {
 
 // serve decodes the request, reserves what it needs, calls the Backend, settles and replies.
 func (op *streaming[Req, Chunk]) serve(q *request, decode func(q *request) (*Req, replyEncoder[Chunk], error)) error {
-	req, p, err := op.begin(q, decode)
+	c := &Call{q: q}
+	req, p, err := op.begin(c, decode)
 	if err != nil {
 		return err
 	}
-	return q.inCall(ClassBackend, func() error { return op.reply(q, req, p) })
+	return q.inCall(ClassBackend, func() error { return op.reply(c, req, p) })
 }
 
 // begin decodes the request, reserves what it is expected to use, and prepares its reply. It is
 // not a part of serve, for the reason of request.begin.
 func (op *streaming[Req, Chunk]) begin(
-	q *request,
+	c *Call,
 	decode func(q *request) (*Req, replyEncoder[Chunk], error),
 ) (*Req, *streamPipeline[Chunk], error) {
+	q := c.q
 	req, encoder, err := decode(q)
 	switch {
 	case err != nil:
@@ -50,7 +53,7 @@ func (op *streaming[Req, Chunk]) begin(
 	if framing.ContentType == "" {
 		return nil, nil, errNoContentType
 	}
-	if err := op.reserve(q, req); err != nil {
+	if err := c.Reserve(op.estimate(c, req)); err != nil {
 		return nil, nil, err
 	}
 	p := &streamPipeline[Chunk]{
@@ -65,8 +68,9 @@ func (op *streaming[Req, Chunk]) begin(
 }
 
 // reply answers with the reply of the Backend. Its usage is recorded before its end is sent.
-func (op *streaming[Req, Chunk]) reply(q *request, req *Req, p *streamPipeline[Chunk]) error {
-	if err := op.callBackend(q, req, p); err != nil {
+func (op *streaming[Req, Chunk]) reply(c *Call, req *Req, p *streamPipeline[Chunk]) error {
+	q := c.q
+	if err := op.callBackend(c, req, p); err != nil {
 		return err
 	}
 	if err := p.complete(); err != nil {
@@ -80,8 +84,9 @@ func (op *streaming[Req, Chunk]) reply(q *request, req *Req, p *streamPipeline[C
 }
 
 // callBackend calls the Backend, which yields the chunks of the reply.
-func (op *streaming[Req, Chunk]) callBackend(q *request, req *Req, p *streamPipeline[Chunk]) error {
-	if err := q.beginChunks(op.describer(req)); err != nil {
+func (op *streaming[Req, Chunk]) callBackend(c *Call, req *Req, p *streamPipeline[Chunk]) error {
+	q := c.q
+	if err := q.beginChunks(&c.told); err != nil {
 		return err
 	}
 	defer q.endChunks() // also if the Backend panics

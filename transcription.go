@@ -203,11 +203,6 @@ func (r *TranscriptionRequest) Validate() error {
 	return nil
 }
 
-func (r *TranscriptionRequest) describe(d *description) {
-	d.stream, d.params.Messages, d.params.ResponseFormatType = r.Stream, 1, r.ResponseFormat
-	d.params.Temperature = d.float(r.Temperature)
-}
-
 // countTranscription counts the tokens of a request for a transcription. The estimate of the recording is
 // that of one in a chat.
 func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
@@ -227,21 +222,15 @@ func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
 	return n
 }
 
-var transcriptionsOperation = &streaming[TranscriptionRequest, TranscriptionChunk]{
-	modelCall: modelCall[TranscriptionRequest]{
-		operation: operation{
-			name:        OperationTranscriptions,
-			scope:       ScopeTranscriptions,
-			supportedBy: has[Transcriber],
-			output:      outputText,
-		},
-		model:     func(r *TranscriptionRequest) string { return r.Model },
-		describer: func(r *TranscriptionRequest) describer { return r },
-		user:      (*TranscriptionRequest).EndUser,
-		prompt:    func(c tokens.Estimator, r *TranscriptionRequest) int { return countTranscription(c, r) },
-		units: func(r *TranscriptionRequest) *Units {
-			return &Units{AudioMillis: fileMillis(r.File)}
-		},
+var transcriptionsOperation = operation{name: OperationTranscriptions, scope: ScopeTranscriptions, supportedBy: Has[Transcriber]}
+
+var transcriptionStreams = &streaming[TranscriptionRequest, TranscriptionChunk]{
+	operation: &transcriptionsOperation,
+	estimate: func(c *Call, r *TranscriptionRequest) Estimate {
+		return Estimate{
+			Model: r.Model, User: r.EndUser(), Tokens: func() int { return countTranscription(c.q.tokenEstimator(), r) }, Units: &Units{AudioMillis: fileMillis(r.File)},
+			Stream: r.Stream, Params: RequestParams{Messages: 1, ResponseFormatType: r.ResponseFormat, Temperature: clone(r.Temperature)},
+		}
 	},
 	call: func(ctx context.Context, b Backend, r *TranscriptionRequest) TranscriptionStream {
 		return streamAbility(ctx, b, Transcriber.Transcribe, r)
@@ -277,7 +266,7 @@ func BindTranscriptions(
 ) Binding {
 	mustBeSet(decode != nil)
 	b := transcriptionsOperation.bind(func(q *request) error {
-		return transcriptionsOperation.serve(
+		return transcriptionStreams.serve(
 			q,
 			func(q *request) (req *TranscriptionRequest, encoder replyEncoder[TranscriptionChunk], err error) {
 				err = q.withForm(

@@ -78,3 +78,9 @@ func findAs[T, V any](v V, unwrap func(V) (V, bool)) (found T, ok bool) {
 	}
 	return found, false
 }
+
+// Has reports whether [As] finds a T. It is the Supported of an [Endpoint] that needs one.
+func Has[T any](ctx context.Context, b Backend) bool {
+	_, ok := As[T](ctx, b)
+	return ok
+}

@@ -71,6 +71,7 @@ start_upstream() {
 }
 
 run inmemory
+run ownendpoint
 run custom -pace 10ms
 run hosts
 run agent

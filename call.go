@@ -1,0 +1,327 @@
+package llmhttp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/llm"
+)
+
+// A Call is one request for an operation, as the function of its route sees it, which reads from
+// top to bottom: it decodes the Body, calls Reserve, asks the Backend within Ask, and calls Reply.
+// What all operations have in common is in these methods: scopes and limits, timeouts, Observers,
+// records and settlement.
+//
+// The function returns the first error that one of them returns; if it does not, the request fails
+// with that of Reserve, Ask or Reply nevertheless. A request whose methods are called in another
+// order fails with a 500, and the log tells why. The methods must be called by the function itself,
+// on its goroutine, and not after it has returned.
+type Call struct {
+	q     *request
+	stage callStage
+	err   error // of Reserve, Ask or Reply, or for a wrong order; nil if there was none
+
+	checked  bool // Check was called
+	bodyRead bool
+	told     observedParams
+}
+
+// observedParams are what Observers see of a request.
+type observedParams struct {
+	stream bool
+	params RequestParams
+}
+
+// A callStage is how far a Call has come.
+type callStage uint8
+
+const (
+	callBegun    callStage = iota
+	callReserved           // Reserve has returned nil
+	callAsked              // Ask has returned nil
+	callReplied
+	callBusy   // the function of Check or Ask runs
+	callFailed // Reserve or Ask has returned an error
+)
+
+// An Estimate is what a request for a model is expected to use, and what is known of it before the
+// Backend is called.
+type Estimate struct {
+	Model string // that the client asks for, which the key must allow; must not be empty
+	User  string // whom the client names as the end user; empty if it names none
+	Units *Units // what else the client asks for, such as images; nil if nothing. Negative numbers count as zero
+
+	// Tokens returns the number of tokens of the prompt, of which at least one is reserved. It is
+	// called by Reserve when the key allows the model and the end user, and may call CountText. Nil is
+	// like zero.
+	Tokens func() int
+
+	Stream bool          // whether the client asks for a stream
+	Params RequestParams // for Observers; a number of Choices below 1 is 1
+
+	ImageSize, ImageQuality string // for the record; empty if there are none
+}
+
+// Used is what a Backend has used for a request, as its reply tells.
+type Used struct {
+	Usage *llm.Usage // nil if it is not known: then that of a request that succeeds is estimated
+	Units *Units     // besides tokens; nil if there is nothing else. Negative numbers count as zero
+	Model string     // that has served the request; empty if the reply does not tell
+	Size  int        // of the reply in bytes, about: it is refused above Options.MaxReply
+}
+
+// describe implements describer.
+func (p *observedParams) describe(d *description) {
+	d.stream, d.params = p.stream, p.params
+	d.params.Choices = max(d.params.Choices, 1)
+}
+
+var (
+	errReserveOrder = errors.New("llmhttp: Reserve of a Call was called twice, or within Check or Ask")
+	errReserveQuery = errors.New("llmhttp: Reserve of a Call was called for an operation without a name, which calls no model")
+	errCheckOrder   = errors.New("llmhttp: Check of a Call was called within another, or in or after Ask")
+	errAskOrder     = errors.New("llmhttp: Ask of a Call was called before Reserve, twice, or within Check")
+	errReplyUnasked = errors.New("llmhttp: Reply of a Call was called before Ask has returned without an error")
+	errReplyTwice   = errors.New("llmhttp: Reply of a Call was called twice")
+	errBodyTwice    = errors.New("llmhttp: Body of a Call was called twice")
+	errNoReply      = errors.New("llmhttp: the function of a route has neither replied nor returned an error")
+)
+
+// run calls the function of the route.
+func (c *Call) run(serve func(*Call) error) error {
+	q, returned := c.q, false
+	defer func() {
+		if !returned {
+			q.leftIn = cmp.Or(q.leftIn, c.class())
+		}
+	}()
+	err := serve(c)
+	returned = true
+	switch {
+	case c.err != nil:
+		err = c.err
+	case err == nil && c.stage != callReplied:
+		err = errNoReply
+	}
+	return classify(c.class(), err)
+}
+
+// class returns the class of an error that has none: from Reserve on the Backend is the cause, and
+// from Check on if no model is called.
+func (c *Call) class() ErrorClass {
+	if c.stage == callBegun && (!c.checked || c.q.route.binding.op.name != "") {
+		return ""
+	}
+	return ClassBackend
+}
+
+// keep keeps the first error.
+func (c *Call) keep(err error) error {
+	if c.err == nil {
+		c.err = err
+	}
+	return err
+}
+
+// Context returns the context of the request, which [KeyFrom] and the like take. It is not the one for
+// the Backend, which Check and Ask pass on.
+func (c *Call) Context() context.Context { return c.q.client.Context() }
+
+// Request returns the request, whose URL is without Options.Prefix. Its body must not be read, and
+// its context is that of net/http: use Context.
+func (c *Call) Request() *http.Request { return c.q.routed }
+
+// Body calls decode with the body of the request, which is JSON of at most Options.MaxBody bytes and
+// only valid during the call. It is empty for GET, HEAD and DELETE. It is called once.
+func (c *Call) Body(decode func(body []byte) error) error {
+	if c.bodyRead {
+		return c.keep(errBodyTwice)
+	}
+	c.bodyRead = true
+	return c.q.withBody(func(_ context.Context, _ *http.Request, body []byte) error { return decode(body) })
+}
+
+// CountText estimates the tokens of a text, with Options.TextTokens if that is set. It is for
+// Estimate.Tokens: before that, the model is not known.
+func (c *Call) CountText(text string) int {
+	n := c.q.tokenEstimator()
+	return n.Text(text)
+}
+
+// Reserve checks that the key allows the model, finds the end user, and takes what the request is
+// expected to use from the limits of the key, of its Subjects and of the end user. It is called
+// once, before Ask.
+func (c *Call) Reserve(e Estimate) error {
+	switch {
+	case c.q.route.binding.op.name == "":
+		return c.keep(errReserveQuery)
+	case c.err != nil || c.stage != callBegun:
+		return c.keep(errReserveOrder)
+	case e.Model == "":
+		return c.keep(invalid.Missing("model"))
+	}
+	c.told = observedParams{e.Stream, e.Params.clone()}
+	e.Units = notNegative(e.Units)
+	if err := c.q.reserveEstimate(&e); err != nil {
+		c.stage = callFailed
+		return c.keep(err)
+	}
+	c.stage = callReserved
+	return nil
+}
+
+// notNegative returns a copy of u without negative numbers, or nil for nil.
+func notNegative(u *Units) *Units {
+	if u == nil {
+		return nil
+	}
+	u = new(*u)
+	for _, n := range u.numbers() {
+		*n = max(*n, 0)
+	}
+	return u
+}
+
+// Check calls a method of the Backend that uses no model, before Ask: to find out which sizes a model
+// allows, for example. Options.Timeout applies to it. It is not recorded, and no Observer is told.
+func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
+	if c.err != nil || c.stage != callBegun && c.stage != callReserved {
+		return c.keep(errCheckOrder)
+	}
+	q, stage := c.q, c.stage
+	c.checked, c.stage = true, callBusy
+	defer func() { c.stage = stage }()
+	_, err := callUnrecorded(q, ClassBackend, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, check(ctx, q.h.backend)
+	})
+	return err
+}
+
+// Ask calls ask, which calls the Backend and checks its reply. ask returns what the reply tells of
+// what was used, also beside an error; if the error wraps [llm.ErrNotSent], nothing was used. From
+// here on the request is recorded, also if the client leaves. It is called once, after Reserve.
+func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error {
+	if c.err != nil || c.stage != callReserved {
+		return c.keep(errAskOrder)
+	}
+	q := c.q
+	c.stage = callBusy
+	err := q.inCall(ClassBackend, func() error {
+		began, err := q.beginCall(ClassBackend)
+		if err != nil {
+			return err
+		}
+		q.notifyStarted(&c.told, began)
+		defer q.callReturned() // also if ask panics
+		used, err := ask(q.backendCtx, q.h.backend)
+		if q.backend.notSent = errors.Is(err, llm.ErrNotSent); q.backend.notSent {
+			used = Used{}
+		}
+		q.usage.set(used.Usage)
+		q.backend.units, q.backend.model = notNegative(used.Units), used.Model
+		if err != nil {
+			return q.client.CauseOr(err)
+		}
+		if err := q.client.Cause(); err != nil {
+			return err
+		}
+		if most := q.h.opts.MaxReply; int64(used.Size) > most {
+			return errReplyTooLarge(most)
+		}
+		return nil
+	})
+	if err != nil {
+		c.stage = callFailed
+		return c.keep(err)
+	}
+	c.stage = callAsked
+	return nil
+}
+
+// Reply settles the request and sends what appendBody appends to b as the reply, with the status 200
+// and the given Content-Type, by default application/json. appendBody may call Usage. An error of it
+// fails the request.
+func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, error)) error {
+	q := c.q
+	isQuery := q.route.binding.op.name == ""
+	switch {
+	case c.stage == callReplied:
+		return c.keep(errReplyTwice)
+	case c.err != nil || c.stage != callAsked && (!isQuery || c.stage != callBegun):
+		return c.keep(errReplyUnasked)
+	}
+	if isQuery {
+		if err := q.client.Cause(); err != nil {
+			return c.keep(err)
+		}
+	} else {
+		q.settle()
+	}
+	c.stage = callReplied
+	if q.route.binding.op.ofHost {
+		host := appendBody
+		appendBody = func(b []byte) ([]byte, error) { // b is used again, and what the host returns may be its own
+			body, err := host(nil)
+			return append(b, body...), err
+		}
+	}
+	if err := q.replyAs(http.StatusOK, cmp.Or(contentType, contentTypeJSON), appendBody); err != nil {
+		return c.keep(err)
+	}
+	return nil
+}
+
+// Usage returns what the request has used, as it is recorded and limited, for the function of Reply.
+// Before that it is zero, and always if the operation calls no model.
+func (c *Call) Usage() llm.Usage { return c.q.ledger.usage }
+
+// An Endpoint is an operation of a host, or of a package of its own, that a Handler serves beside
+// those of this package, with the same keys, limits, records and Observers. It may change in minor
+// versions before version 1, as all that [NewRoute] needs.
+type Endpoint struct {
+	// Operation is its name for prices, records and Observers, such as "classify". Empty means that
+	// it calls no model: then its function calls Check, or no Backend at all, and Reply, and there is no
+	// record.
+	Operation Operation
+
+	// Scope is what a key needs, such as "classify". It must not be empty, and may be one of [Scopes].
+	// It and Operation are a lower-case letter, and then at most 62 of these, digits, "-", "_" and ".".
+	Scope Scope
+
+	// Supported reports whether a Backend has the method that the function calls, as [As] finds it. If
+	// not, the client gets a 404. Nil means that every Backend has it. It is called concurrently, for
+	// each request, and for texts of errors.
+	Supported func(ctx context.Context, b Backend) bool
+}
+
+// NewRoute returns a Route, for Options.Routes, whose requests serve serves: see [Call]. pattern is
+// that of a [Route]. It panics if a name of e is malformed or serve is nil. serve is called
+// concurrently. The tokens of its output are those that the Backend reports: none are estimated.
+//
+// [Scopes] and [Operations] do not have those of Endpoints.
+func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
+	switch {
+	case e == nil || serve == nil:
+		panic("llmhttp: NewRoute needs an Endpoint and a function: " + pattern)
+	case !isName(string(e.Scope)):
+		panic(fmt.Sprintf("llmhttp: the Scope of an Endpoint is malformed: %q", e.Scope))
+	case e.Operation != "" && !isName(string(e.Operation)):
+		panic(fmt.Sprintf("llmhttp: the Operation of an Endpoint is malformed: %q", e.Operation))
+	case slices.Contains(Operations(), e.Operation):
+		panic(fmt.Sprintf("llmhttp: the Operation of an Endpoint is one of this package: %q", e.Operation))
+	}
+	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: outputReported, ofHost: true}
+	return Route{Pattern: pattern, Bind: op.bindCall(serve)}
+}
+
+// isName reports whether s is the name of a scope or an operation.
+func isName(s string) bool {
+	const letters, others = "abcdefghijklmnopqrstuvwxyz", "0123456789-_."
+	return s != "" && len(s) <= 63 && strings.Contains(letters, s[:1]) && strings.Trim(s, letters+others) == ""
+}

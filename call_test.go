@@ -1,0 +1,236 @@
+package llmhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/memory"
+)
+
+// Orders in which a request would not be paid or would not be answered fail it, also if the function
+// of the route ignores the errors of the methods. The log tells why.
+func TestCall_WrongOrders(t *testing.T) {
+	reserve := func(c *llmhttp.Call) error {
+		return c.Reserve(llmhttp.Estimate{Model: "m", Tokens: func() int { return 10 }})
+	}
+	ask := func(c *llmhttp.Call) error {
+		return c.Ask(func(context.Context, llmhttp.Backend) (llmhttp.Used, error) {
+			return llmhttp.Used{Usage: &llm.Usage{PromptTokens: 10}}, nil
+		})
+	}
+	check := func(c *llmhttp.Call) error {
+		return c.Check(func(context.Context, llmhttp.Backend) error { return nil })
+	}
+	reply := func(c *llmhttp.Call) error {
+		return c.Reply("application/json", func(b []byte) ([]byte, error) { return append(b, "{}"...), nil })
+	}
+	checkWith := func(step func(*llmhttp.Call) error) func(*llmhttp.Call) error {
+		return func(c *llmhttp.Call) error {
+			return c.Check(func(context.Context, llmhttp.Backend) error { return step(c) })
+		}
+	}
+	body := func(c *llmhttp.Call) error { return c.Body(func([]byte) error { return nil }) }
+	within := func(step func(*llmhttp.Call) error) func(*llmhttp.Call) error {
+		return func(c *llmhttp.Call) error {
+			return c.Ask(func(context.Context, llmhttp.Backend) (llmhttp.Used, error) { return llmhttp.Used{}, step(c) })
+		}
+	}
+	type step = func(*llmhttp.Call) error
+	for name, tt := range map[string]struct {
+		steps   []step
+		log     string // empty if the order is right
+		records int
+	}{
+		"right":              {[]step{reserve, ask, reply}, "", 1},
+		"right with checks":  {[]step{body, check, reserve, check, ask, reply}, "", 1},
+		"Ask before Reserve": {[]step{ask, reserve, reply}, "Ask of a Call was called before Reserve", 0},
+		"Ask twice":          {[]step{reserve, ask, ask, reply}, "Ask of a Call was called before Reserve, twice", 1},
+		"Ask in Ask":         {[]step{reserve, within(ask), reply}, "Ask of a Call was called before Reserve, twice", 1},
+		"Ask in Check":       {[]step{reserve, checkWith(ask), reply}, "Ask of a Call was called before Reserve, twice, or within Check", 0},
+		"Reserve twice":      {[]step{reserve, reserve, ask, reply}, "Reserve of a Call was called twice", 0},
+		"Reserve in Ask":     {[]step{reserve, within(reserve), reply}, "Reserve of a Call was called twice", 1},
+		"Reserve in Check":   {[]step{checkWith(reserve), ask, reply}, "Reserve of a Call was called twice, or within Check", 0},
+		"Check in Ask":       {[]step{reserve, within(check), reply}, "Check of a Call was called within another, or in or after Ask", 1},
+		"Check in Check":     {[]step{checkWith(check), reserve, ask, reply}, "Check of a Call was called within another", 0},
+		"Check after Ask":    {[]step{reserve, ask, check, reply}, "Check of a Call was called within another, or in or after Ask", 1},
+		"Reply at once":      {[]step{reply}, "Reply of a Call was called before Ask", 0},
+		"Reply before Ask":   {[]step{reserve, reply, ask}, "Reply of a Call was called before Ask", 0},
+		"Reply in Ask":       {[]step{reserve, within(reply), reply}, "Reply of a Call was called before Ask", 1},
+		"Reply in Check":     {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call was called before Ask", 0},
+		"Reply twice":        {[]step{reserve, ask, reply, reply}, "Reply of a Call was called twice", 1},
+		"Body twice":         {[]step{body, body, reserve, ask, reply}, "Body of a Call was called twice", 0},
+		"no Reply":           {[]step{reserve, ask}, "has neither replied nor returned an error", 1},
+		"nothing":            {nil, "has neither replied nor returned an error", 0},
+		"an error of ask":    {[]step{reserve, within(func(*llmhttp.Call) error { return assert.AnError }), reply}, assert.AnError.Error(), 1},
+		"an error of appendBody": {[]step{reserve, ask, func(c *llmhttp.Call) error {
+			return c.Reply("", func([]byte) ([]byte, error) { return nil, assert.AnError })
+		}}, assert.AnError.Error(), 1},
+	} {
+		for _, ignore := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				var log bytes.Buffer
+				var records []llmhttp.UsageRecord
+				serve := func(c *llmhttp.Call) error {
+					for _, step := range tt.steps {
+						if err := step(c); err != nil && !ignore {
+							return err
+						}
+					}
+					return nil
+				}
+				h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("a"), &llmhttp.Options{
+					Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Usage:  recordingStore{memory.NewUsageStore(), &records},
+					Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Operation: "own", Scope: "own"}, serve)},
+				})
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/own", strings.NewReader("{}")))
+				assert.Len(t, records, tt.records)
+				if tt.log == "" {
+					assert.Equal(t, 200, w.Code, log.String())
+					return
+				}
+				if name != "Reply twice" { // whose first reply was sent
+					assert.Equal(t, 500, w.Code, w.Body)
+				}
+				assert.Contains(t, log.String(), tt.log)
+			})
+		}
+	}
+}
+
+// A request that Reserve has refused is refused, whatever the function does then. What was not sent
+// has used nothing, and no number is negative.
+func TestCall_Outcomes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key    llmhttp.Key
+		user   error
+		units  int64
+		err    error
+		status int
+		want   *llmhttp.Units // of the record; nil if there is none
+	}{
+		"used":     {units: 3, status: 200, want: &llmhttp.Units{PromptTokens: 7, SearchUnits: 3}},
+		"negative": {units: -3, status: 200, want: &llmhttp.Units{PromptTokens: 7}},
+		"failed":   {units: 3, err: llm.Errorf(418, "", "tea"), status: 418, want: &llmhttp.Units{PromptTokens: 7, SearchUnits: 3}},
+		"not sent": {units: 3, err: errors.Join(llm.Errorf(418, "", "tea"), llm.ErrNotSent), status: 418, want: &llmhttp.Units{}},
+		"refused":  {key: llmhttp.Key{Models: []string{}}, status: 404},
+		"user":     {user: llm.Errorf(403, "", "no"), status: 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var records []llmhttp.UsageRecord
+			counted := false
+			serve := func(c *llmhttp.Call) error {
+				for range 2 {
+					_ = c.Reserve(llmhttp.Estimate{Model: "m", Units: &llmhttp.Units{SearchUnits: -1}, Tokens: func() int { counted = true; return c.CountText("a text") }})
+					if tt.status != 404 && tt.status != 403 {
+						break
+					}
+				}
+				_ = c.Ask(func(context.Context, llmhttp.Backend) (llmhttp.Used, error) {
+					return llmhttp.Used{Usage: &llm.Usage{PromptTokens: 7}, Units: &llmhttp.Units{SearchUnits: tt.units}}, tt.err
+				})
+				return c.Reply("", func([]byte) ([]byte, error) { return []byte("{}"), nil })
+			}
+			h := llmhttp.NewHandler(memory.Echo(), llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &tt.key, nil }), &llmhttp.Options{
+				Logger: slog.New(slog.DiscardHandler),
+				Usage:  recordingStore{memory.NewUsageStore(), &records},
+				User:   func(_ *http.Request, named string) (string, error) { return named, tt.user },
+				Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Operation: "own", Scope: "own"}, serve)},
+			})
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/own", strings.NewReader("{}")))
+			assert.Equal(t, tt.status, w.Code, w.Body)
+			assert.Equal(t, tt.want != nil, counted, "tokens are counted when the model and the end user are allowed")
+			if tt.want == nil {
+				assert.Empty(t, records)
+				return
+			}
+			require.Len(t, records, 1)
+			assert.Equal(t, *tt.want, records[0].Units)
+		})
+	}
+}
+
+// What a function of the host returns as the body of a reply stays the host's.
+func TestCall_BodyOfHost(t *testing.T) {
+	constant := []byte(`{"a":"constant"}`)
+	h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("a"), &llmhttp.Options{
+		Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Scope: "own"}, func(c *llmhttp.Call) error {
+			if err := c.Body(func([]byte) error { return nil }); err != nil {
+				return err
+			}
+			return c.Reply("", func([]byte) ([]byte, error) { return constant, nil })
+		})},
+	})
+	for range 20 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/own", strings.NewReader(`["the body of a request"]`)))
+		assert.Equal(t, `{"a":"constant"}`, w.Body.String())
+		assert.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	}
+}
+
+// An operation without a model asks no Backend, and is not recorded.
+func TestCall_NoModel(t *testing.T) {
+	var records []llmhttp.UsageRecord
+	h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("a"), &llmhttp.Options{
+		Usage: recordingStore{memory.NewUsageStore(), &records},
+		Routes: []llmhttp.Route{llmhttp.NewRoute("GET /v1/hello/{name}", &llmhttp.Endpoint{Scope: llmhttp.ScopeModels}, func(c *llmhttp.Call) error {
+			return c.Reply("text/plain", func(b []byte) ([]byte, error) { return append(b, c.Request().PathValue("name")...), nil })
+		})},
+	})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/hello/ada", nil))
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, "text/plain", w.Header().Get("Content-Type"))
+	assert.Equal(t, "ada", w.Body.String())
+	assert.Empty(t, records)
+}
+
+func TestNewRoute_Panics(t *testing.T) {
+	serve := func(*llmhttp.Call) error { return nil }
+	for name, e := range map[string]*llmhttp.Endpoint{
+		"no scope":            {},
+		"scope with a space":  {Scope: "a b"},
+		"upper-case scope":    {Scope: "Own"},
+		"scope that is long":  {Scope: llmhttp.Scope(strings.Repeat("a", 64))},
+		"malformed operation": {Scope: "own", Operation: "1own"},
+		"operation of ours":   {Scope: "own", Operation: llmhttp.OperationChat},
+		"nil":                 nil,
+	} {
+		assert.Panics(t, func() { llmhttp.NewRoute("POST /v1/own", e, serve) }, name)
+	}
+	own := &llmhttp.Endpoint{Scope: "own"}
+	assert.Panics(t, func() { llmhttp.NewRoute("POST /v1/own", own, nil) })
+	route := llmhttp.NewRoute("POST /v1/own", own, serve)
+	for name, routes := range map[string][]llmhttp.Route{
+		"the same route twice":    {route, route},
+		"a route of this package": {llmhttp.NewRoute("POST /v1/embeddings", own, serve)},
+		"a malformed pattern":     {llmhttp.NewRoute("/v1/own", own, serve)},
+	} {
+		assert.Panics(t, func() { llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll(""), &llmhttp.Options{Routes: routes}) }, name)
+	}
+}
+
+// A recordingStore keeps what is recorded.
+type recordingStore struct {
+	llmhttp.UsageStore
+	records *[]llmhttp.UsageRecord
+}
+
+func (s recordingStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
+	*s.records = append(*s.records, records...)
+	return s.UsageStore.Record(ctx, records...)
+}

@@ -1,0 +1,16 @@
+module github.com/llmhttp/llmhttp/examples/ownendpoint
+
+go 1.26.0
+
+require (
+	github.com/llmhttp/llmhttp v0.0.0
+	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
+
+// The example is of the same commit as what it shows. Nobody imports it.
+replace github.com/llmhttp/llmhttp => ../..
