@@ -32,7 +32,7 @@ func ExampleRelay() {
 			for range 5 {
 				callCtx, end := llm.StartCall(ctx, req.Model)
 				reply, err := llmhttp.Relay(model.Chat(callCtx, req.Clone()), send)
-				end(llm.Call{Model: reply.Model, Usage: reply.Usage, Err: err})
+				end(llm.CallResult{Model: reply.Model, Usage: reply.Usage, Err: err})
 				if err != nil {
 					return err
 				}

@@ -282,8 +282,8 @@ func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, erro
 func (c *Call) Usage() llm.Usage { return c.q.ledger.usage }
 
 // An Endpoint is an operation of a host, or of a package of its own, that a Handler serves beside
-// those of this package, with the same keys, limits, records and Observers. It may change in minor
-// versions before version 1, as all that [NewRoute] needs.
+// those of this package, with the same keys, limits, records and Observers. See
+// "Endpoints of hosts" in the package documentation.
 type Endpoint struct {
 	// Operation is its name for prices, records and Observers, such as "classify". Empty means that
 	// it calls no model: then its function calls Check, or no Backend at all, and Reply, and there is no

@@ -55,7 +55,7 @@ type callKey struct{}
 
 // start begins a call of a model within outer, or within the request if that is nil. It returns the
 // context of the call, and the function that ends it.
-func (t *callTree) start(ctx context.Context, outer *call, model string) (_ context.Context, end func(llm.Call)) {
+func (t *callTree) start(ctx context.Context, outer *call, model string) (_ context.Context, end func(llm.CallResult)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for outer != nil && outer.ended {
@@ -97,7 +97,7 @@ func (t *callTree) close(target string) *callSum {
 func (t *callTree) endWithin(outer *call, target string) {
 	for _, c := range slices.Backward(slices.Clone(t.open)) {
 		if !c.ended && (outer == nil || c.outer == outer) {
-			c.end(llm.Call{Err: errCallNotEnded}, target)
+			c.end(llm.CallResult{Err: errCallNotEnded}, target)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (c *call) raise(u *llm.Usage) {
 }
 
 // finish is the function end of StartCall.
-func (c *call) finish(how llm.Call) {
+func (c *call) finish(how llm.CallResult) {
 	target, _ := c.tree.notes.get()
 	if how.Usage != nil {
 		u := *how.Usage
@@ -142,7 +142,7 @@ func (c *call) finish(how llm.Call) {
 
 // end adds the call to the sum of the one that it is in. The caller holds the mutex. Price is called
 // with it: it has no context, so it cannot wait for another call of the request.
-func (c *call) end(how llm.Call, target string) {
+func (c *call) end(how llm.CallResult, target string) {
 	t := c.tree
 	t.endWithin(c, target)
 	c.ended = true
@@ -169,7 +169,7 @@ func (c *call) end(how llm.Call, target string) {
 }
 
 // price returns own, what the call has used beside the calls within it, with its cost.
-func (c *call) price(own llm.Usage, how llm.Call, target string) *callSum {
+func (c *call) price(own llm.Usage, how llm.CallResult, target string) *callSum {
 	sum := &callSum{usage: own}
 	if c.tree.books.price == nil {
 		return sum

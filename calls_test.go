@@ -44,7 +44,7 @@ func costOf(calls ...[2]int64) (sum llmhttp.Cost) {
 func TestStartCall(t *testing.T) {
 	call := func(ctx context.Context, model string, prompt, completion int) {
 		_, end := llm.StartCall(ctx, model)
-		end(llm.Call{Usage: new(usageOf(prompt, completion))})
+		end(llm.CallResult{Usage: new(usageOf(prompt, completion))})
 	}
 	say := func(yield yieldFunc, u *llm.Usage) {
 		yield(&llm.ChatChunk{Choices: llm.TextChunk("one").Choices, Usage: u}, nil)
@@ -86,9 +86,9 @@ func TestStartCall(t *testing.T) {
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5})},
 		"a call that failed": {serve: func(ctx context.Context, yield yieldFunc) {
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{Err: errCause})
+			end(llm.CallResult{Err: errCause})
 			_, end = llm.StartCall(ctx, "")
-			end(llm.Call{Err: errCause, Usage: new(usageOf(20, 1))})
+			end(llm.CallResult{Err: errCause, Usage: new(usageOf(20, 1))})
 			call(ctx, "", 60, 5)
 			say(yield, nil)
 		}, want: usageOf(80, 6), cost: costOf([2]int64{20, 1}, [2]int64{60, 5})},
@@ -117,9 +117,9 @@ func TestStartCall(t *testing.T) {
 			llm.ReportUsage(callCtx, usageOf(10, 1))
 			llm.ReportUsage(callCtx, usageOf(60, 5))
 			llm.ReportUsage(callCtx, usageOf(20, 2))
-			end(llm.Call{Usage: new(usageOf(30, 3))})
-			end(llm.Call{Usage: new(usageOf(90, 9))}) // does nothing
-			llm.ReportUsage(callCtx, usageOf(900, 9)) // likewise
+			end(llm.CallResult{Usage: new(usageOf(30, 3))})
+			end(llm.CallResult{Usage: new(usageOf(90, 9))}) // does nothing
+			llm.ReportUsage(callCtx, usageOf(900, 9))       // likewise
 			call(ctx, "", 70, 6)
 			say(yield, nil)
 		}, want: usageOf(130, 11), cost: costOf([2]int64{60, 5}, [2]int64{70, 6})},
@@ -128,16 +128,16 @@ func TestStartCall(t *testing.T) {
 			call(outer, "", 60, 5)
 			middle, endMiddle := llm.StartCall(outer, "agent")
 			call(middle, "", 70, 6)
-			endMiddle(llm.Call{Usage: new(usageOf(70, 6))})
-			end(llm.Call{Usage: new(usageOf(135, 12))})
+			endMiddle(llm.CallResult{Usage: new(usageOf(70, 6))})
+			end(llm.CallResult{Usage: new(usageOf(135, 12))})
 			say(yield, new(usageOf(135, 12)))
 		}, want: usageOf(135, 12), cost: costOf([2]int64{60, 5}, [2]int64{70, 6}, [2]int64{5, 1})},
 		"calls within a call that ends first": {serve: func(ctx context.Context, yield yieldFunc) {
 			outer, end := llm.StartCall(ctx, "")
 			inner, endInner := llm.StartCall(outer, "")
 			llm.ReportUsage(inner, usageOf(60, 5))
-			end(llm.Call{Usage: new(usageOf(70, 6))})
-			endInner(llm.Call{Usage: new(usageOf(65, 5))})
+			end(llm.CallResult{Usage: new(usageOf(70, 6))})
+			endInner(llm.CallResult{Usage: new(usageOf(65, 5))})
 			call(outer, "", 20, 2) // of the request
 			say(yield, nil)
 		}, want: usageOf(90, 8), cost: costOf([2]int64{60, 5}, [2]int64{10, 1}, [2]int64{20, 2})},
@@ -149,7 +149,7 @@ func TestStartCall(t *testing.T) {
 					llm.ReportUsage(callCtx, usageOf(90, 5))
 					call(callCtx, "", 40, 2)
 					_, _ = llmhttp.Spent(ctx)
-					end(llm.Call{})
+					end(llm.CallResult{})
 				})
 			}
 			all.Wait()
@@ -162,9 +162,9 @@ func TestStartCall(t *testing.T) {
 		}()},
 		"only a total": {serve: func(ctx context.Context, yield yieldFunc) {
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{Usage: &llm.Usage{PromptTokens: 60, TotalTokens: 65}})
+			end(llm.CallResult{Usage: &llm.Usage{PromptTokens: 60, TotalTokens: 65}})
 			_, end = llm.StartCall(ctx, "")
-			end(llm.Call{Usage: &llm.Usage{TotalTokens: 7}})
+			end(llm.CallResult{Usage: &llm.Usage{TotalTokens: 7}})
 			say(yield, nil)
 		}, want: usageOf(67, 5), cost: costOf([2]int64{60, 5}, [2]int64{7, 0})},
 		"no price": {serve: func(ctx context.Context, yield yieldFunc) {
@@ -174,12 +174,12 @@ func TestStartCall(t *testing.T) {
 		}, want: usageOf(130, 11), cost: costOf([2]int64{70, 6}), unpriced: true},
 		"no usage, as the estimate of the request": {serve: func(ctx context.Context, yield yieldFunc) {
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{})
+			end(llm.CallResult{})
 			say(yield, nil)
 		}, want: usageOf(4, 1), cost: costOf([2]int64{4, 1}), estimated: true},
 		"no usage of one of two": {serve: func(ctx context.Context, yield yieldFunc) {
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{Usage: new(llm.Usage)})
+			end(llm.CallResult{Usage: new(llm.Usage)})
 			call(ctx, "", 60, 5)
 			say(yield, nil)
 		}, want: usageOf(60, 5), cost: costOf([2]int64{60, 5}), estimated: true},
@@ -209,7 +209,7 @@ func TestStartCall_ClientSeesTheSum(t *testing.T) {
 	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		for range 2 {
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{Usage: new(usageOf(60, 5))})
+			end(llm.CallResult{Usage: new(usageOf(60, 5))})
 		}
 		yield(llm.TextChunk("one"), nil)
 	})})
@@ -241,14 +241,14 @@ func TestStartCall_Price(t *testing.T) {
 		outer, end := llm.StartCall(ctx, "large")
 		inner, endInner := llm.StartCall(outer, "")
 		spent(inner, 0)
-		endInner(llm.Call{Model: "small-2", ServiceTier: "batch", Usage: new(usageOf(7, 3))})
+		endInner(llm.CallResult{Model: "small-2", ServiceTier: "batch", Usage: new(usageOf(7, 3))})
 		endTry(nil)
 		spent(outer, 1)
 		spent(ctx, 0)
-		end(llm.Call{Model: "large-2\n", Usage: new(usageOf(9, 9))})
+		end(llm.CallResult{Model: "large-2\n", Usage: new(usageOf(9, 9))})
 		spent(ctx, 1+2)
 		_, end = llm.StartCall(ctx, "")
-		end(llm.Call{})
+		end(llm.CallResult{})
 		_, err := llmhttp.Spent(ctx)
 		assert.ErrorContains(t, err, "has not reported what a call has used")
 		yield(&llm.ChatChunk{Model: "served", Choices: llm.TextChunk("one").Choices, Usage: new(usageOf(10, 9))}, nil)
@@ -277,12 +277,12 @@ func TestStartCall_Price(t *testing.T) {
 func TestStartCall_WithoutRequest(t *testing.T) {
 	ctx, end := llm.StartCall(t.Context(), "m")
 	assert.Equal(t, t.Context(), ctx)
-	end(llm.Call{})
+	end(llm.CallResult{})
 	_, err := llmhttp.Spent(ctx)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 
 	var late context.Context
-	var endLate func(llm.Call)
+	var endLate func(llm.CallResult)
 	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		_, err := llmhttp.Spent(ctx)
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
@@ -292,10 +292,10 @@ func TestStartCall_WithoutRequest(t *testing.T) {
 	})})
 	s.chat(chatBody)
 	s.summary()
-	endLate(llm.Call{Usage: new(usageOf(70, 30))})
+	endLate(llm.CallResult{Usage: new(usageOf(70, 30))})
 	ctx, end = llm.StartCall(late, "")
 	assert.Equal(t, late, ctx)
-	end(llm.Call{Usage: new(usageOf(70, 30))})
+	end(llm.CallResult{Usage: new(usageOf(70, 30))})
 	assert.Contains(t, s.log.String(), "reported usage after it")
 	record := s.record()
 	assert.Equal(t, llmhttp.UnitsOf(usageOf(7, 3)), record.Units)
@@ -313,7 +313,7 @@ func TestStartCall_PricePanics(t *testing.T) {
 	}}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		for _, model := range []string{"x", "y"} {
 			_, end := llm.StartCall(ctx, model)
-			end(llm.Call{Usage: new(usageOf(60, 5))})
+			end(llm.CallResult{Usage: new(usageOf(60, 5))})
 		}
 		yield(llm.TextChunk("one"), nil)
 	})})
@@ -328,7 +328,7 @@ func TestStartCall_Images(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{Price: callPrices}, backend: &stubBackend{
 		images: func(ctx context.Context, _ *llm.ImageRequest) (*llm.ImageResponse, error) {
 			_, end := llm.StartCall(ctx, "writer")
-			end(llm.Call{Usage: new(usageOf(60, 5))})
+			end(llm.CallResult{Usage: new(usageOf(60, 5))})
 			return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("x")}}}, nil
 		},
 	}})
@@ -347,7 +347,7 @@ func TestStartCall_Quota(t *testing.T) {
 	s := startServer(t, config{keys: keysFor(key), opts: llmhttp.Options{Price: callPrices}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		for range 2 { // 2130 together, and 2310 as one
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{Usage: new(usageOf(60, 5))})
+			end(llm.CallResult{Usage: new(usageOf(60, 5))})
 		}
 		yield(llm.TextChunk("one"), nil)
 	})})
@@ -373,7 +373,7 @@ func TestStartCall_PublishedPrices(t *testing.T) {
 		var sum llm.Usage
 		for _, u := range calls {
 			_, end := llm.StartCall(ctx, "m")
-			end(llm.Call{Model: "large", Usage: &u})
+			end(llm.CallResult{Model: "large", Usage: &u})
 			sum.Add(&u)
 		}
 		yield(chunkWithUsage("one", sum), nil)

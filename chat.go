@@ -179,7 +179,7 @@ func (q *request) countPrompt(req generation) int {
 	return req.countPrompt(q.tokenEstimator()) + tokens.Estimate(int(q.unsent))
 }
 
-// tokens.Estimator returns the tokens.Estimator for the request's model.
+// tokenEstimator returns what estimates the tokens of texts for the request's model.
 func (q *request) tokenEstimator() tokens.Estimator {
 	return tokens.Estimator{Model: q.record.Model, Count: q.h.opts.TextTokens}
 }

@@ -58,7 +58,7 @@ func (b choiceMaker) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStr
 // sendChoice makes choice i of n by a call with req. It adds what the call has used to used.
 func (b choiceMaker) sendChoice(ctx context.Context, req *llm.ChatRequest, i, n int, used *llm.Usage, send func(*llm.ChatChunk) error) (err error) {
 	ctx, end := llm.StartCall(ctx, req.Model)
-	var call llm.Call
+	var call llm.CallResult
 	defer func() {
 		call.Err = err
 		end(call)
@@ -99,7 +99,7 @@ func (b choiceMaker) sendChoice(ctx context.Context, req *llm.ChatRequest, i, n 
 }
 
 // noteCall notes what c says of the call that it is a part of.
-func noteCall(call *llm.Call, c *llm.ChatChunk) {
+func noteCall(call *llm.CallResult, c *llm.ChatChunk) {
 	call.Model = cmp.Or(c.Model, call.Model)
 	call.ServiceTier = cmp.Or(jsonwire.Text(c.Extra["service_tier"]), call.ServiceTier)
 	if c.Usage != nil {

@@ -108,7 +108,7 @@ func TestChoices_ReaderStops(t *testing.T) {
 		return func(yield yieldFunc) {
 			chunks := 0
 			_, end := llm.StartCall(ctx, "")
-			end(llm.Call{Usage: new(usageOf(100, 0))})
+			end(llm.CallResult{Usage: new(usageOf(100, 0))})
 			for c, err := range llmhttp.Choices(b).Chat(ctx, r) {
 				if chunks++; chunks == 3 { // the first one of the second choice
 					break

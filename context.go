@@ -93,11 +93,11 @@ func keepObservation(ctx context.Context, all observations) {
 }
 
 // StartCall implements servedRequest.
-func (q *request) StartCall(ctx context.Context, model string) (_ context.Context, end func(llm.Call)) {
+func (q *request) StartCall(ctx context.Context, model string) (_ context.Context, end func(llm.CallResult)) {
 	tree := q.callTree()
 	if tree == nil {
 		q.log.warn(misuseLateUsage)
-		return ctx, func(llm.Call) {}
+		return ctx, func(llm.CallResult) {}
 	}
 	return tree.start(ctx, callFrom(ctx, q), cmp.Or(model, tree.record.Model))
 }

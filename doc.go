@@ -68,7 +68,7 @@
 // An agent is a Backend that calls another one several times, and tools in between. Package agent has
 // one. Its parts are for others: [Relay] sends on what the model says and returns its reply,
 // [CallTools] runs the tool calls in parallel, [llm.StartCall] accounts for each call of a model by itself,
-// and [llm.NewStream] turns the steps, which return errors, into a ChatStream.
+// and [llm.NewStream] turns the steps, which return errors, into a [llm.ChatStream].
 //
 // # Errors
 //
@@ -142,6 +142,13 @@
 // host's code can quote them. The API key of the request is removed from such a text, if it has at
 // least 8 bytes.
 //
+// # Endpoints of hosts
+//
+// Options.Routes are endpoints beside those of this package, which [NewRoute] makes of an [Endpoint] and
+// of a function that gets a [Call]. Requests for them have the same keys, limits, usage, prices and
+// Observers. All that belongs to it, such as [Estimate] and [Used], may change in minor versions before
+// version 1. The example ownendpoint has one.
+//
 // # Protocols
 //
 // A [Protocol] is a wire format besides OpenAI's API. Packages messages and responses have
@@ -161,9 +168,6 @@
 //     tells the Handler about a request
 //   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON], [DecodeJSON],
 //     [ErrResponseStore]: helpers
-//
-// [NewRoute] adds an endpoint of the host, or of another package, to Options.Routes: a function that
-// gets a [Call]. [Endpoint], [Estimate] and [Used] belong to it, and may change as well.
 //
 // A Protocol only translates; the Handler does what all formats have in common. So every
 // call of a model is authorized, limited and recorded in the same way, in every format.

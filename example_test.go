@@ -202,7 +202,7 @@ func (a agent) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
 		callCtx, end := llm.StartCall(ctx, req.Model)
 		draft, err := join.Collect(a.model.Chat(callCtx, req.Clone()))
-		end(llm.Call{Model: draft.Model, Usage: draft.Usage, Err: err})
+		end(llm.CallResult{Model: draft.Model, Usage: draft.Usage, Err: err})
 		if err != nil {
 			yield(nil, err)
 			return
@@ -211,7 +211,7 @@ func (a agent) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 			llm.Message{Role: llm.RoleUser, Content: llm.Text("Check that.")})
 		callCtx, end = llm.StartCall(ctx, req.Model)
 		var used *llm.Usage // the last one counts: a chunk has the usage of its call so far
-		defer func() { end(llm.Call{Usage: used}) }()
+		defer func() { end(llm.CallResult{Usage: used}) }()
 		for chunk, err := range a.model.Chat(callCtx, req) {
 			if err == nil && chunk.Usage != nil {
 				used = chunk.Usage

@@ -163,12 +163,12 @@ var workarounds = []struct {
 	{"a second Limiter for end users", isUse("llmhttp.NewLimiter", "rate.NewLimiter"), `var users = llmhttp.NewLimiter()`},
 	{"a second Limiter for end users", isMethod("Take", anything), `func (u *users) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) { return nil, nil }`},
 	{"a budget of an account", isMethod("Chat", isCall("Query")), `func (b budget) Chat() { b.usage.Query(ctx, q) }`},
-	{"copies by marshal and unmarshal", isCopy, `func clone(r *llmhttp.ChatRequest) { b, _ := json.Marshal(r); json.Unmarshal(b, r) }`},
+	{"copies by marshal and unmarshal", isCopy, `func clone(r *llm.ChatRequest) { b, _ := json.Marshal(r); json.Unmarshal(b, r) }`},
 	{"redaction of requests and streams", isUse("strings.Replace", "strings.ReplaceAll", "strings.NewReplacer"), `var _ = strings.ReplaceAll(text, secret, "")`},
 	{"redaction of requests and streams", isCall("ReplaceAllString", "ReplaceAllStringFunc", "ReplaceAllLiteralString"), `var _ = secrets.ReplaceAllString(text, "")`},
 	{"a hot swap", isSwap, `var current atomic.Pointer[llmhttp.Backend]`},
 	{"a hot swap", isUse("atomic.Value"), `var current atomic.Value`},
-	{"passing a model's texts on, parallel calls, the usage of all calls", isUse("llmhttp.ToolCallDelta"), `var _ = llmhttp.ToolCallDelta{Index: 1}`},
+	{"passing a model's texts on, parallel calls, the usage of all calls", isUse("llm.ToolCallDelta"), `var _ = llm.ToolCallDelta{Index: 1}`},
 }
 
 func anything(ast.Node) bool { return true }

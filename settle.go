@@ -309,7 +309,7 @@ func (l *ledger) setUnits(r *UsageRecord, o *outcome, units *Units) {
 	r.Units.AudioMillis = max(r.Units.AudioMillis, audioMillis)
 }
 
-// tokens.Estimate sets the usage to an estimate, and the audio of r to what the client has sent. units
+// estimateTokens sets the usage to an estimate, and the audio of r to what the client has sent. units
 // are those of the request, or nil.
 func (l *ledger) estimateTokens(r *UsageRecord, o *outcome, units *Units) {
 	u := &l.usage

@@ -112,7 +112,7 @@ func detailIDs(d *llm.ReasoningDetail) [2]detailID {
 	return [2]detailID{{index, false}, {index, true}}
 }
 
-// jsonwire.Text returns the text of d that has the ID.
+// textOf returns the text of d that has the ID.
 func (id detailID) textOf(d *llm.ReasoningDetail) *string {
 	if id.summary {
 		return &d.Summary

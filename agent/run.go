@@ -107,7 +107,7 @@ func (r *run) callModel(ctx context.Context, isLast bool, send func(*llm.ChatChu
 		}
 	})
 	reply, err := llmhttp.Relay(stream, send)
-	end(llm.Call{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
+	end(llm.CallResult{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
 	r.used.Add(reply.Usage)
 	r.unknown = r.unknown || reply.Usage == nil
 	return reply, err

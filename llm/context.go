@@ -6,8 +6,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/callctx"
 )
 
-// A Call is the end of a call of a model that [StartCall] has begun.
-type Call struct {
+// A CallResult is the end of a call of a model that [StartCall] has begun.
+type CallResult struct {
 	// Model is the name in the reply, which the price may depend on. Empty means that it is not
 	// known.
 	Model string
@@ -34,7 +34,7 @@ type servedRequest interface {
 	AfterClient() (context.Context, bool)
 
 	// StartCall begins a call of a model.
-	StartCall(ctx context.Context, model string) (_ context.Context, end func(Call))
+	StartCall(ctx context.Context, model string) (_ context.Context, end func(CallResult))
 }
 
 // ClientLeft reports whether ctx, which a Backend got for a request, has ended because the client
@@ -102,11 +102,11 @@ func ReportUsage(ctx context.Context, u Usage) {
 //
 // If ctx does not belong to a request, StartCall returns ctx, and an end that does nothing. It may be
 // called concurrently, and so may end.
-func StartCall(ctx context.Context, model string) (_ context.Context, end func(Call)) {
+func StartCall(ctx context.Context, model string) (_ context.Context, end func(CallResult)) {
 	if r, ok := ctx.Value(callctx.Key{}).(servedRequest); ok {
 		return r.StartCall(ctx, model)
 	}
-	return ctx, func(Call) {}
+	return ctx, func(CallResult) {}
 }
 
 // A detachedContext is cancelled with its Context and has the values of another context.

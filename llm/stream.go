@@ -89,7 +89,7 @@ func Fail(err error) ChatStream {
 }
 
 // Stream returns r as a stream of one chunk, which shares the memory of r. If r
-// was returned by Collect, Collect of the stream returns an equal response.
+// was returned by join.Collect, join.Collect of the stream returns an equal response.
 func (r *ChatResponse) Stream() ChatStream {
 	return func(yield func(*ChatChunk, error) bool) {
 		c := &ChatChunk{ID: r.ID, Created: r.Created, Model: r.Model, Usage: r.Usage, Extra: r.Extra}
@@ -132,7 +132,7 @@ var errFailNil = errors.New("llmhttp: Fail was called with a nil error")
 // for it. The stream ends with the first error, and a chunk that is yielded together with an error
 // is dropped.
 //
-// Tee is for what reads replies without changing them, such as a cache. FilterTexts changes
+// Tee is for what reads replies without changing them, such as a cache. llmhttp.FilterTexts changes
 // texts.
 func Tee(s ChatStream, f func(*ChatChunk, error)) ChatStream {
 	if s == nil {

@@ -315,7 +315,7 @@ func wantClientError(t testing.TB, err error) {
 	var e *llm.Error
 	switch {
 	case !errors.As(err, &e) || e == nil:
-		t.Errorf("the error %q is a %T, want an *llmhttp.Error with status 4xx", err, err)
+		t.Errorf("the error %q is a %T, want an *llm.Error with status 4xx", err, err)
 	case e.Status < 400 || e.Status > 499:
 		t.Errorf("the status of the error %q is %d, want 4xx", err, e.Status)
 	}

@@ -114,7 +114,7 @@ func checkProtocolError(t testing.TB, p *protocolTest) {
 	}
 	r := p.post(t, llm.Fail(errors.New("a secret cause")), p.opts.Request(false, 1), p.authorize)
 	if got := p.wantError(t, r, http.StatusInternalServerError); strings.Contains(got, "secret") {
-		t.Errorf("the message is %q, want it not to reveal an error that is not an *llmhttp.Error", got)
+		t.Errorf("the message is %q, want it not to reveal an error that is not an *llm.Error", got)
 	}
 }
 

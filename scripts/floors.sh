@@ -5,16 +5,18 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 module=github.com/llmhttp/llmhttp
 
-# deps PACKAGE...: the packages of this module that they need.
-deps() { go list -deps "$@" | grep "^$module\(/\|$\)"; }
+# deps PACKAGE: sets needed to the packages that it needs, a line each.
+deps() { needed=$(go list -deps "$1"); }
 
 fail() { echo "floors: $1" >&2; exit 1; }
 
-if found=$(deps ./llm | grep -v "^$module/internal/\|^$module/llm\$"); then
+deps ./llm
+if found=$(grep "^$module\(/\|$\)" <<<"$needed" | grep -v "^$module/internal/\|^$module/llm\$"); then
 	fail "package llm needs $found"
 fi
 for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./internal/order; do
-	if deps "$above" | grep -qx "$module"; then
+	deps "$above"
+	if grep -qx "$module" <<<"$needed"; then
 		fail "$above needs the server"
 	fi
 done

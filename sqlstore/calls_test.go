@@ -65,7 +65,7 @@ func TestStore_CostOfCalls(t *testing.T) {
 						for range turns {
 							callCtx, end := llm.StartCall(ctx, req.Model)
 							reply, err := llmhttp.Relay(model.Chat(callCtx, req.Clone()), send)
-							end(llm.Call{Usage: reply.Usage, Err: err})
+							end(llm.CallResult{Usage: reply.Usage, Err: err})
 							if err != nil {
 								return err
 							}

@@ -417,14 +417,14 @@ func TestReadOn_Calls(t *testing.T) {
 		agent := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 			return func(yield func(*llm.ChatChunk, error) bool) {
 				_, end := llm.StartCall(ctx, "")
-				end(llm.Call{Usage: &llm.Usage{PromptTokens: 1000, CompletionTokens: 100}})
+				end(llm.CallResult{Usage: &llm.Usage{PromptTokens: 1000, CompletionTokens: 100}})
 				var all, finished sync.WaitGroup
 				finished.Add(2)
 				for range 2 {
 					req := req.Clone()
 					all.Go(func() {
 						callCtx, end := llm.StartCall(ctx, "")
-						defer end(llm.Call{})
+						defer end(llm.CallResult{})
 						for c := range b.Chat(callCtx, req) {
 							if c != nil && len(c.Choices) > 0 && c.Choices[0].FinishReason != "" {
 								finished.Done()

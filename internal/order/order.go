@@ -23,13 +23,13 @@ func moveReasoning(d *llm.Delta) {
 	d.Reasoning, d.ReasoningAlias = "", false
 }
 
-// A Sink takes chunks in valid order: see ChatEncoder. The chunk is only
+// A Sink takes chunks in valid order: see ChatEncoder of package llmhttp. The chunk is only
 // valid during the call.
 type Sink interface {
 	Add(c *llm.ChatChunk)
 }
 
-// An orderer turns the chunks that a Backend yields into chunks of valid order:
+// An Orderer turns the chunks that a Backend yields into chunks of valid order:
 // each choice opens once and choice 0 first, characters are whole, tool calls
 // have contiguous indices and tell their ID, type and name once, and nothing
 // follows the end of a choice.
@@ -37,9 +37,9 @@ type Orderer struct {
 	Sink          Sink
 	ChoiceLimit   int            // the number of choices that the client asked for
 	MaxBytes      int            // of the texts of a choice; zero for no limit
-	HasStart      bool           // start is set
+	HasStart      bool           // Start is set
 	Choices       []choiceState  // by index, up to the largest index seen; some may not be open
-	choiceStorage [1]choiceState // the storage of choices if there is one (budget: allocations of a whole request)
+	choiceStorage [1]choiceState // the storage of Choices if there is one (budget: allocations of a whole request)
 	scratch       scratchChunk
 
 	Start       Start           // from the first chunk

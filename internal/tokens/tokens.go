@@ -11,12 +11,13 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A Estimator counts tokens of text.
+// An Estimator counts tokens of text.
 type Estimator struct {
 	Model string
 	Count func(model, text string) int // nil for an estimate by length
 }
 
+// Text counts the tokens of a text.
 func (c Estimator) Text(s string) int {
 	if s == "" {
 		return 0
@@ -168,7 +169,7 @@ func (c Estimator) Output(out *Counter) int {
 	return Estimate(out.Bytes) + out.Media
 }
 
-// An Counter counts the text of a reply, from which Estimator.Output estimates the
+// A Counter counts the text of a reply, from which Estimator.Output estimates the
 // tokens.
 type Counter struct {
 	KeepText bool // whether text is kept, for Options.TextTokens

@@ -9,8 +9,8 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A Joiner joins the chunks that a ChatEncoder gets to a whole reply. Its zero value has no
-// chunks. See "Protocols" in the package documentation.
+// A Joiner joins the chunks that a ChatEncoder of package llmhttp gets, each of which has one choice, to
+// a whole reply. Its zero value has no chunks. See "Protocols" in the documentation of package llmhttp.
 type Joiner struct {
 	choices []joinedChoice // in the order in which they opened
 	extra   llm.Extra
