@@ -223,6 +223,17 @@ func TestAbilities(t *testing.T) {
 	}
 }
 
+// What filters or hides has no Unwrap, so that it hides an ability that is added later.
+func TestAbilities_Unwrap(t *testing.T) {
+	for name, wrap := range wrappers {
+		_, unwraps := wrap(t, noted(nil)).(interface {
+			Unwrap(ctx context.Context) llmhttp.Backend
+		})
+		want := slices.Contains([]string{"Choices", "Swap", "with Unwrap", "without Unwrap"}, name) // the last is around one without
+		assert.Equal(t, want, unwraps, name)
+	}
+}
+
 // A request for what the Backend does not have costs nothing: it is refused before its body is read.
 func TestAbilities_MissingIsFree(t *testing.T) {
 	s := startServer(t, config{backend: llmhttp.ChatOnly(new(stubBackend)), keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.Rate{N: 1, Per: time.Hour}})})
