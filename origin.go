@@ -54,7 +54,7 @@ func (p *originPolicy) check(r *http.Request) error {
 	switch {
 	case p.any:
 		return nil
-	case !p.isKnownHost(r.Host) && (isFromBrowser(r) || isToLoopback(r)):
+	case (isFromBrowser(r) || isToLoopback(r)) && !p.isKnownHost(r.Host): // the cheaper question first
 		return llm.Errorf(
 			http.StatusForbidden,
 			"host_not_allowed",
