@@ -46,8 +46,9 @@ const (
 	callReserved           // Reserve has returned nil
 	callAsked              // Ask has returned nil
 	callReplied
-	callBusy   // the function of Check or Ask runs
-	callFailed // Reserve or Ask has returned an error
+	callBusy    // the function of Check or Ask runs
+	callRefused // Reserve has returned an error
+	callFailed  // Ask has returned an error
 )
 
 // An Estimate is what a request for a model is expected to use, and what is known of it before the
@@ -112,10 +113,11 @@ func (c *Call) run(serve func(*Call) error) error {
 	return classify(c.class(), err)
 }
 
-// class returns the class of an error that has none: from Reserve on the Backend is the cause, and
-// from Check on if no model is called.
+// class returns the class of an error that has none: when Reserve has succeeded the Backend is the
+// cause, and from Check on if no model is called.
 func (c *Call) class() ErrorClass {
-	if c.stage == callBegun && (!c.checked || c.q.route.binding.op.name != "") {
+	isQuery := c.q.route.binding.op.name == ""
+	if c.stage == callRefused || c.stage == callBegun && !(c.checked && isQuery) {
 		return ""
 	}
 	return ClassBackend
@@ -169,7 +171,7 @@ func (c *Call) Reserve(e Estimate) error {
 	c.told = observedParams{e.Stream, e.Params.clone()}
 	e.Units = notNegative(e.Units)
 	if err := c.q.reserveEstimate(&e); err != nil {
-		c.stage = callFailed
+		c.stage = callRefused
 		return c.keep(err)
 	}
 	c.stage = callReserved

@@ -119,22 +119,26 @@ func TestCall_Outcomes(t *testing.T) {
 		units  int64
 		err    error
 		status int
+		class  llmhttp.ErrorClass
 		want   *llmhttp.Units // of the record; nil if there is none
 	}{
 		"used":     {units: 3, status: 200, want: &llmhttp.Units{PromptTokens: 7, SearchUnits: 3}},
 		"negative": {units: -3, status: 200, want: &llmhttp.Units{PromptTokens: 7}},
-		"failed":   {units: 3, err: llm.Errorf(418, "", "tea"), status: 418, want: &llmhttp.Units{PromptTokens: 7, SearchUnits: 3}},
-		"not sent": {units: 3, err: errors.Join(llm.Errorf(418, "", "tea"), llm.ErrNotSent), status: 418, want: &llmhttp.Units{}},
-		"refused":  {key: llmhttp.Key{Models: []string{}}, status: 404},
-		"user":     {user: llm.Errorf(403, "", "no"), status: 403},
+		"failed":   {units: 3, err: llm.Errorf(418, "", "tea"), status: 418, class: llmhttp.ClassInvalidRequest, want: &llmhttp.Units{PromptTokens: 7, SearchUnits: 3}},
+		"not sent": {units: 3, err: errors.Join(llm.Errorf(418, "", "tea"), llm.ErrNotSent), status: 418, class: llmhttp.ClassInvalidRequest, want: &llmhttp.Units{}},
+		"refused":  {key: llmhttp.Key{Models: []string{}}, status: 404, class: llmhttp.ClassNotFound},
+		"user":     {user: llm.Errorf(403, "", "no"), status: 403, class: llmhttp.ClassPermission},
+		"no user":  {user: assert.AnError, status: 500, class: llmhttp.ClassInternal},
+		"no reply": {err: assert.AnError, status: 500, class: llmhttp.ClassBackend, want: &llmhttp.Units{PromptTokens: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var records []llmhttp.UsageRecord
+			var summary llmhttp.RequestSummary
 			counted := false
 			serve := func(c *llmhttp.Call) error {
 				for range 2 {
 					_ = c.Reserve(llmhttp.Estimate{Model: "m", Units: &llmhttp.Units{SearchUnits: -1}, Tokens: func() int { counted = true; return c.CountText("a text") }})
-					if tt.status != 404 && tt.status != 403 {
+					if tt.want != nil {
 						break
 					}
 				}
@@ -145,6 +149,9 @@ func TestCall_Outcomes(t *testing.T) {
 			}
 			h := llmhttp.NewHandler(memory.Echo(), llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &tt.key, nil }), &llmhttp.Options{
 				Logger: slog.New(slog.DiscardHandler),
+				Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+					return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = *s }}
+				},
 				Usage:  recordingStore{memory.NewUsageStore(), &records},
 				User:   func(_ *http.Request, named string) (string, error) { return named, tt.user },
 				Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Operation: "own", Scope: "own"}, serve)},
@@ -152,6 +159,7 @@ func TestCall_Outcomes(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/own", strings.NewReader("{}")))
 			assert.Equal(t, tt.status, w.Code, w.Body)
+			assert.Equal(t, tt.class, summary.ErrorClass)
 			assert.Equal(t, tt.want != nil, counted, "tokens are counted when the model and the end user are allowed")
 			if tt.want == nil {
 				assert.Empty(t, records)

@@ -6,8 +6,8 @@ import "context"
 //
 //	Unwrap(ctx context.Context) llmhttp.Backend
 //
-// of b, if there is one, and of what that returns, until it finds a T. A Handler looks for what a
-// Backend can do besides chats with it, such as an [Embedder], and so does whoever else calls that:
+// of b, if there is one, and of what that returns, until it finds a T. A Handler finds by it what a
+// Backend can do besides chats, such as an [Embedder]. A wrapper that calls such a method does the same:
 //
 //	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b)
 //

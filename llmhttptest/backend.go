@@ -265,7 +265,7 @@ func invokeStream[A, Req, Chunk any](
 	return method(a, ctx, req)
 }
 
-// errMissing returns the error of a Backend that is no A.
+// errMissing returns the error for a Backend that does not have the interface A.
 func errMissing[A any]() error {
 	return fmt.Errorf("the Backend is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
 }

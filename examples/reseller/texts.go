@@ -34,7 +34,7 @@ type instructed struct {
 	instructions string
 }
 
-// Unwrap lets everything pass that is no chat: see [llmhttp.As].
+// Unwrap passes on all methods of the Backend but Chat: see [llmhttp.As].
 func (i instructed) Unwrap(context.Context) llmhttp.Backend { return i.Backend }
 
 func (i instructed) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
