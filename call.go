@@ -300,11 +300,14 @@ type Endpoint struct {
 	// not, the client gets a 404. Nil means that every Backend has it. It is called concurrently, for
 	// each request, and for texts of errors.
 	Supported func(ctx context.Context, b Backend) bool
+
+	// Output says how tokens are counted that the Backend does not report.
+	Output Output
 }
 
 // NewRoute returns a Route, for Options.Routes, whose requests serve serves: see [Call]. pattern is
 // that of a [Route]. It panics if a name of e is malformed or serve is nil. serve is called
-// concurrently. The tokens of its output are those that the Backend reports: none are estimated.
+// concurrently.
 //
 // [Scopes] and [Operations] do not have those of Endpoints.
 func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
@@ -318,7 +321,7 @@ func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
 	case slices.Contains(Operations(), e.Operation):
 		panic(fmt.Sprintf("llmhttp: the Operation of an Endpoint is one of this package: %q", e.Operation))
 	}
-	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: outputReported, ofHost: true}
+	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: e.Output, ofHost: true}
 	return Route{Pattern: pattern, Bind: op.bindCall(serve)}
 }
 

@@ -22,7 +22,7 @@ const OperationChat Operation = "chat"
 // as stored responses.
 const ScopeChat Scope = "chat"
 
-var chatOperation = operation{name: OperationChat, scope: ScopeChat}
+var chatOperation = operation{name: OperationChat, scope: ScopeChat, output: OutputText}
 
 // A generation is a request whose reply is a [llm.ChatStream]: a chat, or the completion of prompts.
 type generation interface {

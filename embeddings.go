@@ -26,7 +26,7 @@ type Embedder interface {
 	Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 }
 
-var embeddingsOperation = operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: Has[Embedder], output: outputNone}
+var embeddingsOperation = operation{name: OperationEmbeddings, scope: ScopeEmbeddings, supportedBy: Has[Embedder], output: OutputNone}
 
 // decodeEmbeddings decodes POST /v1/embeddings.
 func decodeEmbeddings(

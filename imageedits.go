@@ -163,7 +163,7 @@ func (f *Form) addImage(ref *imageRef, param string) (*llm.File, error) {
 	return file, nil
 }
 
-var imageEditsOperation = operation{name: OperationImageEdits, scope: ScopeImages, supportedBy: Has[ImageEditor], output: outputImages}
+var imageEditsOperation = operation{name: OperationImageEdits, scope: ScopeImages, supportedBy: Has[ImageEditor], output: OutputImages}
 
 // decodeImageEdit decodes POST /v1/images/edits.
 func decodeImageEdit(

@@ -61,7 +61,7 @@ func checkEmpty(r *llm.ImageRequest, body []byte) error {
 	return nil
 }
 
-var imagesOperation = operation{name: OperationImages, scope: ScopeImages, supportedBy: Has[ImageGenerator], output: outputImages}
+var imagesOperation = operation{name: OperationImages, scope: ScopeImages, supportedBy: Has[ImageGenerator], output: OutputImages}
 
 // An imageMethod is the method of the interface A that makes images.
 type imageMethod[A any] func(a A, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error)

@@ -290,7 +290,7 @@ func (r *ModerationResponse) size() int {
 	return n
 }
 
-var moderationsOperation = operation{name: OperationModerations, scope: ScopeModerations, supportedBy: Has[Moderator], output: outputNone}
+var moderationsOperation = operation{name: OperationModerations, scope: ScopeModerations, supportedBy: Has[Moderator], output: OutputNone}
 
 // decodeModerations decodes POST /v1/moderations.
 func decodeModerations(

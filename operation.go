@@ -17,23 +17,25 @@ type operation struct {
 	scope            Scope                                     // empty for queries, whose Binding has it
 	supportedBy      func(ctx context.Context, b Backend) bool // nil if every Backend supports it
 	drawsTokenCounts bool                                      // requests take from BucketTokenCounts
-	output           outputKind
+	output           Output
 	ofHost           bool // the functions of its routes are the host's
 }
 
-// An outputKind says how the tokens of the output are counted if the Backend does not tell.
-type outputKind uint8
+// An Output says what the output of an operation is, of which the Handler counts the tokens if the
+// Backend does not tell them.
+type Output uint8
 
+// The kinds of output.
 const (
-	outputText     outputKind = iota // they are estimated
-	outputNone                       // there are none
-	outputReported                   // there are none, unless the Backend reports some
-	outputImages                     // they are of images, whose number is what most Backends tell
-	outputAudio                      // they are of audio, whose length is measured
+	OutputReported Output = iota // it has tokens if the Backend reports some, and otherwise none
+	OutputText                   // they are estimated
+	OutputNone                   // there is none: all tokens are of the prompt
+	OutputImages                 // they are of images, whose number is what most Backends tell
+	OutputAudio                  // they are of audio, whose length is what most Backends tell, or is measured
 )
 
 // hasMedia reports whether the output is something else than text.
-func (op *operation) hasMedia() bool { return op.output == outputImages || op.output == outputAudio }
+func (op *operation) hasMedia() bool { return op.output == OutputImages || op.output == OutputAudio }
 
 func (op *operation) isSupported(ctx context.Context, b Backend) bool {
 	return op.supportedBy == nil || op.supportedBy(ctx, b)

@@ -235,7 +235,7 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost,
 	}
 	used := amount{tokens: units.Tokens()}
 	units.CompletionTokens += l.mediaTokens(r, &units)
-	if l.op.output == outputAudio {
+	if l.op.output == OutputAudio {
 		units.CompletionAudioTokens = units.CompletionTokens
 	}
 	estimated := l.copyToPrice(r)

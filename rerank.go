@@ -251,7 +251,7 @@ func (r *RerankRequest) CheckReply(resp *RerankResponse) error {
 	return nil
 }
 
-var rerankOperation = operation{name: OperationRerank, scope: ScopeRerank, supportedBy: Has[Reranker], output: outputNone}
+var rerankOperation = operation{name: OperationRerank, scope: ScopeRerank, supportedBy: Has[Reranker], output: OutputNone}
 
 // rank puts the results into order, cuts them, and adds the documents of the request.
 func (r *RerankResponse) rank(asked *RerankRequest) {

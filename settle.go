@@ -280,7 +280,7 @@ func (l *ledger) units(o *outcome) (_ *Units, estimated bool) {
 	if o.units != nil || asked == nil || !o.clientLeft || o.notSent {
 		return o.units, o.estimated
 	}
-	if l.op.output == outputAudio { // which nobody got
+	if l.op.output == OutputAudio { // which nobody got
 		asked = new(*asked)
 		asked.AudioMillis = 0
 	}
@@ -291,7 +291,7 @@ func (l *ledger) units(o *outcome) (_ *Units, estimated bool) {
 // units besides, which may be nil.
 func (l *ledger) setUnits(r *UsageRecord, o *outcome, units *Units) {
 	u, audioMillis := &l.usage, r.Units.AudioMillis
-	if l.op.output == outputAudio {
+	if l.op.output == OutputAudio {
 		u.CompletionTokensDetails.AudioTokens = u.CompletionTokens
 	}
 	u.Reconcile()
@@ -316,7 +316,7 @@ func (l *ledger) estimateTokens(r *UsageRecord, o *outcome, units *Units) {
 	r.Estimated = true
 	u.PromptTokens, u.CompletionTokens = l.expected.prompt, l.estimateOutput(r, o, units)
 	u.Bound()
-	if asked := l.expected.units; asked != nil && l.op.output != outputAudio && (o.units == nil || o.units.AudioMillis == 0) {
+	if asked := l.expected.units; asked != nil && l.op.output != OutputAudio && (o.units == nil || o.units.AudioMillis == 0) {
 		r.Units.AudioMillis = asked.AudioMillis
 	}
 }
@@ -330,7 +330,7 @@ func (l *ledger) estimateOutput(r *UsageRecord, o *outcome, units *Units) int {
 	if o.output == nil {
 		return 0
 	}
-	if l.op.output == outputReported {
+	if l.op.output == OutputReported {
 		return 0
 	}
 	output := *o.output
@@ -341,9 +341,9 @@ func (l *ledger) estimateOutput(r *UsageRecord, o *outcome, units *Units) int {
 // if replies have neither.
 func (l *ledger) mediaTokens(r *UsageRecord, units *Units) int64 {
 	switch l.op.output {
-	case outputImages:
+	case OutputImages:
 		return min(units.Images, math.MaxInt32) * imageTokens(r.ImageSize, r.ImageQuality)
-	case outputAudio:
+	case OutputAudio:
 		return audioTokens(units.AudioMillis)
 	}
 	return 0
@@ -359,7 +359,7 @@ func (l *ledger) divideTotal(r *UsageRecord, o *outcome) {
 	u, prompt := &l.usage, l.expected.prompt
 	rest := u.TotalTokens - u.PromptTokens - u.CompletionTokens
 	switch {
-	case l.op.output == outputNone:
+	case l.op.output == OutputNone:
 		u.PromptTokens += rest
 	case u.PromptTokens > 0:
 		u.CompletionTokens += rest

@@ -207,7 +207,7 @@ func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
 	return n
 }
 
-var speechOperation = operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: Has[Speaker], output: outputAudio}
+var speechOperation = operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: Has[Speaker], output: OutputAudio}
 
 var speechStreams = &streaming[SpeechRequest, SpeechChunk]{
 	operation: &speechOperation,

@@ -253,7 +253,7 @@ func (r *CompletionRequest) send(ctx context.Context, b Backend) llm.ChatStream 
 	return streamAbility(ctx, b, Completer.Complete, r)
 }
 
-var completionsOperation = operation{name: OperationCompletions, scope: ScopeCompletions, supportedBy: Has[Completer]}
+var completionsOperation = operation{name: OperationCompletions, scope: ScopeCompletions, supportedBy: Has[Completer], output: OutputText}
 
 // BindCompletions binds a route to the completion of prompts, with [ScopeCompletions]. decode checks
 // the request by [CompletionRequest.Validate] and returns the encoder of its reply. The encoder gets

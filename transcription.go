@@ -222,7 +222,7 @@ func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
 	return n
 }
 
-var transcriptionsOperation = operation{name: OperationTranscriptions, scope: ScopeTranscriptions, supportedBy: Has[Transcriber]}
+var transcriptionsOperation = operation{name: OperationTranscriptions, scope: ScopeTranscriptions, supportedBy: Has[Transcriber], output: OutputText}
 
 var transcriptionStreams = &streaming[TranscriptionRequest, TranscriptionChunk]{
 	operation: &transcriptionsOperation,
