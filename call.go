@@ -25,7 +25,9 @@ import (
 type Call struct {
 	q     *request
 	stage callStage
-	err   error // of Reserve, Ask or Reply, or for a wrong order; nil if there was none
+	err   error // of Reserve, Ask, Reply or End, or for a wrong order; nil if there was none
+
+	stream *ReplyStream // nil if the reply is whole
 
 	checked  bool // Check was called
 	bodyRead bool
@@ -88,8 +90,8 @@ var (
 	errReserveQuery = errors.New("llmhttp: Reserve of a Call was called for an operation without a name, which calls no model")
 	errCheckOrder   = errors.New("llmhttp: Check of a Call was called within another, or in or after Ask")
 	errAskOrder     = errors.New("llmhttp: Ask of a Call was called before Reserve, twice, or within Check")
-	errReplyUnasked = errors.New("llmhttp: Reply of a Call was called before Ask has returned without an error")
-	errReplyTwice   = errors.New("llmhttp: Reply of a Call was called twice")
+	errReplyUnasked = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called before Ask has returned without an error")
+	errReplyTwice   = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called twice")
 	errBodyTwice    = errors.New("llmhttp: Body of a Call was called twice")
 	errNoReply      = errors.New("llmhttp: the function of a route has neither replied nor returned an error")
 )
@@ -107,6 +109,10 @@ func (c *Call) run(serve func(*Call) error) error {
 	switch {
 	case c.err != nil:
 		err = c.err
+	case c.stream != nil && c.stream.checkOrder() != nil:
+		err = errAppendOrder
+	case err == nil && c.stage != callReplied && c.stream != nil:
+		err = errStreamNoEnd
 	case err == nil && c.stage != callReplied:
 		err = errNoReply
 	}
@@ -212,33 +218,13 @@ func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error
 	if c.err != nil || c.stage != callReserved {
 		return c.keep(errAskOrder)
 	}
-	q := c.q
+	if c.stream != nil {
+		if err := c.stream.checkOrder(); err != nil {
+			return c.keep(err)
+		}
+	}
 	c.stage = callBusy
-	err := q.inCall(ClassBackend, func() error {
-		began, err := q.beginCall(ClassBackend)
-		if err != nil {
-			return err
-		}
-		q.notifyStarted(&c.told, began)
-		defer q.callReturned() // also if ask panics
-		used, err := ask(q.backendCtx, q.h.backend)
-		if q.backend.notSent = errors.Is(err, llm.ErrNotSent); q.backend.notSent {
-			used = Used{}
-		}
-		q.usage.set(used.Usage)
-		q.backend.units, q.backend.model = notNegative(used.Units), used.Model
-		if err != nil {
-			return q.client.CauseOr(err)
-		}
-		if err := q.client.Cause(); err != nil {
-			return err
-		}
-		if most := q.h.opts.MaxReply; int64(used.Size) > most {
-			return errReplyTooLarge(most)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := c.q.inCall(ClassBackend, func() error { return c.callBackend(ask) }); err != nil {
 		c.stage = callFailed
 		return c.keep(err)
 	}
@@ -246,15 +232,53 @@ func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error
 	return nil
 }
 
+// callBackend calls the function of Ask, and notes what was used.
+func (c *Call) callBackend(ask func(ctx context.Context, b Backend) (Used, error)) error {
+	q := c.q
+	if err := q.beginChunks(&c.told); err != nil {
+		return err
+	}
+	defer q.endChunks() // also if ask panics
+	if c.stream != nil {
+		q.chunks.open()
+	}
+	used, err := ask(q.backendCtx, q.h.backend)
+	if c.stream != nil {
+		if incomplete := c.stream.complete(); err == nil && incomplete != nil {
+			err, used.Units = incomplete, nil
+		}
+	}
+	if q.backend.notSent = errors.Is(err, llm.ErrNotSent); q.backend.notSent {
+		used = Used{}
+	}
+	q.usage.set(used.Usage)
+	if used.Units != nil {
+		q.backend.units = notNegative(used.Units)
+	}
+	q.backend.model = used.Model
+	if err != nil {
+		return q.client.CauseOr(err)
+	}
+	if err := q.client.Cause(); err != nil {
+		return err
+	}
+	if most := q.h.opts.MaxReply; int64(used.Size) > most {
+		return errReplyTooLarge(most)
+	}
+	return nil
+}
+
 // Reply settles the request and sends what appendBody appends to b as the reply, with the status 200
 // and the given Content-Type, by default application/json. appendBody may call Usage. An error of it
-// fails the request.
+// fails the request, and b is only valid during the call.
 func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, error)) error {
 	q := c.q
 	isQuery := q.route.binding.op.name == ""
 	switch {
 	case c.stage == callReplied:
 		return c.keep(errReplyTwice)
+	case c.stream != nil && c.err == nil:
+		return c.keep(errReplyInStream)
 	case c.err != nil || c.stage != callAsked && (!isQuery || c.stage != callBegun):
 		return c.keep(errReplyUnasked)
 	}
@@ -266,14 +290,8 @@ func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, erro
 		q.settle()
 	}
 	c.stage = callReplied
-	if q.route.binding.op.ofHost {
-		host := appendBody
-		appendBody = func(b []byte) ([]byte, error) { // b is used again, and what the host returns may be its own
-			body, err := host(nil)
-			return append(b, body...), err
-		}
-	}
-	if err := q.replyAs(http.StatusOK, cmp.Or(contentType, contentTypeJSON), appendBody); err != nil {
+	err := q.replyAs(http.StatusOK, cmp.Or(contentType, contentTypeJSON), func(b []byte) ([]byte, error) { return appendBy(b, appendBody) })
+	if err != nil {
 		return c.keep(err)
 	}
 	return nil
@@ -321,7 +339,7 @@ func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
 	case slices.Contains(Operations(), e.Operation):
 		panic(fmt.Sprintf("llmhttp: the Operation of an Endpoint is one of this package: %q", e.Operation))
 	}
-	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: e.Output, ofHost: true}
+	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: e.Output}
 	return Route{Pattern: pattern, Bind: op.bindCall(serve)}
 }
 

@@ -46,33 +46,72 @@ func TestCall_WrongOrders(t *testing.T) {
 			return c.Ask(func(context.Context, llmhttp.Backend) (llmhttp.Used, error) { return llmhttp.Used{}, step(c) })
 		}
 	}
+	// Of streams, a step gets the ReplyStream of the one before.
+	var s *llmhttp.ReplyStream
+	stream := func(c *llmhttp.Call) error {
+		s = c.Stream(llmhttp.EventStream(), func(b []byte, _ *llm.Error) []byte { return append(b, "failed"...) })
+		return nil
+	}
+	piece := func(*llmhttp.Call) error {
+		return s.Append(llmhttp.Progress{HasOutput: true}, func(b []byte) ([]byte, error) { return append(b, "piece "...), nil })
+	}
+	end := func(*llmhttp.Call) error {
+		return s.End(func(b []byte) ([]byte, error) { return append(b, "end"...), nil })
+	}
 	type step = func(*llmhttp.Call) error
 	for name, tt := range map[string]struct {
 		steps   []step
 		log     string // empty if the order is right
 		records int
 	}{
-		"right":              {[]step{reserve, ask, reply}, "", 1},
-		"right with checks":  {[]step{body, check, reserve, check, ask, reply}, "", 1},
-		"Ask before Reserve": {[]step{ask, reserve, reply}, "Ask of a Call was called before Reserve", 0},
-		"Ask twice":          {[]step{reserve, ask, ask, reply}, "Ask of a Call was called before Reserve, twice", 1},
-		"Ask in Ask":         {[]step{reserve, within(ask), reply}, "Ask of a Call was called before Reserve, twice", 1},
-		"Ask in Check":       {[]step{reserve, checkWith(ask), reply}, "Ask of a Call was called before Reserve, twice, or within Check", 0},
-		"Reserve twice":      {[]step{reserve, reserve, ask, reply}, "Reserve of a Call was called twice", 0},
-		"Reserve in Ask":     {[]step{reserve, within(reserve), reply}, "Reserve of a Call was called twice", 1},
-		"Reserve in Check":   {[]step{checkWith(reserve), ask, reply}, "Reserve of a Call was called twice, or within Check", 0},
-		"Check in Ask":       {[]step{reserve, within(check), reply}, "Check of a Call was called within another, or in or after Ask", 1},
-		"Check in Check":     {[]step{checkWith(check), reserve, ask, reply}, "Check of a Call was called within another", 0},
-		"Check after Ask":    {[]step{reserve, ask, check, reply}, "Check of a Call was called within another, or in or after Ask", 1},
-		"Reply at once":      {[]step{reply}, "Reply of a Call was called before Ask", 0},
-		"Reply before Ask":   {[]step{reserve, reply, ask}, "Reply of a Call was called before Ask", 0},
-		"Reply in Ask":       {[]step{reserve, within(reply), reply}, "Reply of a Call was called before Ask", 1},
-		"Reply in Check":     {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call was called before Ask", 0},
-		"Reply twice":        {[]step{reserve, ask, reply, reply}, "Reply of a Call was called twice", 1},
-		"Body twice":         {[]step{body, body, reserve, ask, reply}, "Body of a Call was called twice", 0},
-		"no Reply":           {[]step{reserve, ask}, "has neither replied nor returned an error", 1},
-		"nothing":            {nil, "has neither replied nor returned an error", 0},
-		"an error of ask":    {[]step{reserve, within(func(*llmhttp.Call) error { return assert.AnError }), reply}, assert.AnError.Error(), 1},
+		"right":                 {[]step{reserve, ask, reply}, "", 1},
+		"right with checks":     {[]step{body, check, reserve, check, ask, reply}, "", 1},
+		"Ask before Reserve":    {[]step{ask, reserve, reply}, "Ask of a Call was called before Reserve", 0},
+		"Ask twice":             {[]step{reserve, ask, ask, reply}, "Ask of a Call was called before Reserve, twice", 1},
+		"Ask in Ask":            {[]step{reserve, within(ask), reply}, "Ask of a Call was called before Reserve, twice", 1},
+		"Ask in Check":          {[]step{reserve, checkWith(ask), reply}, "Ask of a Call was called before Reserve, twice, or within Check", 0},
+		"Reserve twice":         {[]step{reserve, reserve, ask, reply}, "Reserve of a Call was called twice", 0},
+		"Reserve in Ask":        {[]step{reserve, within(reserve), reply}, "Reserve of a Call was called twice", 1},
+		"Reserve in Check":      {[]step{checkWith(reserve), ask, reply}, "Reserve of a Call was called twice, or within Check", 0},
+		"Check in Ask":          {[]step{reserve, within(check), reply}, "Check of a Call was called within another, or in or after Ask", 1},
+		"Check in Check":        {[]step{checkWith(check), reserve, ask, reply}, "Check of a Call was called within another", 0},
+		"Check after Ask":       {[]step{reserve, ask, check, reply}, "Check of a Call was called within another, or in or after Ask", 1},
+		"Reply at once":         {[]step{reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
+		"Reply before Ask":      {[]step{reserve, reply, ask}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
+		"Reply in Ask":          {[]step{reserve, within(reply), reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 1},
+		"Reply in Check":        {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
+		"Reply twice":           {[]step{reserve, ask, reply, reply}, "Reply of a Call, or End of its ReplyStream, was called twice", 1},
+		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call was called twice", 0},
+		"no Reply":              {[]step{reserve, ask}, "has neither replied nor returned an error", 1},
+		"nothing":               {nil, "has neither replied nor returned an error", 0},
+		"stream":                {[]step{reserve, stream, within(piece), end}, "", 1},
+		"stream before Reserve": {[]step{stream, reserve, within(piece), end}, "Stream of a Call was called before Reserve", 0},
+		"stream in Ask":         {[]step{reserve, within(stream), end}, "Stream of a Call was called before Reserve, in or after Ask", 1},
+		"stream after Ask":      {[]step{reserve, ask, stream, end}, "Stream of a Call was called before Reserve, in or after Ask", 1},
+		"stream twice":          {[]step{reserve, stream, stream, within(piece), end}, "Stream of a Call was called before Reserve, in or after Ask, or twice", 0},
+		"Append before Ask":     {[]step{reserve, stream, piece, within(piece), end}, "Append of a ReplyStream was called outside of Ask", 0},
+		"Append in Check":       {[]step{reserve, stream, checkWith(piece), within(piece), end}, "Append of a ReplyStream was called outside of Ask", 0},
+		"Append after Ask":      {[]step{reserve, stream, within(piece), piece, end}, "Append of a ReplyStream was called outside of Ask", 1},
+		"Append after End":      {[]step{reserve, stream, within(piece), end, piece}, "Append of a ReplyStream was called outside of Ask", 1},
+		"no Append":             {[]step{reserve, stream, ask, end}, "the stream ended without a chunk", 1},
+		"no End":                {[]step{reserve, stream, within(piece)}, "neither called End of its ReplyStream nor returned an error", 1},
+		"no End without Ask":    {[]step{reserve, stream}, "neither called End of its ReplyStream nor returned an error", 0},
+		"End before Ask":        {[]step{reserve, stream, end, within(piece)}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
+		"End in Ask":            {[]step{reserve, stream, within(func(c *llmhttp.Call) error { return errors.Join(piece(c), end(c)) })}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 1},
+		"End twice":             {[]step{reserve, stream, within(piece), end, end}, "End of its ReplyStream, was called twice", 1},
+		"Reply in place of End": {[]step{reserve, stream, within(piece), reply}, "Reply of a Call was called although it has a ReplyStream", 1},
+		"an error of appendPiece": {[]step{reserve, stream, within(func(*llmhttp.Call) error {
+			return s.Append(llmhttp.Progress{}, func([]byte) ([]byte, error) { return nil, assert.AnError })
+		}), end}, assert.AnError.Error(), 1},
+		"an ignored error of Append": {[]step{reserve, stream, within(func(c *llmhttp.Call) error {
+			_ = s.Append(llmhttp.Progress{}, func([]byte) ([]byte, error) { return nil, assert.AnError })
+			_ = piece(c)
+			return nil
+		}), end}, assert.AnError.Error(), 1},
+		"an error of appendEnd": {[]step{reserve, stream, within(piece), func(*llmhttp.Call) error {
+			return s.End(func([]byte) ([]byte, error) { return nil, assert.AnError })
+		}}, assert.AnError.Error(), 1},
+		"an error of ask": {[]step{reserve, within(func(*llmhttp.Call) error { return assert.AnError }), reply}, assert.AnError.Error(), 1},
 		"an error of appendBody": {[]step{reserve, ask, func(c *llmhttp.Call) error {
 			return c.Reply("", func([]byte) ([]byte, error) { return nil, assert.AnError })
 		}}, assert.AnError.Error(), 1},
@@ -95,19 +134,40 @@ func TestCall_WrongOrders(t *testing.T) {
 					Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Operation: "own", Scope: "own"}, serve)},
 				})
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/own", strings.NewReader("{}")))
+				aborted := serveOnce(h, w, "{}")
 				assert.Len(t, records, tt.records)
 				if tt.log == "" {
 					assert.Equal(t, 200, w.Code, log.String())
+					assert.False(t, aborted)
 					return
 				}
-				if name != "Reply twice" { // whose first reply was sent
+				switch {
+				case name == "Reply twice", name == "End twice", name == "Append after End": // a complete reply was sent
+					assert.Contains(t, []string{"{}", "piece end"}, w.Body.String())
+				case strings.HasPrefix(w.Body.String(), "piece "):
+					assert.Equal(t, "piece failed", w.Body.String())
+					assert.True(t, aborted)
+				default:
 					assert.Equal(t, 500, w.Code, w.Body)
 				}
 				assert.Contains(t, log.String(), tt.log)
 			})
 		}
 	}
+}
+
+// serveOnce serves a request for /v1/own, and reports whether the connection was cut.
+func serveOnce(h http.Handler, w http.ResponseWriter, body string) (aborted bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if p != http.ErrAbortHandler {
+				panic(p)
+			}
+			aborted = true
+		}
+	}()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/own", strings.NewReader(body)))
+	return false
 }
 
 // A request that Reserve has refused is refused, whatever the function does then. What was not sent

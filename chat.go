@@ -253,7 +253,14 @@ func (q *request) endReply(extra llm.Extra) error {
 	if err := q.saveReply(extra); err != nil {
 		return err
 	}
-	return q.sendEnd(&q.chat, extra)
+	p, usage := &q.chat, &q.ledger.usage
+	if !q.streamed {
+		return q.replyAs(http.StatusOK, q.contentType, func(b []byte) ([]byte, error) { return p.appendEnd(b, usage, extra) })
+	}
+	return q.client.EndStream(func(out *exchange.Buffer) (err error) {
+		out.B, err = p.appendEnd(out.B, usage, extra)
+		return err
+	}, q.ledger.slots.releaser())
 }
 
 // callChat calls the Backend, which yields the chunks of the reply.

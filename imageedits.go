@@ -200,12 +200,12 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 	newEncoder func(req *llm.ImageRequest) ImageEncoder,
 ) Binding {
 	mustBeSet(decode != nil)
-	b := imageEditsOperation.bind(func(q *request) error {
+	b := imageEditsOperation.bindCall(func(c *Call) error {
 		var req *llm.ImageRequest
 		var encode func(b []byte, reply *llm.ImageResponse) ([]byte, error)
-		err := q.withFormOrJSON(
+		err := c.q.withFormOrJSON(
 			[]string{membername.FieldImage, membername.FieldImage + "[]", membername.FieldMask},
-			q.h.opts.MaxFiles,
+			c.q.h.opts.MaxFiles,
 			func(ctx context.Context, r *http.Request, form *Form) (err error) {
 				if req, encode, err = decode(ctx, r, form); err == nil && (req == nil || encode == nil) {
 					err = errNothingDecoded
@@ -216,7 +216,10 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 		if err != nil {
 			return err
 		}
-		return serveImages(q, ImageEditor.EditImages, imageEditStreams, req, encode, newEncoder)
+		if req.Stream && newEncoder != nil {
+			return serveImageStream(c, req, newEncoder(req))
+		}
+		return serveImages(c, ImageEditor.EditImages, req, encode)
 	})
 	b.body = bodyForm
 	return b

@@ -246,32 +246,25 @@ func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
 	newEncoder func(req *llm.ImageRequest) ImageEncoder,
 ) Binding {
 	mustBeSet(decode != nil)
-	return imagesOperation.bind(func(q *request) error {
-		req, encode, err := decodeBody(q, decode)
+	return imagesOperation.bindCall(func(c *Call) error {
+		req, encode, err := decodeBody(c.q, decode)
 		if err != nil {
 			return err
 		}
-		return serveImages(q, ImageGenerator.GenerateImages, imageStreams, req, encode, newEncoder)
+		if req.Stream && newEncoder != nil {
+			return serveImageStream(c, req, newEncoder(req))
+		}
+		return serveImages(c, ImageGenerator.GenerateImages, req, encode)
 	})
 }
 
-// serveImages serves a request whole, or as a stream if the client asks for that and newEncoder is set.
+// serveImages serves a request whose reply is whole, by a method such as ImageEditor.EditImages.
 func serveImages[A any](
-	q *request,
+	c *Call,
 	method imageMethod[A],
-	stream *streaming[llm.ImageRequest, llm.ImageChunk],
 	req *llm.ImageRequest,
 	encode func(b []byte, r *llm.ImageResponse) ([]byte, error),
-	newEncoder func(req *llm.ImageRequest) ImageEncoder,
 ) error {
-	if !req.Stream || newEncoder == nil {
-		return (&Call{q: q}).run(func(c *Call) error { return serveWholeImages(c, method, req, encode) })
-	}
-	encoder := newEncoder(req)
-	return stream.serve(q, func(*request) (*llm.ImageRequest, replyEncoder[llm.ImageChunk], error) { return req, encoder, nil })
-}
-
-func serveWholeImages[A any](c *Call, method imageMethod[A], req *llm.ImageRequest, encode func(b []byte, r *llm.ImageResponse) ([]byte, error)) error {
 	if err := c.Reserve(imageEstimate(c, req)); err != nil {
 		return err
 	}
@@ -302,4 +295,40 @@ func serveWholeImages[A any](c *Call, method imageMethod[A], req *llm.ImageReque
 		reply.Created = cmp.Or(reply.Created, c.q.record.Time.Unix())
 		return encode(b, &reply)
 	})
+}
+
+// serveImageStream serves a request whose reply is a stream that encoder encodes.
+func serveImageStream(c *Call, req *llm.ImageRequest, encoder ImageEncoder) error {
+	e := imageEstimate(c, req)
+	if err := c.Reserve(e); err != nil {
+		return err
+	}
+	images := 0 // that are complete
+	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
+	err := c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		if err := checkImageSize(ctx, b, req); err != nil {
+			return Used{}, errors.Join(err, llm.ErrNotSent)
+		}
+		err := AppendStream(s, StreamImages(ctx, b, req), func(chunk *llm.ImageChunk) Progress {
+			p := Progress{Usage: chunk.Usage}
+			if chunk.Image != nil {
+				p.HasOutput, p.Size = true, imageSize(chunk.Image)
+				if !chunk.Partial {
+					images++
+				}
+			}
+			return p
+		}, encoder.AppendChunk)
+		if err != nil {
+			return Used{}, err // of a part, all that were asked for are charged
+		}
+		return Used{Units: &Units{Images: int64(images)}}, nil
+	})
+	if err != nil {
+		return err
+	}
+	if int64(images) < e.Units.Images {
+		c.q.log.warn(misuseFewerImages)
+	}
+	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
 }

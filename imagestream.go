@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"maps"
 	"strconv"
 	"time"
@@ -25,38 +24,6 @@ type ImageStreamer interface {
 	// the complete images as events. See also the function [StreamImages].
 	StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream
 }
-
-// imageFacts returns what c tells a streaming operation.
-func imageFacts(c *llm.ImageChunk) chunkFacts {
-	f := chunkFacts{usage: c.Usage}
-	if c.Image != nil {
-		f.size, f.hasOutput = imageSize(c.Image), true
-		if !c.Partial {
-			f.images = 1
-		}
-	}
-	return f
-}
-
-// newImageStreams returns the descriptor of the same operation for requests with Stream.
-func newImageStreams(op *operation) *streaming[llm.ImageRequest, llm.ImageChunk] {
-	return &streaming[llm.ImageRequest, llm.ImageChunk]{
-		operation: op,
-		estimate:  imageEstimate,
-		call: func(ctx context.Context, b Backend, r *llm.ImageRequest) llm.ImageStream {
-			if err := checkImageSize(ctx, b, r); err != nil {
-				return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, errors.Join(err, llm.ErrNotSent)) }
-			}
-			return StreamImages(ctx, b, r)
-		},
-		facts: imageFacts,
-	}
-}
-
-var (
-	imageStreams     = newImageStreams(&imagesOperation)
-	imageEditStreams = newImageStreams(&imageEditsOperation)
-)
 
 // An ImageEncoder encodes the reply to one [llm.ImageRequest] with Stream. Its methods are called as those
 // of a [SpeechEncoder]. See "Protocols" in the package documentation.

@@ -18,7 +18,6 @@ type operation struct {
 	supportedBy      func(ctx context.Context, b Backend) bool // nil if every Backend supports it
 	drawsTokenCounts bool                                      // requests take from BucketTokenCounts
 	output           Output
-	ofHost           bool // the functions of its routes are the host's
 }
 
 // An Output says what the output of an operation is, of which the Handler counts the tokens if the

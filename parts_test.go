@@ -27,7 +27,7 @@ import (
 // descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
-	"request.go", "call.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
+	"request.go", "call.go", "replystream.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }
@@ -40,6 +40,8 @@ var exceptions = map[string]string{
 	"ReportUsage":                           "is how a context is asked for it",
 	"StartCall":                             "is how a context is asked for it",
 	"(*textFilterBackend).filterGeneration": "is a Backend, which asks its context as one of the host does",
+	"(*ReplyStream).receive":                "calls a function of the endpoint, which has its Call",
+	"(*ReplyStream).End":                    "calls a function of the endpoint, too",
 	"(choiceMaker).sendChoice":              "is a Backend, too",
 	"LogRequests":                           "is an Observer of the host that removes the key from the path",
 	"Observers":                             "is a function of the host: it keeps what other Observers have returned if one panics",
@@ -169,7 +171,7 @@ func (p *rootPackage) knowsRequest(name string) bool {
 	return slices.Contains(requestFiles, name) || slices.ContainsFunc(p.files[name].Decls, p.isDescriptor)
 }
 
-// isDescriptor reports whether d declares an operation or a streaming.
+// isDescriptor reports whether d declares an operation.
 func (p *rootPackage) isDescriptor(d ast.Decl) bool {
 	decl, ok := d.(*ast.GenDecl)
 	return ok && decl.Tok == token.VAR && slices.ContainsFunc(decl.Specs, func(spec ast.Spec) bool {
@@ -178,7 +180,7 @@ func (p *rootPackage) isDescriptor(d ast.Decl) bool {
 			typ = pointer.Elem()
 		}
 		named, ok := typ.(*types.Named)
-		return ok && slices.Contains([]string{"operation", "streaming"}, named.Obj().Name())
+		return ok && named.Obj().Name() == "operation"
 	})
 }
 

@@ -68,6 +68,13 @@ var (
 	errReplyComplete = errors.New("llmhttp: the reply has all the tokens that it may have")
 )
 
+// open admits chunks.
+func (g *chunkGate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.err = nil
+}
+
 // close refuses further chunks, and returns the error that ended the stream.
 func (g *chunkGate) close() error {
 	g.mu.Lock()

@@ -209,29 +209,37 @@ func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
 
 var speechOperation = operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: Has[Speaker], output: OutputAudio}
 
-var speechStreams = &streaming[SpeechRequest, SpeechChunk]{
-	operation: &speechOperation,
-	estimate: func(c *Call, r *SpeechRequest) Estimate {
-		return Estimate{
-			Model: r.Model, User: r.EndUser(), Tokens: func() int { return countSpeech(c.q.tokenEstimator(), r) },
-			Units:  &Units{Characters: int64(utf8.RuneCountInString(r.Input)), AudioMillis: r.expectedDuration().Milliseconds()},
-			Stream: true, Params: RequestParams{Messages: 1, ResponseFormatType: r.ResponseFormat},
-		}
-	},
-	call: func(ctx context.Context, b Backend, r *SpeechRequest) SpeechStream {
-		return streamAbility(ctx, b, Speaker.Speak, r)
-	},
-	audioRate: func(r *SpeechRequest) int64 {
-		if r.ResponseFormat == "pcm" {
-			return bytesPerPCMSecond
-		}
-		return 0
-	},
-	facts: func(c *SpeechChunk) chunkFacts {
-		return chunkFacts{
-			usage: c.Usage, audio: c.Audio, audioMillis: c.Duration.Milliseconds(), size: len(c.Audio), hasOutput: len(c.Audio) > 0,
-		}
-	},
+// serveSpeech serves a request whose reply is encoded by encoder.
+func serveSpeech(c *Call, req *SpeechRequest, encoder SpeechEncoder) error {
+	units := Units{Characters: int64(utf8.RuneCountInString(req.Input)), AudioMillis: req.expectedDuration().Milliseconds()}
+	err := c.Reserve(Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countSpeech(c.q.tokenEstimator(), req) },
+		Units: &units, Stream: true, Params: RequestParams{Messages: 1, ResponseFormatType: req.ResponseFormat},
+	})
+	if err != nil {
+		return err
+	}
+	var told time.Duration
+	var audio audioMeter
+	if req.ResponseFormat == "pcm" {
+		audio.meter.BytesPerSecond = bytesPerPCMSecond
+	}
+	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
+	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		return Used{}, AppendStream(s, streamAbility(ctx, b, Speaker.Speak, req), func(chunk *SpeechChunk) Progress {
+			p := Progress{Usage: chunk.Usage, Units: &units, HasOutput: len(chunk.Audio) > 0, Size: len(chunk.Audio)}
+			told = max(told, chunk.Duration)
+			audio.add(chunk.Audio)
+			if units.AudioMillis = told.Milliseconds(); units.AudioMillis == 0 {
+				units.AudioMillis, p.Estimated = audio.millis()
+			}
+			return p
+		}, encoder.AppendChunk)
+	})
+	if err != nil {
+		return err
+	}
+	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
 }
 
 // expectedDuration estimates how long it takes to speak the text: 15 characters of an alphabet in a
@@ -278,17 +286,22 @@ type SpeechEncoder interface {
 // package documentation.
 func BindSpeech(decode func(ctx context.Context, r *http.Request, body []byte) (*SpeechRequest, SpeechEncoder, error)) Binding {
 	mustBeSet(decode != nil)
-	return speechOperation.bind(func(q *request) error {
-		limit := q.h.opts.MaxSpeechInput
-		return speechStreams.serve(q, func(q *request) (req *SpeechRequest, encoder replyEncoder[SpeechChunk], err error) {
-			err = q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
-				if req, encoder, err = decode(ctx, r, body); err == nil && req != nil {
-					err = req.checkLength(limit)
-				}
-				return err
-			})
-			return req, encoder, err
+	return speechOperation.bindCall(func(c *Call) error {
+		var req *SpeechRequest
+		var encoder SpeechEncoder
+		err := c.q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
+			if req, encoder, err = decode(ctx, r, body); err == nil && (req == nil || encoder == nil) {
+				err = errNothingDecoded
+			}
+			if err == nil {
+				err = req.checkLength(c.q.h.opts.MaxSpeechInput)
+			}
+			return err
 		})
+		if err != nil {
+			return err
+		}
+		return serveSpeech(c, req, encoder)
 	})
 }
 

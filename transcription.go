@@ -224,18 +224,34 @@ func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
 
 var transcriptionsOperation = operation{name: OperationTranscriptions, scope: ScopeTranscriptions, supportedBy: Has[Transcriber], output: OutputText}
 
-var transcriptionStreams = &streaming[TranscriptionRequest, TranscriptionChunk]{
-	operation: &transcriptionsOperation,
-	estimate: func(c *Call, r *TranscriptionRequest) Estimate {
-		return Estimate{
-			Model: r.Model, User: r.EndUser(), Tokens: func() int { return countTranscription(c.q.tokenEstimator(), r) }, Units: &Units{AudioMillis: fileMillis(r.File)},
-			Stream: r.Stream, Params: RequestParams{Messages: 1, ResponseFormatType: r.ResponseFormat, Temperature: clone(r.Temperature)},
-		}
-	},
-	call: func(ctx context.Context, b Backend, r *TranscriptionRequest) TranscriptionStream {
-		return streamAbility(ctx, b, Transcriber.Transcribe, r)
-	},
-	facts: (*TranscriptionChunk).facts,
+// serveTranscription serves a request whose reply is encoded by encoder.
+func serveTranscription(c *Call, req *TranscriptionRequest, encoder TranscriptionEncoder) error {
+	err := c.Reserve(Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countTranscription(c.q.tokenEstimator(), req) },
+		Units: &Units{AudioMillis: fileMillis(req.File)}, Stream: req.Stream,
+		Params: RequestParams{Messages: 1, ResponseFormatType: req.ResponseFormat, Temperature: req.Temperature},
+	})
+	if err != nil {
+		return err
+	}
+	var units Units // of the recording so far, as the chunks tell
+	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
+	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
+		return Used{}, AppendStream(s, streamAbility(ctx, b, Transcriber.Transcribe, req), func(chunk *TranscriptionChunk) Progress {
+			p := Progress{Units: &units, Text: chunk.Text, HasOutput: true, Size: chunk.size()}
+			length := millis(chunk.length())
+			if u := chunk.Usage; u != nil {
+				p.Usage = u.Tokens
+				length = cmp.Or(millis(u.Seconds), length)
+			}
+			units.AudioMillis = max(units.AudioMillis, length)
+			return p
+		}, encoder.AppendChunk)
+	})
+	if err != nil {
+		return err
+	}
+	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
 }
 
 // A TranscriptionEncoder encodes the reply to one [TranscriptionRequest]. Its methods are called as
@@ -265,21 +281,19 @@ func BindTranscriptions(
 	decode func(ctx context.Context, r *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error),
 ) Binding {
 	mustBeSet(decode != nil)
-	b := transcriptionsOperation.bind(func(q *request) error {
-		return transcriptionStreams.serve(
-			q,
-			func(q *request) (req *TranscriptionRequest, encoder replyEncoder[TranscriptionChunk], err error) {
-				err = q.withForm(
-					[]string{fieldFile},
-					q.h.opts.MaxFiles,
-					func(ctx context.Context, r *http.Request, form *Form) (err error) {
-						req, encoder, err = decode(ctx, r, form)
-						return err
-					},
-				)
-				return req, encoder, err
-			},
-		)
+	b := transcriptionsOperation.bindCall(func(c *Call) error {
+		var req *TranscriptionRequest
+		var encoder TranscriptionEncoder
+		err := c.q.withForm([]string{fieldFile}, c.q.h.opts.MaxFiles, func(ctx context.Context, r *http.Request, form *Form) (err error) {
+			if req, encoder, err = decode(ctx, r, form); err == nil && (req == nil || encoder == nil) {
+				err = errNothingDecoded
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return serveTranscription(c, req, encoder)
 	})
 	b.body = bodyForm
 	return b

@@ -1,7 +1,6 @@
 package llmhttp
 
 import (
-	"cmp"
 	"math"
 	"strconv"
 
@@ -49,16 +48,6 @@ func (c TranscriptionChunk) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON decodes a reply leniently.
 func (c *TranscriptionChunk) UnmarshalJSON(data []byte) error {
 	return param.UnmarshalReply(data, transcriptionChunkJSON, c)
-}
-
-// facts returns what c tells a streaming operation.
-func (c *TranscriptionChunk) facts() chunkFacts {
-	f := chunkFacts{size: c.size(), hasOutput: true, text: c.Text, audioMillis: millis(c.length())}
-	if u := c.Usage; u != nil {
-		f.usage = u.Tokens
-		f.audioMillis = cmp.Or(millis(u.Seconds), f.audioMillis)
-	}
-	return f
 }
 
 // length returns the Duration, or if that is zero, the end of the last segment.
