@@ -16,6 +16,8 @@ type lifetime struct {
 	clientCtx context.Context // done when the client has left, or when the host cancels it
 	departure departureWait   // tells the two apart
 
+	writeFailed atomic.Bool // the client has left, or reads too slowly; net/http cancels clientCtx then too
+
 	current atomic.Pointer[endable] // other goroutines may use it while SetContext replaces it
 	first   endable                 // the storage of the first one
 
@@ -104,10 +106,10 @@ func (x *Exchange) Cause() error {
 	case l.hasStopped(cause):
 		return cause
 	case errors.Is(l.clientCtx.Err(), context.Canceled):
-		if l.departure.isByHost(l.clientCtx, x.w) {
-			return x.opts.Shutdown
+		if l.writeFailed.Load() || !l.departure.isByHost(l.clientCtx, x.w) || l.writeFailed.Load() {
+			return ErrClientLeft
 		}
-		return ErrClientLeft
+		return x.opts.Shutdown
 	}
 	return cause // such as a deadline that the host set
 }

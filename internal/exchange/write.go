@@ -115,9 +115,15 @@ func (x *Exchange) write(p []byte, now time.Time) error {
 		x.cannotFlush, err = true, nil
 	}
 	if err != nil {
-		return ErrClientLeft
+		return x.failWrite()
 	}
 	return nil
+}
+
+// failWrite returns the error of a write that has failed.
+func (x *Exchange) failWrite() error {
+	x.life.writeFailed.Store(true)
+	return ErrClientLeft
 }
 
 // writePieces writes p in pieces. It returns ErrClientLeft if that fails. now is the current
@@ -127,7 +133,7 @@ func (x *Exchange) writePieces(p []byte, now time.Time) error {
 		x.conn.beginWrite(now)
 		n := min(len(p), maxWrite)
 		if _, err := x.w.Write(p[:n]); err != nil {
-			return ErrClientLeft
+			return x.failWrite()
 		}
 		if p = p[n:]; len(p) > 0 {
 			now = time.Now()
