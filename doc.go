@@ -145,9 +145,9 @@
 // # Endpoints of hosts
 //
 // Options.Routes are endpoints beside those of this package, which [NewRoute] makes of an [Endpoint] and
-// of a function that gets a [Call]. Requests for them have the same keys, limits, usage, prices and
-// Observers. All that belongs to it, such as [Estimate] and [Used], may change in minor versions before
-// version 1. The example ownendpoint has one.
+// of a function that gets a [Call]. Requests for them have the same keys, limits, usage, prices,
+// Observers and streams. All that belongs to it, such as [Estimate], [Used], [ReplyStream] and [Progress],
+// may change in minor versions before version 1. The example ownendpoint has one.
 //
 // # Protocols
 //

@@ -71,7 +71,6 @@ start_upstream() {
 }
 
 run inmemory
-run ownendpoint
 run custom -pace 10ms
 run hosts
 run agent

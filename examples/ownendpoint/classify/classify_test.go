@@ -1,7 +1,10 @@
-package main
+package classify_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,12 +14,61 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/examples/ownendpoint/classify"
+	"github.com/llmhttp/llmhttp/examples/ownendpoint/classify/classifytest"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
+
+// words is a Backend that counts how often a text has a label.
+type words struct{ llmhttp.Backend }
+
+// Classify implements [classify.Classifier].
+func (words) Classify(ctx context.Context, req *classify.Request) iter.Seq2[*classify.Score, error] {
+	return func(yield func(*classify.Score, error) bool) {
+		list := strings.FieldsFunc(strings.ToLower(req.Text), func(c rune) bool { return strings.ContainsRune(" .,!?", c) })
+		for _, label := range req.Labels {
+			n := 0
+			for _, w := range list {
+				if w == strings.ToLower(label) {
+					n++
+				}
+			}
+			score := &classify.Score{Label: label, Score: float64(n) / float64(max(len(list), 1)), Usage: &llm.Usage{PromptTokens: len(list)}}
+			if ctx.Err() != nil || !yield(score, nil) {
+				return
+			}
+		}
+	}
+}
+
+func Example() {
+	server := httptest.NewServer(llmhttp.NewHandler(words{memory.Echo()}, memory.NewKeyStore("sk-demo"), &llmhttp.Options{Routes: classify.Routes()}))
+	defer server.Close()
+	r, _ := http.NewRequest(http.MethodPost, server.URL+"/v1/classify",
+		strings.NewReader(`{"model":"words","text":"Rain, rain, go away!","labels":["rain","sun"],"stream":true}`))
+	r.Header.Set("Authorization", "Bearer sk-demo")
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	reply, _ := io.ReadAll(resp.Body)
+	fmt.Print(string(reply))
+	// Output:
+	// data: {"label":"rain","score":0.5}
+	//
+	// data: {"label":"sun","score":0}
+	//
+	// data: {"usage":{"prompt_tokens":4,"completion_tokens":0,"total_tokens":4}}
+}
 
 // The endpoint has the keys, scopes, models, limits, prices and records of the others.
 func TestClassify(t *testing.T) {
 	const valid = `{"model":"words","text":"Rain, rain, go away!","labels":["rain","sun"],"user":"ada"}`
+	stream := strings.TrimSuffix(valid, "}") + `,"stream":true}`
 	for name, tt := range map[string]struct {
 		key      llmhttp.Key
 		backend  llmhttp.Backend
@@ -24,7 +76,9 @@ func TestClassify(t *testing.T) {
 		status   int
 		contains string
 	}{
-		"complete":          {body: valid, status: 200, contains: `{"scores":{"rain":0.5,"sun":0},"usage":{"prompt_tokens":4,"completion_tokens":0,"total_tokens":4}}`},
+		"complete": {body: valid, status: 200, contains: `{"scores":[{"label":"rain","score":0.5},{"label":"sun","score":0}],"usage":{"prompt_tokens":4,"completion_tokens":0,"total_tokens":4}}`},
+		"stream": {body: stream, status: 200, contains: "data: {\"label\":\"rain\",\"score\":0.5}\n\n" +
+			"data: {\"label\":\"sun\",\"score\":0}\n\n" + "data: {\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":0,\"total_tokens\":4}}\n\n"},
 		"missing member":    {body: `{"model":"words"}`, status: 400, contains: "must not be empty"},
 		"unknown type":      {body: `{"model":1}`, status: 400, contains: `"param":"model"`},
 		"scope":             {key: llmhttp.Key{Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, body: valid, status: 403, contains: "Missing scope: classify"},
@@ -36,7 +90,7 @@ func TestClassify(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.backend == nil {
-				tt.backend = Words{memory.Echo()}
+				tt.backend = words{memory.Echo()}
 			}
 			key := tt.key
 			key.ID, key.Account = "k", "a"
@@ -46,7 +100,7 @@ func TestClassify(t *testing.T) {
 				Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 					return llmhttp.Cost{Input: llmhttp.Money(r.Units.PromptTokens)}, nil
 				},
-				Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/classify", endpoint, classify)},
+				Routes: classify.Routes(),
 			})
 			r := httptest.NewRequest(http.MethodPost, "/v1/classify", strings.NewReader(tt.body))
 			w := httptest.NewRecorder()
@@ -76,3 +130,5 @@ func (r recorder) Record(ctx context.Context, records ...llmhttp.UsageRecord) er
 	*r.records = append(*r.records, records...)
 	return r.UsageStore.Record(ctx, records...)
 }
+
+func TestWords(t *testing.T) { classifytest.Test(t, words{memory.Echo()}, "words") }
