@@ -31,31 +31,12 @@ import (
 type Binding struct {
 	op    *operation
 	scope Scope
-	body  bodyKind
 	serve func(q *request) error
 }
 
-// A bodyKind is how a Binding gets the body of a request.
-type bodyKind uint8
-
-const (
-	bodyNone bodyKind = iota // not read
-	bodyJSON                 // read whole: JSON of at most Options.MaxBody bytes
-	bodyForm                 // read piece by piece: see request.withForm
-)
-
-// forMethod returns the kind of the body of a request with the given method.
-func (k bodyKind) forMethod(method string) bodyKind {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodDelete:
-		return bodyNone
-	}
-	return k
-}
-
-// bind returns a Binding to op that reads JSON.
+// bind returns a Binding to op.
 func (op *operation) bind(serve func(q *request) error) Binding {
-	return Binding{op: op, scope: op.scope, body: bodyJSON, serve: serve}
+	return Binding{op: op, scope: op.scope, serve: serve}
 }
 
 // BindChat binds a route to chats, with [ScopeChat]. decode checks the request by

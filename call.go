@@ -92,7 +92,7 @@ var (
 	errAskOrder     = errors.New("llmhttp: Ask of a Call was called before Reserve, twice, or within Check")
 	errReplyUnasked = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called before Ask has returned without an error")
 	errReplyTwice   = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called twice")
-	errBodyTwice    = errors.New("llmhttp: Body of a Call was called twice")
+	errBodyTwice    = errors.New("llmhttp: Body of a Call, or Form, was called twice")
 	errNoReply      = errors.New("llmhttp: the function of a route has neither replied nor returned an error")
 )
 
@@ -153,6 +153,17 @@ func (c *Call) Body(decode func(body []byte) error) error {
 	}
 	c.bodyRead = true
 	return c.q.withBody(func(_ context.Context, _ *http.Request, body []byte) error { return decode(body) })
+}
+
+// Form is Body for requests that are forms (multipart/form-data). fields are the names of those of its
+// fields that are files, which have at most Options.MaxFiles bytes together. The form is only valid
+// during the call, and its files until the function of the route has returned.
+func (c *Call) Form(fields []string, decode func(form *Form) error) error {
+	if c.bodyRead {
+		return c.keep(errBodyTwice)
+	}
+	c.bodyRead = true
+	return c.q.withForm(fields, c.q.h.opts.MaxFiles, func(_ context.Context, _ *http.Request, form *Form) error { return decode(form) })
 }
 
 // CountText estimates the tokens of a text, with Options.TextTokens if that is set. It is for

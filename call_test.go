@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -81,7 +82,7 @@ func TestCall_WrongOrders(t *testing.T) {
 		"Reply in Ask":          {[]step{reserve, within(reply), reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 1},
 		"Reply in Check":        {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
 		"Reply twice":           {[]step{reserve, ask, reply, reply}, "Reply of a Call, or End of its ReplyStream, was called twice", 1},
-		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call was called twice", 0},
+		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call, or Form, was called twice", 0},
 		"no Reply":              {[]step{reserve, ask}, "has neither replied nor returned an error", 1},
 		"nothing":               {nil, "has neither replied nor returned an error", 0},
 		"stream":                {[]step{reserve, stream, within(piece), end}, "", 1},
@@ -154,6 +155,46 @@ func TestCall_WrongOrders(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The endpoint of a host reads forms, with the bounds and errors of others. Its files are there until
+// its function has returned.
+func TestCall_Form(t *testing.T) {
+	var kept *llm.File
+	s := startServer(t, config{opts: llmhttp.Options{MaxFiles: 10, Routes: []llmhttp.Route{
+		llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Scope: "own"}, func(c *llmhttp.Call) error {
+			var text string
+			err := c.Form([]string{"scan"}, func(f *llmhttp.Form) error {
+				if len(f.Files["scan"]) != 1 {
+					return llm.Errorf(400, "", "There is no scan.")
+				}
+				kept, text = f.Files["scan"][0], f.Values["note"][0]
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			content, err := io.ReadAll(kept.Open())
+			if err != nil {
+				return err
+			}
+			return c.Reply("text/plain", func(b []byte) ([]byte, error) { return append(append(b, text...), content...), nil })
+		})}}})
+	post := func(file, contentType string) reply {
+		body := "--B\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\nNote: \r\n"
+		if file != "" {
+			body += "--B\r\nContent-Disposition: form-data; name=\"scan\"; filename=\"a.txt\"\r\n\r\n" + file + "\r\n"
+		}
+		return s.do("POST", "/v1/own", body+"--B--\r\n", withHeader("Content-Type", contentType))
+	}
+	r := post("text", "multipart/form-data; boundary=B")
+	assert.Equal(t, 200, r.StatusCode, r.body)
+	assert.Equal(t, "Note: text", r.body)
+	_, err := io.ReadAll(kept.Open())
+	assert.Error(t, err, "the request is over")
+	post("", "multipart/form-data; boundary=B").checkError(t, 400)
+	post(strings.Repeat("x", 11), "multipart/form-data; boundary=B").checkError(t, 413)
+	post("text", "application/json").checkError(t, 415)
 }
 
 // serveOnce serves a request for /v1/own, and reports whether the connection was cut.

@@ -200,7 +200,7 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 	newEncoder func(req *llm.ImageRequest) ImageEncoder,
 ) Binding {
 	mustBeSet(decode != nil)
-	b := imageEditsOperation.bindCall(func(c *Call) error {
+	return imageEditsOperation.bindCall(func(c *Call) error {
 		var req *llm.ImageRequest
 		var encode func(b []byte, reply *llm.ImageResponse) ([]byte, error)
 		err := c.q.withFormOrJSON(
@@ -221,6 +221,4 @@ func BindImageEdits(decode func(ctx context.Context, r *http.Request, form *Form
 		}
 		return serveImages(c, ImageEditor.EditImages, req, encode)
 	})
-	b.body = bodyForm
-	return b
 }

@@ -168,11 +168,13 @@ func (q *request) findRoute() (err error) {
 	return err
 }
 
-// withBody calls decode with the body of the request, which is empty if the route has none.
+// withBody calls decode with the body of the request, which is empty if its method has none.
 // The body is only valid during the call.
 func (q *request) withBody(decode func(ctx context.Context, r *http.Request, body []byte) error) error {
 	var body []byte
-	if q.route.binding.body != bodyNone {
+	switch q.r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete:
+	default:
 		buf, err := q.readBody()
 		if err != nil {
 			return err

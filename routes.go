@@ -302,11 +302,10 @@ func (h *Handler) newRoute(p Protocol, rt Route) *boundRoute {
 	case rt.Bind.op == nil:
 		panic("llmhttp: a route must have a Binding: " + rt.Pattern)
 	}
-	b := rt.Bind
-	b.body = b.body.forMethod(method)
+
 	return &boundRoute{
 		pattern: method + " " + h.opts.Prefix + path, method: method, segments: segments, protocol: p,
-		match: rt.Match, binding: b,
+		match: rt.Match, binding: rt.Bind,
 	}
 }
 

@@ -281,11 +281,11 @@ func BindTranscriptions(
 	decode func(ctx context.Context, r *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error),
 ) Binding {
 	mustBeSet(decode != nil)
-	b := transcriptionsOperation.bindCall(func(c *Call) error {
+	return transcriptionsOperation.bindCall(func(c *Call) error {
 		var req *TranscriptionRequest
 		var encoder TranscriptionEncoder
-		err := c.q.withForm([]string{fieldFile}, c.q.h.opts.MaxFiles, func(ctx context.Context, r *http.Request, form *Form) (err error) {
-			if req, encoder, err = decode(ctx, r, form); err == nil && (req == nil || encoder == nil) {
+		err := c.Form([]string{fieldFile}, func(form *Form) (err error) {
+			if req, encoder, err = decode(c.Context(), c.Request(), form); err == nil && (req == nil || encoder == nil) {
 				err = errNothingDecoded
 			}
 			return err
@@ -295,8 +295,6 @@ func BindTranscriptions(
 		}
 		return serveTranscription(c, req, encoder)
 	})
-	b.body = bodyForm
-	return b
 }
 
 // decodeTranscription decodes POST /v1/audio/transcriptions.
