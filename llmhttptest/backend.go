@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"reflect"
 	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -225,7 +224,7 @@ func callMethod[A, Req, Resp any](
 	req *Req,
 ) (resp *Resp, err error) {
 	t.Helper()
-	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = invoke(ctx, b.Backend, method, req) }); failed != nil {
+	if failed := b.call(t.Context(), func(ctx context.Context) { resp, err = ability.Call(method)(ctx, b.Backend, req) }); failed != nil {
 		t.Fatalf("%s: %v", name, failed)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -235,39 +234,6 @@ func callMethod[A, Req, Resp any](
 		t.Fatalf("%s returned neither a response nor an error", name)
 	}
 	return resp, err
-}
-
-// invoke calls a method of the interface A of b, or of what b wraps.
-func invoke[A, Req, Resp any](
-	ctx context.Context,
-	b llmhttp.Backend,
-	method func(A, context.Context, Req) (Resp, error),
-	req Req,
-) (resp Resp, err error) {
-	a, ok := llmhttp.As[A](ctx, b)
-	if !ok {
-		return resp, errMissing[A]()
-	}
-	return method(a, ctx, req)
-}
-
-// invokeStream is invoke for a method that returns a stream.
-func invokeStream[A, Req, Chunk any](
-	ctx context.Context,
-	b llmhttp.Backend,
-	method func(A, context.Context, *Req) iter.Seq2[*Chunk, error],
-	req *Req,
-) iter.Seq2[*Chunk, error] {
-	a, ok := llmhttp.As[A](ctx, b)
-	if !ok {
-		return func(yield func(*Chunk, error) bool) { yield(nil, errMissing[A]()) }
-	}
-	return method(a, ctx, req)
-}
-
-// errMissing returns the error for a Backend that does not have the interface A.
-func errMissing[A any]() error {
-	return fmt.Errorf("the Backend is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
 }
 
 // wantCancelled reports an error unless method returns soon after its context was cancelled.
@@ -281,7 +247,7 @@ func wantCancelled[A, Req, Resp any](
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.call(ctx, func(ctx context.Context) { _, _ = invoke(ctx, b.Backend, method, req) }); err != nil {
+	if err := b.call(ctx, func(ctx context.Context) { _, _ = ability.Call(method)(ctx, b.Backend, req) }); err != nil {
 		t.Errorf("%s with a cancelled context: %v", name, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -20,7 +21,7 @@ func (b *backendTest) complete(ctx context.Context, t testing.TB, req *llmhttp.C
 	n := req.Choices() // before the Backend may change req
 	whole := true
 	r, ok := b.iterateStream(ctx, t, "Complete", func(ctx context.Context) llm.ChatStream {
-		return invokeStream(ctx, b.Backend, llmhttp.Completer.Complete, req)
+		return ability.Stream(llmhttp.Completer.Complete)(ctx, b.Backend, req)
 	},
 		func(r backendReply) bool { whole = more(r); return whole })
 	switch {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -100,7 +101,7 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := invoke(t.Context(), b.Backend, llmhttp.Embedder.Embed, b.embeddingRequest("one", "two")); err != nil || len(resp.Vectors) != 2 {
+		if resp, err := ability.Call(llmhttp.Embedder.Embed)(t.Context(), b.Backend, b.embeddingRequest("one", "two")); err != nil || len(resp.Vectors) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Embed returned %+v and the error %v, want 2 vectors", calls, resp, err)
 		}
 	})

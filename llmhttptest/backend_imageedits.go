@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -70,7 +71,7 @@ func checkImageEdits(t testing.TB, b backendTest) {
 	}
 	const calls = 4
 	runConcurrently(t, calls, func(int) {
-		if resp, err := invoke(t.Context(), b.Backend, llmhttp.ImageEditor.EditImages, b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
+		if resp, err := ability.Call(llmhttp.ImageEditor.EditImages)(t.Context(), b.Backend, b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of EditImages returned %+v and the error %v, want one image", calls, resp, err)
 		}
 	})

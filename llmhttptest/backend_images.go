@@ -17,13 +17,14 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 // imageRequest returns a plain request for one image of the smallest size.
 func (b *backendTest) imageRequest(t testing.TB, model string) *llm.ImageRequest {
 	t.Helper()
-	sizes, err := invoke(t.Context(), b.Backend, llmhttp.ImageSizer.ImageSizes, model)
+	sizes, err := ability.Call(llmhttp.ImageSizer.ImageSizes)(t.Context(), b.Backend, model)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		usually(t, causePlain).Fatalf("ImageSizes returned the error %v, want nil", err)
 	}
@@ -136,7 +137,7 @@ func checkImages(t testing.TB, b backendTest) {
 	plain := *b.imageRequest(t, b.opts.ImageModel)
 	runConcurrently(t, calls, func(int) {
 		req := plain
-		if resp, err := invoke(t.Context(), b.Backend, llmhttp.ImageGenerator.GenerateImages, &req); err != nil || len(resp.Data) != 1 {
+		if resp, err := ability.Call(llmhttp.ImageGenerator.GenerateImages)(t.Context(), b.Backend, &req); err != nil || len(resp.Data) != 1 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of GenerateImages returned %+v and the error %v, want one image", calls, resp, err)
 		}
 	})
@@ -144,7 +145,7 @@ func checkImages(t testing.TB, b backendTest) {
 
 func checkImageSizes(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.ImageModel)
-	sizes, err := invoke(t.Context(), b.Backend, llmhttp.ImageSizer.ImageSizes, b.opts.ImageModel)
+	sizes, err := ability.Call(llmhttp.ImageSizer.ImageSizes)(t.Context(), b.Backend, b.opts.ImageModel)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("the Backend is not an ImageSizer")
 	}
@@ -161,7 +162,7 @@ func checkImageSizes(t testing.TB, b backendTest) {
 	}
 	for _, model := range unknownModels(b.opts.ImageModel) {
 		var e *llm.Error
-		if sizes, err := invoke(t.Context(), b.Backend, llmhttp.ImageSizer.ImageSizes, model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		if sizes, err := ability.Call(llmhttp.ImageSizer.ImageSizes)(t.Context(), b.Backend, model); !errors.As(err, &e) || e.Status != http.StatusNotFound {
 			t.Errorf(
 				"ImageSizes of the model %q, which does not exist, returned %q and the error %v; want ModelNotFound",
 				model,

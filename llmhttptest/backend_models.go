@@ -1,29 +1,19 @@
 package llmhttptest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
-
-// listModels calls the method of a ModelLister.
-func listModels(ctx context.Context, b llmhttp.Backend) ([]llm.Model, error) {
-	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b)
-	if !ok {
-		return nil, errMissing[llmhttp.ModelLister]()
-	}
-	return lister.ListModels(ctx)
-}
 
 func checkModels(t testing.TB, b backendTest) {
 	var lists [2][]string
 	for i := range lists {
-		models, err := listModels(t.Context(), b.Backend)
+		models, err := ability.ListModels(t.Context(), b.Backend)
 		if errors.Is(err, errors.ErrUnsupported) {
 			t.Skip("the Backend is not a ModelLister")
 		}

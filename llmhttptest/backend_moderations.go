@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -81,7 +82,7 @@ func checkModerations(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := invoke(t.Context(), b.Backend, llmhttp.Moderator.Moderate, b.moderationRequest("one", "two")); err != nil || len(resp.Results) != 2 {
+		if resp, err := ability.Call(llmhttp.Moderator.Moderate)(t.Context(), b.Backend, b.moderationRequest("one", "two")); err != nil || len(resp.Results) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Moderate returned %+v and the error %v, want 2 results", calls, resp, err)
 		}
 	})

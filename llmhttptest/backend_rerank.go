@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -90,7 +91,7 @@ func checkRerank(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := invoke(t.Context(), b.Backend, llmhttp.Reranker.Rerank, b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
+		if resp, err := ability.Call(llmhttp.Reranker.Rerank)(t.Context(), b.Backend, b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Rerank returned %+v and the error %v, want 2 results", calls, resp, err)
 		}
 	})

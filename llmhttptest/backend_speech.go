@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -33,7 +34,7 @@ type spokenReply struct {
 func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.SpeechRequest, more func(r spokenReply) bool) (r spokenReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := invokeStream(ctx, b.Backend, llmhttp.Speaker.Speak, req)
+		stream := ability.Stream(llmhttp.Speaker.Speak)(ctx, b.Backend, req)
 		if stream == nil {
 			panic("Speak returned a nil stream, want one that yields an error")
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -58,7 +59,7 @@ func (b *backendTest) transcribe(
 ) (r heardReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := invokeStream(ctx, b.Backend, llmhttp.Transcriber.Transcribe, req)
+		stream := ability.Stream(llmhttp.Transcriber.Transcribe)(ctx, b.Backend, req)
 		if stream == nil {
 			panic("Transcribe returned a nil stream, want one that yields an error")
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -33,7 +34,7 @@ func (g queryGuard) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*ll
 	if strings.Contains(req.Query, "secret") {
 		return nil, llm.Errorf(400, "content_filter", "No.")
 	}
-	return invoke(ctx, g.Backend, llmhttp.Reranker.Rerank, req)
+	return ability.Call(llmhttp.Reranker.Rerank)(ctx, g.Backend, req)
 }
 
 // filterAll is a guard that has every method.

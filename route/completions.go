@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -12,7 +13,7 @@ var completions = &streaming[llmhttp.CompletionRequest, llm.ChatChunk]{
 	name:       llmhttp.OperationCompletions,
 	model:      func(r *llmhttp.CompletionRequest) *string { return &r.Model },
 	clone:      deepcopy.Of[llmhttp.CompletionRequest],
-	call:       streamAbility(llmhttp.Completer.Complete),
+	call:       ability.Stream(llmhttp.Completer.Complete),
 	hasContent: (*llm.ChatChunk).HasContent,
 	setModel:   func(c *llm.ChatChunk, model string) { c.Model = model },
 }

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 var _ llmhttp.TokenCounter = (*Router)(nil)
 
-var countTokens = ability(llmhttp.TokenCounter.CountTokens)
+var countTokens = ability.Call(llmhttp.TokenCounter.CountTokens)
 
 // CountTokens implements [llmhttp.TokenCounter]. It asks the targets of the model in their
 // order, except those with an open breaker, until one answers. It counts neither as a try nor

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 var embeddings = &oneShot[llm.EmbeddingRequest, llm.EmbeddingResponse]{
 	name:   llmhttp.OperationEmbeddings,
 	model:  func(r *llm.EmbeddingRequest) *string { return &r.Model },
-	call:   ability(llmhttp.Embedder.Embed),
+	call:   ability.Call(llmhttp.Embedder.Embed),
 	served: func(r *llm.EmbeddingResponse) *string { return &r.Model },
 }
 

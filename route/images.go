@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -13,16 +14,16 @@ import (
 var images = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	name:  llmhttp.OperationImages,
 	model: func(r *llm.ImageRequest) *string { return &r.Model },
-	call:  ability(llmhttp.ImageGenerator.GenerateImages),
+	call:  ability.Call(llmhttp.ImageGenerator.GenerateImages),
 }
 
 var imageEdits = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	name:  llmhttp.OperationImageEdits,
 	model: images.model,
-	call:  ability(llmhttp.ImageEditor.EditImages),
+	call:  ability.Call(llmhttp.ImageEditor.EditImages),
 }
 
-var imageSizes = ability(llmhttp.ImageSizer.ImageSizes)
+var imageSizes = ability.Call(llmhttp.ImageSizer.ImageSizes)
 
 var imageStreams, imageEditStreams = newImageStreams(images), newImageStreams(imageEdits)
 

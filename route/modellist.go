@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -99,11 +100,7 @@ func (l *modelList) listModels(ctx context.Context) (models []llm.Model, err err
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, l.backend)
-	if !ok {
-		return nil, errMissing[llmhttp.ModelLister]()
-	}
-	return lister.ListModels(ctx)
+	return ability.ListModels(ctx, l.backend)
 }
 
 func (l *modelList) isKnown() bool {

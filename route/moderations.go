@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 )
 
 var moderations = &oneShot[llmhttp.ModerationRequest, llmhttp.ModerationResponse]{
 	name:   llmhttp.OperationModerations,
 	model:  func(r *llmhttp.ModerationRequest) *string { return &r.Model },
-	call:   ability(llmhttp.Moderator.Moderate),
+	call:   ability.Call(llmhttp.Moderator.Moderate),
 	served: func(r *llmhttp.ModerationResponse) *string { return &r.Model },
 }
 

@@ -33,15 +33,3 @@ func (op *oneShot[Req, Resp]) serve(ctx context.Context, r *Router, req *Req) (*
 		return resp, err
 	})
 }
-
-// ability returns a function that calls a method of the interface A of a Backend. If that has none, the
-// error wraps errors.ErrUnsupported.
-func ability[A, Req, Resp any](method func(a A, ctx context.Context, req Req) (Resp, error)) func(context.Context, llmhttp.Backend, Req) (Resp, error) {
-	return func(ctx context.Context, b llmhttp.Backend, req Req) (resp Resp, err error) {
-		a, ok := llmhttp.As[A](ctx, b)
-		if !ok {
-			return resp, errMissing[A]()
-		}
-		return method(a, ctx, req)
-	}
-}

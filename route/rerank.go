@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 )
 
 var rerank = &oneShot[llmhttp.RerankRequest, llmhttp.RerankResponse]{
 	name:   llmhttp.OperationRerank,
 	model:  func(r *llmhttp.RerankRequest) *string { return &r.Model },
-	call:   ability(llmhttp.Reranker.Rerank),
+	call:   ability.Call(llmhttp.Reranker.Rerank),
 	served: func(r *llmhttp.RerankResponse) *string { return &r.Model },
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"regexp"
 	"strconv"
 	"syscall"
@@ -134,11 +133,6 @@ var errNoTarget = errors.New("route: no target is allowed for the request")
 
 // errCannotCount is the error of a token count if no target can count.
 var errCannotCount = fmt.Errorf("route: no target counts tokens: %w", errors.ErrUnsupported)
-
-// errMissing returns the error of a call of the interface A, which a target does not have.
-func errMissing[A any]() error {
-	return fmt.Errorf("route: the target is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
-}
 
 func errUnsupported(op llmhttp.Operation) error {
 	return fmt.Errorf("route: no target supports %s: %w", op, errors.ErrUnsupported)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 )
 
@@ -11,7 +12,7 @@ var speech = &streaming[llmhttp.SpeechRequest, llmhttp.SpeechChunk]{
 	name:       llmhttp.OperationSpeech,
 	model:      func(r *llmhttp.SpeechRequest) *string { return &r.Model },
 	clone:      deepcopy.Of[llmhttp.SpeechRequest],
-	call:       streamAbility(llmhttp.Speaker.Speak),
+	call:       ability.Stream(llmhttp.Speaker.Speak),
 	hasContent: func(c *llmhttp.SpeechChunk) bool { return len(c.Audio) > 0 },
 }
 

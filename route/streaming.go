@@ -38,20 +38,6 @@ func (op *streaming[Req, Chunk]) serve(ctx context.Context, r *Router, req *Req)
 	}
 }
 
-// streamAbility is ability for a method that returns a stream. If the Backend has none, the stream
-// fails.
-func streamAbility[A, Req, Chunk any](
-	method func(a A, ctx context.Context, req *Req) iter.Seq2[*Chunk, error],
-) func(context.Context, llmhttp.Backend, *Req) iter.Seq2[*Chunk, error] {
-	return func(ctx context.Context, b llmhttp.Backend, req *Req) iter.Seq2[*Chunk, error] {
-		a, ok := llmhttp.As[A](ctx, b)
-		if !ok {
-			return func(yield func(*Chunk, error) bool) { yield(nil, errMissing[A]()) }
-		}
-		return method(a, ctx, req)
-	}
-}
-
 // A forwarder sends a request to targets and their replies to the client.
 type forwarder[Req, Chunk any] struct {
 	op    *streaming[Req, Chunk]

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 )
 
 var _ llmhttp.Transcriber = (*Router)(nil)
@@ -12,7 +13,7 @@ var transcriptions = &streaming[llmhttp.TranscriptionRequest, llmhttp.Transcript
 	name:       llmhttp.OperationTranscriptions,
 	model:      func(r *llmhttp.TranscriptionRequest) *string { return &r.Model },
 	clone:      (*llmhttp.TranscriptionRequest).Clone,
-	call:       streamAbility(llmhttp.Transcriber.Transcribe),
+	call:       ability.Stream(llmhttp.Transcriber.Transcribe),
 	hasContent: func(c *llmhttp.TranscriptionChunk) bool { return c.Text != "" || len(c.Segments) > 0 },
 }
 
