@@ -23,11 +23,27 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	toolagent "github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
+
+// filterSecret is what redacting removes. JSON escapes some of its characters.
+const filterSecret = "s3cr\"t\\ü-key"
+
+// redacting is a filter of texts that removes filterSecret, both ways.
+func redacting(context.Context) textfilter.Filter {
+	redact := replacer.New(filterSecret, "[redacted]")
+	return textfilter.Filter{Request: redact.Request, Reply: redact.Reply}
+}
+
+func jsonText(s string) string {
+	b, _ := llmhttp.AppendJSON(nil, s)
+	return string(b)
+}
 
 // A passing Backend is a wrapper of a host that lets everything pass.
 type passing struct{ llmhttp.Backend }
@@ -51,7 +67,7 @@ var wrappers = map[string]func(t *testing.T, b llmhttp.Backend) llmhttp.Backend{
 		require.NoError(t, err)
 		return r
 	},
-	"textfilter": func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return llmhttp.FilterTexts(b, redacting) },
+	"textfilter": func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return textfilter.New(b, redacting) },
 	"agent": func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend {
 		return toolagent.New(b, func(context.Context) ([]toolagent.Tool, error) { return nil, nil }, nil)
 	},
@@ -118,7 +134,7 @@ func noteCall[A any](called calledMethods, req any) {
 
 // textsOf returns the texts of a request.
 func textsOf(req any) (texts []string) {
-	_ = llmhttp.RewriteTexts(req, func(_ llmhttp.TextKind, text string) (string, error) {
+	_ = textfilter.Rewrite(req, func(_ textfilter.Kind, text string) (string, error) {
 		texts = append(texts, text)
 		return text, nil
 	})
@@ -220,6 +236,21 @@ func TestAbilities(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+func TestOperation_SupportedBy(t *testing.T) {
+	all := new(stubBackend)
+	for _, op := range llmhttp.Operations() {
+		isChat := op == llmhttp.OperationChat
+		assert.Equal(t, isChat, op.SupportedBy(t.Context(), chatOnly), "%s", op)
+		assert.True(t, op.SupportedBy(t.Context(), all), "%s", op)
+		assert.True(t, op.SupportedBy(t.Context(), textfilter.New(all, redacting)), "%s", op)
+		assert.True(t, op.SupportedBy(t.Context(), llmhttp.NewSwap(all)), "%s", op)
+		assert.Equal(t, isChat, op.SupportedBy(t.Context(), llmhttp.NewSwap(llmhttp.ChatOnly(all))), "%s", op)
+	}
+	for _, op := range []llmhttp.Operation{"", "none"} {
+		assert.False(t, op.SupportedBy(t.Context(), all), "%q", op)
 	}
 }
 
@@ -351,7 +382,7 @@ func TestAbilities_OfTheKit(t *testing.T) {
 		for _, a := range abilities {
 			assert.True(t, reflect.TypeOf(b).Implements(a.of), "add %s to the probe of llmhttptest, and a check", a.of)
 		}
-		return llmhttp.FilterTexts(b, redacting)
+		return textfilter.New(b, redacting)
 	}, filterSecret)
 }
 

@@ -21,15 +21,3 @@ func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
 	assert.Equal(t, ScopeChat, Scopes()[0])
 	assert.Equal(t, OperationChat, Operations()[0])
 }
-
-func TestOperation_SupportedBy(t *testing.T) {
-	for _, op := range Operations() {
-		assert.Equal(t, op == OperationChat, op.SupportedBy(t.Context(), BackendFunc(nil)), "%s", op)
-		assert.True(t, op.SupportedBy(t.Context(), new(textFilterBackend)), "%s", op)
-		assert.True(t, op.SupportedBy(t.Context(), NewSwap(new(textFilterBackend))), "%s", op)
-		assert.Equal(t, op == OperationChat, op.SupportedBy(t.Context(), NewSwap(ChatOnly(new(textFilterBackend)))), "%s", op)
-	}
-	for _, op := range []Operation{"", "none"} {
-		assert.False(t, op.SupportedBy(t.Context(), new(textFilterBackend)), "%q", op)
-	}
-}

@@ -77,12 +77,9 @@ func keptBackend(ctx context.Context, s *Swap, current *Backend) *Backend {
 	return current
 }
 
-// warnMisuses logs mistakes of a Backend that a wrapper has put right, if ctx belongs to a request.
-func warnMisuses(ctx context.Context, misuses order.Misuses) {
-	if q := requestFrom(ctx); q != nil {
-		q.log.warn(misuses)
-	}
-}
+// WarnMisuses logs mistakes of a Backend that a wrapper has put right. Package textfilter finds it
+// with the key of the context.
+func (q *request) WarnMisuses(set order.Misuses) { q.log.warn(set) }
 
 // keepObservation sets the Observation of the request that ctx belongs to, whose Observer
 // panics.

@@ -59,7 +59,7 @@
 // A Backend that does more than chat also implements [Completer], [ModelLister],
 // [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Reranker], [Moderator],
 // [Speaker], [Transcriber] or [TokenCounter]. A wrapper that embeds a Backend has Chat alone. One that lets the
-// rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. [FilterTexts],
+// rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. Package textfilter,
 // for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
 // Backend that can be replaced while requests run. Clients read the
 // context window, the output limit and the capabilities of a [llm.Model], so set those that

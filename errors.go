@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -175,11 +176,8 @@ func classifyStatus(status int, failing ErrorClass) ErrorClass {
 	return failing
 }
 
-func errReplyTooLarge(limit int64) *llm.Error {
-	e := llm.Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)
-	e.NoRetry = true
-	return e
-}
+// errReplyTooLarge returns the error of a reply with more bytes than limit.
+var errReplyTooLarge = invalid.ReplyTooLarge
 
 // Errors that end a request before its Backend does. As causes of the context
 // they tell the Backend why.

@@ -2,7 +2,6 @@ package llmhttp_test
 
 import (
 	"context"
-	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -22,27 +21,31 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // These tests make mistakes that hosts have made: see docs/hosts.md.
 
 // A host redacts texts and forgets that there is more than chats.
 func TestHosts_EmbeddingsAreRedacted(t *testing.T) {
-	got := new(recordingBackend)
-	h := formatHandler(llmhttp.FilterTexts(got, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: replacer.New("swordfish", "[hidden]").Request}
-	}))
-	w := serveFormat(h, "/v1/embeddings", `{"model":"m","input":["My password is swordfish."]}`)
-	require.Equal(t, http.StatusOK, w.Code, w.Body)
-	require.Len(t, got.requests, 1)
-	text, err := json.Marshal(got.requests[0])
-	require.NoError(t, err)
-	assert.Contains(t, string(text), "My password is [hidden].")
-	w = serveFormat(h, "/v1/embeddings", `{"model":"m","input":[1,2,3]}`)
-	assert.Equal(t, http.StatusBadRequest, w.Code, "what cannot be read is refused")
+	var got []*llm.EmbeddingRequest
+	b := &stubBackend{embed: func(_ context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
+		got = append(got, r)
+		return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
+	}}
+	server := startServer(t, config{backend: textfilter.New(b, func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Request: replacer.New("swordfish", "[hidden]").Request}
+	})})
+	r := server.do("POST", embeddingsPath, `{"model":"m","input":["My password is swordfish."]}`)
+	require.Equal(t, http.StatusOK, r.StatusCode, r.body)
+	require.Len(t, got, 1)
+	assert.Equal(t, []string{"My password is [hidden]."}, got[0].Input.Texts)
+	r = server.do("POST", embeddingsPath, `{"model":"m","input":[1,2,3]}`)
+	assert.Equal(t, http.StatusBadRequest, r.StatusCode, "what cannot be read is refused")
 }
 
 // A host puts a UsageBuffer in front of its store and a wrapper around that, and does not tell Serve.

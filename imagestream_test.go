@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,30 +144,4 @@ func TestImageStreams_Mistakes(t *testing.T) {
 	assert.Contains(t, r.body, `data: {"error":{"message":`)
 	assert.NotContains(t, r.body, "completed")
 	assert.Error(t, s.summary().Err)
-}
-
-// FilterTexts filters the request and what is text in the events.
-func TestImageStreams_FilterTexts(t *testing.T) {
-	image := &llm.Image{Data: []byte("x"), Extra: llm.Extra{"note": json.RawMessage(`"a secret"`)}}
-	b := llmhttp.FilterTexts(&stubBackend{draw: func(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
-		assert.Equal(t, "a *** hat", r.Prompt)
-		return drawing(&llm.ImageChunk{Image: image})
-	}}, func(context.Context) llmhttp.TextFilter {
-		hide := strings.NewReplacer("secret", "***").Replace
-		return llmhttp.TextFilter{
-			Request: func(_ llmhttp.TextKind, s string) (string, error) { return hide(s), nil },
-			Reply:   func(r *llmhttp.ReplyText) (string, string, error) { return hide(r.Text), "", nil },
-		}
-	})
-	r := startServer(t, config{backend: b}).do("POST", imagesPath, `{"model":"m","prompt":"a secret hat","stream":true}`)
-	assert.Contains(t, r.body, `"note":"a ***"`)
-	assert.Equal(t, `"a secret"`, string(image.Extra["note"]), "the image belongs to the Backend")
-
-	refused := llmhttp.FilterTexts(&stubBackend{}, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: func(llmhttp.TextKind, string) (string, error) {
-			return "", fmt.Errorf("no: %w", llmhttp.ErrContentFiltered)
-		}}
-	})
-	e := startServer(t, config{backend: refused}).do("POST", imagesPath, `{"model":"m","prompt":"p","stream":true}`).checkError(t, 400)
-	assert.Equal(t, "content_filter", e.Code)
 }

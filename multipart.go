@@ -217,6 +217,9 @@ func baseName(path string) string {
 	return validText(path[strings.LastIndexAny(path, `/\`)+1:])
 }
 
+// validText returns s with U+FFFD in place of what is not UTF-8.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
 // formError returns the error of a form that could not be read because of err. That of a body which
 // cannot be read is replaced by who reads it.
 func formError(err error) error {

@@ -34,17 +34,16 @@ var requestFiles = []string{
 
 // exceptions are functions that may do what the rule forbids, with the reason.
 var exceptions = map[string]string{
-	"(*requestContext).Value":               "is how a context has the request",
-	"requestFrom":                           "is how a context is asked for it",
-	"ClientLeft":                            "is how a context is asked for it",
-	"ReportUsage":                           "is how a context is asked for it",
-	"StartCall":                             "is how a context is asked for it",
-	"(*textFilterBackend).filterGeneration": "is a Backend, which asks its context as one of the host does",
-	"(*ReplyStream).receive":                "calls a function of the endpoint, which has its Call",
-	"(*ReplyStream).End":                    "calls a function of the endpoint, too",
-	"(choiceMaker).sendChoice":              "is a Backend, too",
-	"LogRequests":                           "is an Observer of the host that removes the key from the path",
-	"Observers":                             "is a function of the host: it keeps what other Observers have returned if one panics",
+	"(*requestContext).Value":  "is how a context has the request",
+	"requestFrom":              "is how a context is asked for it",
+	"ClientLeft":               "is how a context is asked for it",
+	"ReportUsage":              "is how a context is asked for it",
+	"StartCall":                "is how a context is asked for it",
+	"(*ReplyStream).receive":   "calls a function of the endpoint, which has its Call",
+	"(*ReplyStream).End":       "calls a function of the endpoint, too",
+	"(choiceMaker).sendChoice": "is a Backend, too",
+	"LogRequests":              "is an Observer of the host that removes the key from the path",
+	"Observers":                "is a function of the host: it keeps what other Observers have returned if one panics",
 }
 
 const exchangePackage = "github.com/llmhttp/llmhttp/internal/exchange"

@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // A plainProtocol is a minimal Protocol: a request has one text, and a reply a list of
@@ -579,7 +580,7 @@ func TestProtocol_ReplyIsNotSaved(t *testing.T) {
 // A wrapper may implement TokenCounter although the wrapped Backend does not. Tokens are
 // then estimated, as without a wrapper.
 func TestCountTokens_OfAWrapper(t *testing.T) {
-	wrapped := llmhttp.FilterTexts(textBackend("x"), redacting)
+	wrapped := textfilter.New(textBackend("x"), redacting)
 	for name, b := range map[string]llmhttp.Backend{"plain": textBackend("x"), "wrapped": wrapped} {
 		s := plainServer(t, config{backend: b})
 		r := s.do("POST", "/plain/count", `{"model":"m","text":"Hi you"}`, withPlainKey)

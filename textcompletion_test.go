@@ -241,24 +241,3 @@ func TestCompletions_Transcript(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "d"}, texts)
 	assert.Equal(t, "c", got.Choices[0].Message.Content.Text())
 }
-
-// The texts of a reply are filtered wherever they are divided, and log probabilities, which repeat
-// them, are dropped. Token numbers are texts that a filter cannot read.
-func TestCompletions_FilterTexts(t *testing.T) {
-	half := len(filterSecret) / 2
-	b := completer(func() []*llm.ChatChunk {
-		return []*llm.ChatChunk{
-			chunkOf(0, "my "+filterSecret[:half], "", `{"tokens":["`+filterSecret[:half]+`"]}`), chunkOf(0, filterSecret[half:]+"!", llm.FinishStop, ""),
-		}
-	})
-	h := formatHandler(llmhttp.FilterTexts(b, redacting))
-	for _, stream := range []string{"true", "false"} {
-		body := serveFormat(h, completionsPath, `{"model":"m","prompt":"a","logprobs":1,"stream":`+stream+`}`).Body.String()
-		assert.Contains(t, body, filterMark)
-		assert.NotContains(t, body, filterSecret[:half])
-		assert.NotContains(t, body, `"tokens"`)
-	}
-	w := serveFormat(h, completionsPath, `{"model":"m","prompt":[1,2]}`)
-	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), `"param":"prompt"`)
-}

@@ -2,7 +2,6 @@ package llmhttp
 
 import (
 	"cmp"
-	"math"
 	"strconv"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
@@ -16,28 +15,15 @@ import (
 // CollectTranscription joins the chunks of s to one. If s fails, it returns the error, and what came
 // before. A stream without a chunk is an error.
 func CollectTranscription(s TranscriptionStream) (*TranscriptionChunk, error) {
-	return collectTranscription(s, math.MaxInt, func(*TranscriptionChunk) bool { return true })
-}
-
-// collectTranscription is CollectTranscription for at most limit bytes; more is an error. It calls
-// progress for each chunk. If that returns false, it stops and returns nil.
-func collectTranscription(s TranscriptionStream, limit int, progress func(c *TranscriptionChunk) bool) (*TranscriptionChunk, error) {
 	var joined joinedTranscription
-	began, size := false, 0
+	began := false
 	for c, err := range s {
 		if err != nil {
 			return joined.chunk(), err
 		}
 		began = true
-		if c == nil {
-			continue
-		}
-		if size += c.size(); size > limit {
-			return joined.chunk(), errReplyTooLarge(int64(limit))
-		}
-		joined.add(c)
-		if !progress(c) {
-			return nil, nil
+		if c != nil {
+			joined.add(c)
 		}
 	}
 	if !began {

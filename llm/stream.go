@@ -132,7 +132,7 @@ var errFailNil = errors.New("llmhttp: Fail was called with a nil error")
 // for it. The stream ends with the first error, and a chunk that is yielded together with an error
 // is dropped.
 //
-// Tee is for what reads replies without changing them, such as a cache. llmhttp.FilterTexts changes
+// Tee is for what reads replies without changing them, such as a cache. textfilter.New changes
 // texts.
 func Tee(s ChatStream, f func(*ChatChunk, error)) ChatStream {
 	if s == nil {

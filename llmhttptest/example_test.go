@@ -8,6 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // A fixture has AddSecret if the host chooses secrets, or Add if the store
@@ -38,10 +39,10 @@ func ExampleTestKeyStore() {
 // A wrapper that refuses texts has the methods that it checks, and hides the others.
 func ExampleTestGuard() {
 	guard := func(b llmhttp.Backend) llmhttp.Backend {
-		return llmhttp.FilterTexts(b, func(context.Context) llmhttp.TextFilter {
-			return llmhttp.TextFilter{Request: func(_ llmhttp.TextKind, text string) (string, error) {
+		return textfilter.New(b, func(context.Context) textfilter.Filter {
+			return textfilter.Filter{Request: func(_ textfilter.Kind, text string) (string, error) {
 				if strings.Contains(text, "launch code") {
-					return "", llmhttp.ErrContentFiltered
+					return "", textfilter.ErrContentFiltered
 				}
 				return text, nil
 			}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // TestGuard tests a wrapper that refuses or changes texts of requests before a Backend gets them, such
@@ -146,7 +147,7 @@ type probe struct {
 // note notes req if it has the text, and returns the error of the request.
 func (p *probe) note(req any) error {
 	found := false
-	_ = llmhttp.RewriteTexts(req, func(_ llmhttp.TextKind, text string) (string, error) {
+	_ = textfilter.Rewrite(req, func(_ textfilter.Kind, text string) (string, error) {
 		found = found || strings.Contains(text, p.text)
 		return text, nil
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // A chatGuard refuses chats about secrets and hides everything else.
@@ -39,8 +40,8 @@ func (g queryGuard) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*ll
 
 // filterAll is a guard that has every method.
 func filterAll(b llmhttp.Backend) llmhttp.Backend {
-	return llmhttp.FilterTexts(b, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: func(_ llmhttp.TextKind, text string) (string, error) {
+	return textfilter.New(b, func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Request: func(_ textfilter.Kind, text string) (string, error) {
 			return strings.ReplaceAll(text, "secret", "[removed]"), nil
 		}}
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // A multimodal is a Backend for every endpoint, made of functions.
@@ -231,7 +232,7 @@ func TestGenerateImages_LateReply(t *testing.T) {
 
 // unsupporting returns a Backend that has every method and supports chats only.
 func unsupporting() llmhttp.Backend {
-	return llmhttp.FilterTexts(newFake(say("a")), func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{} })
+	return textfilter.New(newFake(say("a")), func(context.Context) textfilter.Filter { return textfilter.Filter{} })
 }
 
 // The error is ErrUnsupported if no target of any route supports an endpoint,

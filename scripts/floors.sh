@@ -20,3 +20,11 @@ for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./
 		fail "$above needs the server"
 	fi
 done
+
+# What stands on the server needs nothing of the protocols, stores and Backends.
+for package in ./internal/ability ./manage ./responsestore ./textfilter; do
+	deps "$package"
+	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
+		fail "$package needs $found"
+	fi
+done

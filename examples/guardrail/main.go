@@ -25,12 +25,13 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // guard returns a Backend that refuses the forbidden texts of requests to b and of its replies.
 func guard(b llmhttp.Backend) llmhttp.Backend {
-	return llmhttp.FilterTexts(b, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: checkRequest, Reply: checkReply}
+	return textfilter.New(b, func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Request: checkRequest, Reply: checkReply}
 	})
 }
 
@@ -39,7 +40,7 @@ func guard(b llmhttp.Backend) llmhttp.Backend {
 var forbidden = regexp.MustCompile(`(?i)\bbuild\s+a\s+bomb\b`)
 
 // checkRequest refuses a request with an error that tells the client why.
-func checkRequest(_ llmhttp.TextKind, text string) (string, error) {
+func checkRequest(_ textfilter.Kind, text string) (string, error) {
 	if forbidden.MatchString(text) {
 		return "", llm.Errorf(http.StatusBadRequest, "content_filter", "Your request is against our rules.")
 	}
@@ -48,7 +49,7 @@ func checkRequest(_ llmhttp.TextKind, text string) (string, error) {
 
 // checkReply releases whole sentences that are not forbidden, and whole calls of tools that are
 // allowed.
-func checkReply(t *llmhttp.ReplyText) (release, hold string, err error) {
+func checkReply(t *textfilter.ReplyText) (release, hold string, err error) {
 	end := len(t.Text)
 	switch {
 	case t.End:
@@ -58,8 +59,8 @@ func checkReply(t *llmhttp.ReplyText) (release, hold string, err error) {
 		end = strings.LastIndexAny(t.Text, ".!?") + 1
 	}
 	text := t.Text[:end]
-	if forbidden.MatchString(text) || t.Kind == llmhttp.TextArguments && t.End && !isAllowed(t.Tool, text) {
-		return "", "", fmt.Errorf("choice %d: %w", t.Choice, llmhttp.ErrContentFiltered)
+	if forbidden.MatchString(text) || t.Kind == textfilter.Arguments && t.End && !isAllowed(t.Tool, text) {
+		return "", "", fmt.Errorf("choice %d: %w", t.Choice, textfilter.ErrContentFiltered)
 	}
 	return text, t.Text[end:], nil
 }

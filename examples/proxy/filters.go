@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // forbidden stands for any check of a sentence.
@@ -21,14 +22,14 @@ var forbidden = regexp.MustCompile(`(?i)\bswordfish\b`)
 func guard(b llmhttp.Backend) llmhttp.Backend {
 	check := func(text string) error {
 		if forbidden.MatchString(text) {
-			return fmt.Errorf("forbidden: %w", llmhttp.ErrContentFiltered)
+			return fmt.Errorf("forbidden: %w", textfilter.ErrContentFiltered)
 		}
 		return nil
 	}
-	return llmhttp.FilterTexts(b, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{
-			Request: func(_ llmhttp.TextKind, text string) (string, error) { return text, check(text) },
-			Reply: func(t *llmhttp.ReplyText) (release, hold string, err error) {
+	return textfilter.New(b, func(context.Context) textfilter.Filter {
+		return textfilter.Filter{
+			Request: func(_ textfilter.Kind, text string) (string, error) { return text, check(text) },
+			Reply: func(t *textfilter.ReplyText) (release, hold string, err error) {
 				end := len(t.Text)
 				if !t.End {
 					end = strings.LastIndexAny(t.Text, ".!?") + 1

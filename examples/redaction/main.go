@@ -23,15 +23,16 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/textfilter"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // redact returns a Backend that hides e-mail addresses from b, and secrets from clients. It filters
 // every operation that has texts, not only chats.
 func redact(b llmhttp.Backend, secrets ...string) llmhttp.Backend {
-	return llmhttp.FilterTexts(b, func(context.Context) llmhttp.TextFilter {
+	return textfilter.New(b, func(context.Context) textfilter.Filter {
 		a := &addresses{secrets: secrets}
-		return llmhttp.TextFilter{Request: a.hide, Reply: a.restore}
+		return textfilter.Filter{Request: a.hide, Reply: a.restore}
 	})
 }
 
@@ -45,8 +46,8 @@ type addresses struct {
 var address = regexp.MustCompile(`[\w.+-]+@[\w-]+(\.[\w-]+)+`)
 
 // hide replaces each address by a placeholder, the same one by the same.
-func (a *addresses) hide(kind llmhttp.TextKind, text string) (string, error) {
-	if kind == llmhttp.TextArguments { // a client may have escaped the @
+func (a *addresses) hide(kind textfilter.Kind, text string) (string, error) {
+	if kind == textfilter.Arguments { // a client may have escaped the @
 		plain, rest := replacer.Unescape(text)
 		text = plain + rest
 	}
@@ -64,7 +65,7 @@ func (a *addresses) hide(kind llmhttp.TextKind, text string) (string, error) {
 func placeholder(i int) string { return fmt.Sprintf("[address-%d]", i+1) }
 
 // restore replaces placeholders by the addresses, and secrets by a mark.
-func (a *addresses) restore(t *llmhttp.ReplyText) (release, hold string, err error) {
+func (a *addresses) restore(t *textfilter.ReplyText) (release, hold string, err error) {
 	if a.out == nil {
 		var pairs []string
 		for i, s := range a.found {

@@ -13,6 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // wrap returns the Backend of a tenant around b: with its instructions, and without the texts that
@@ -23,8 +24,8 @@ func (t *tenant) wrap(b llmhttp.Backend) llmhttp.Backend {
 		placeholder := fmt.Sprintf("[%d]", i+1)
 		hide, restore = append(hide, text, placeholder), append(restore, placeholder, text)
 	}
-	return llmhttp.FilterTexts(instructed{b, t.Instructions}, func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: replacer.New(hide...).Request, Reply: replacer.New(restore...).Reply}
+	return textfilter.New(instructed{b, t.Instructions}, func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Request: replacer.New(hide...).Request, Reply: replacer.New(restore...).Reply}
 	})
 }
 

@@ -1,10 +1,11 @@
-// Package callctx has what packages llm and llmhttp share about a call of a Backend: the key under
+// Package callctx has what packages llm, llmhttp and textfilter share about a call of a Backend: the key under
 // which its context has the request, and the errors of a Backend's mistakes.
 package callctx
 
 import "errors"
 
-// Key is the key of a value that implements the interface servedRequest of package llm.
+// Key is the key of a value that implements the interface servedRequest of package llm, and has the
+// method WarnMisuses that package textfilter calls.
 type Key struct{}
 
 // Errors of streams.

@@ -1,7 +1,10 @@
-// Package invalid makes an *llm.Error of what
+// Package invalid makes the errors that clients get: of what package param finds wrong in a request,
+// and of a reply that is too large.
 package invalid
 
 import (
+	"net/http"
+
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/llm"
@@ -51,3 +54,10 @@ func Value(name, got string, supported ...string) *llm.Error {
 
 // Form is [param.Form].
 func Form(name, got, want string) *llm.Error { return Of(param.Form(name, got, want)) }
+
+// ReplyTooLarge returns the error of a reply with more than limit bytes.
+func ReplyTooLarge(limit int64) *llm.Error {
+	e := llm.Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)
+	e.NoRetry = true
+	return e
+}

@@ -10,7 +10,7 @@ import (
 // Unescape removes escapes that JSON does not need from a JSON text, of which more may follow:
 // \u0041 becomes A, and \/ becomes a slash. rest is the beginning of an escape at its end. What is
 // not JSON stays as it is, and so does the result of Unescape. A filter that looks for a string in
-// [llmhttp.TextArguments] finds it so however the model has written it.
+// [textfilter.Arguments] finds it so however the model has written it.
 func Unescape(s string) (plain, rest string) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, ""

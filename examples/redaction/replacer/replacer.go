@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 // A Replacer replaces strings. It finds a string wherever the stream of a reply divides it. Its
-// methods are functions for a [llmhttp.TextFilter], and may be called concurrently.
+// methods are functions for a [textfilter.Filter], and may be called concurrently.
 //
 // It compares bytes. Where several strings match, the longest is replaced, and what has replaced it
-// is not looked at again. In [llmhttp.TextArguments], which are JSON, strings are found however the
+// is not looked at again. In [textfilter.Arguments], which are JSON, strings are found however the
 // model has escaped them, and inserted as JSON escapes them.
 type Replacer struct{ plain, inJSON replacements }
 
@@ -45,25 +45,25 @@ func New(oldnew ...string) *Replacer {
 	return r
 }
 
-// Request is a [llmhttp.TextFilter.Request]. Arguments in which nothing is replaced stay as they are.
-func (r *Replacer) Request(kind llmhttp.TextKind, text string) (string, error) {
+// Request is a [textfilter.Filter.Request]. Arguments in which nothing is replaced stay as they are.
+func (r *Replacer) Request(kind textfilter.Kind, text string) (string, error) {
 	out, _ := r.replace(kind, text, true)
-	if plain, rest := Unescape(text); kind == llmhttp.TextArguments && out == plain+rest {
+	if plain, rest := Unescape(text); kind == textfilter.Arguments && out == plain+rest {
 		return text, nil
 	}
 	return out, nil
 }
 
-// Reply is a [llmhttp.TextFilter.Reply]. It holds back an end of a text that may be the beginning of
+// Reply is a [textfilter.Filter.Reply]. It holds back an end of a text that may be the beginning of
 // one of the strings.
-func (r *Replacer) Reply(t *llmhttp.ReplyText) (release, hold string, err error) {
+func (r *Replacer) Reply(t *textfilter.ReplyText) (release, hold string, err error) {
 	release, hold = r.replace(t.Kind, t.Text, t.End)
 	return release, hold, nil
 }
 
 // replace returns what to release of a text, and what to hold back.
-func (r *Replacer) replace(kind llmhttp.TextKind, text string, end bool) (release, hold string) {
-	if kind != llmhttp.TextArguments {
+func (r *Replacer) replace(kind textfilter.Kind, text string, end bool) (release, hold string) {
+	if kind != textfilter.Arguments {
 		return r.plain.replace(text, end)
 	}
 	text, escape := Unescape(text)

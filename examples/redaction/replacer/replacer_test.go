@@ -7,19 +7,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
 func ExampleReplacer() {
 	in := replacer.New("Ada", "<person-1>")
 	out := replacer.New("<person-1>", "Ada")
 
-	text, _ := in.Request(llmhttp.TextContent, "Who is Ada?")
+	text, _ := in.Request(textfilter.Content, "Who is Ada?")
 	fmt.Println(text)
-	release, hold, _ := out.Reply(&llmhttp.ReplyText{Kind: llmhttp.TextContent, Text: "A programmer: <pers"})
+	release, hold, _ := out.Reply(&textfilter.ReplyText{Kind: textfilter.Content, Text: "A programmer: <pers"})
 	fmt.Printf("%q %q\n", release, hold)
-	release, hold, _ = out.Reply(&llmhttp.ReplyText{Kind: llmhttp.TextContent, Text: hold + "on-1>.", End: true})
+	release, hold, _ = out.Reply(&textfilter.ReplyText{Kind: textfilter.Content, Text: hold + "on-1>.", End: true})
 	fmt.Printf("%q %q\n", release, hold)
 	// Output:
 	// Who is <person-1>?
@@ -28,11 +28,11 @@ func ExampleReplacer() {
 }
 
 // replaceInPieces passes a text to r that arrives in pieces.
-func replaceInPieces(r *replacer.Replacer, kind llmhttp.TextKind, pieces ...string) (out string) {
+func replaceInPieces(r *replacer.Replacer, kind textfilter.Kind, pieces ...string) (out string) {
 	hold := ""
 	for i, p := range pieces {
 		var release string
-		release, hold, _ = r.Reply(&llmhttp.ReplyText{Kind: kind, Text: hold + p, End: i == len(pieces)-1})
+		release, hold, _ = r.Reply(&textfilter.ReplyText{Kind: kind, Text: hold + p, End: i == len(pieces)-1})
 		out += release
 	}
 	return out + hold
@@ -41,23 +41,23 @@ func replaceInPieces(r *replacer.Replacer, kind llmhttp.TextKind, pieces ...stri
 func TestReplacer(t *testing.T) {
 	for name, test := range map[string]struct {
 		pairs      []string
-		kind       llmhttp.TextKind
+		kind       textfilter.Kind
 		text, want string
 	}{
-		"none":             {nil, llmhttp.TextContent, "abc", "abc"},
-		"one":              {[]string{"b", "X"}, llmhttp.TextContent, "abcb", "aXcX"},
-		"longest":          {[]string{"ab", "1", "abc", "2"}, llmhttp.TextContent, "abcab", "21"},
-		"overlap":          {[]string{"ab", "1", "bcd", "2"}, llmhttp.TextContent, "abcd bcd", "1cd 2"},
-		"begins again":     {[]string{"aab", "X"}, llmhttp.TextContent, "aaab", "aX"},
-		"longer not there": {[]string{"a", "1", "abcd", "2"}, llmhttp.TextContent, "abcab", "1bc1b"},
-		"not looked at":    {[]string{"a", "b", "b", "a"}, llmhttp.TextContent, "ab", "ba"},
-		"cut at the end":   {[]string{"secret", "X"}, llmhttp.TextContent, "a secre", "a secre"},
-		"in JSON":          {[]string{`a"b`, "c\nd"}, llmhttp.TextArguments, `{"x":"a\"b"}`, `{"x":"c\nd"}`},
-		"in invalid JSON":  {[]string{`a"b`, "c\nd"}, llmhttp.TextArguments, `a"b`, `c\nd`},
-		"needless escapes": {[]string{"secrét 🙂/", "X"}, llmhttp.TextArguments, `{"x":"\u0073ecr\u00E9t \ud83d\uDE42\/"}`, `{"x":"X"}`},
-		"not an escape":    {[]string{"\n", "X"}, llmhttp.TextArguments, `{"x":"\\n\n\\u000a\u000a"}`, `{"x":"\\nX\\u000aX"}`},
-		"broken escapes":   {[]string{"b", "X"}, llmhttp.TextArguments, `\u00 b \ud83d b \`, `\u00 X \ud83d X \`},
-		"not in JSON":      {[]string{`a"b`, "c\nd"}, llmhttp.TextContent, `a"b`, "c\nd"},
+		"none":             {nil, textfilter.Content, "abc", "abc"},
+		"one":              {[]string{"b", "X"}, textfilter.Content, "abcb", "aXcX"},
+		"longest":          {[]string{"ab", "1", "abc", "2"}, textfilter.Content, "abcab", "21"},
+		"overlap":          {[]string{"ab", "1", "bcd", "2"}, textfilter.Content, "abcd bcd", "1cd 2"},
+		"begins again":     {[]string{"aab", "X"}, textfilter.Content, "aaab", "aX"},
+		"longer not there": {[]string{"a", "1", "abcd", "2"}, textfilter.Content, "abcab", "1bc1b"},
+		"not looked at":    {[]string{"a", "b", "b", "a"}, textfilter.Content, "ab", "ba"},
+		"cut at the end":   {[]string{"secret", "X"}, textfilter.Content, "a secre", "a secre"},
+		"in JSON":          {[]string{`a"b`, "c\nd"}, textfilter.Arguments, `{"x":"a\"b"}`, `{"x":"c\nd"}`},
+		"in invalid JSON":  {[]string{`a"b`, "c\nd"}, textfilter.Arguments, `a"b`, `c\nd`},
+		"needless escapes": {[]string{"secrét 🙂/", "X"}, textfilter.Arguments, `{"x":"\u0073ecr\u00E9t \ud83d\uDE42\/"}`, `{"x":"X"}`},
+		"not an escape":    {[]string{"\n", "X"}, textfilter.Arguments, `{"x":"\\n\n\\u000a\u000a"}`, `{"x":"\\nX\\u000aX"}`},
+		"broken escapes":   {[]string{"b", "X"}, textfilter.Arguments, `\u00 b \ud83d b \`, `\u00 X \ud83d X \`},
+		"not in JSON":      {[]string{`a"b`, "c\nd"}, textfilter.Content, `a"b`, "c\nd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := replacer.New(test.pairs...)
@@ -88,7 +88,7 @@ func FuzzReplacer(f *testing.F) {
 			return
 		}
 		r := replacer.New(one, "<1>", two, "<2>")
-		whole, _ := r.Request(llmhttp.TextContent, text)
-		assert.Equal(t, whole, replaceInPieces(r, llmhttp.TextContent, text[:i], text[i:j], text[j:]))
+		whole, _ := r.Request(textfilter.Content, text)
+		assert.Equal(t, whole, replaceInPieces(r, textfilter.Content, text[:i], text[i:j], text[j:]))
 	})
 }

@@ -1,9 +1,10 @@
-package llmhttp
+package textfilter
 
 import (
 	"maps"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/internal/texts"
@@ -60,7 +61,7 @@ func (c *choiceFilter) add(choice *llm.ChunkChoice, ends bool) {
 	out.ToolCalls = c.filterCalls(d.ToolCalls, ends)
 	out.Extra = c.extra.filter(c, nil, d.Extra, ends)
 	*d = out
-	choice.StopSequence = c.whole(TextOther, nil, choice.StopSequence)
+	choice.StopSequence = c.whole(Other, nil, choice.StopSequence)
 	dropRepeated(choice.Extra)
 	c.wholeExtra(nil, choice.Extra)
 }
@@ -180,7 +181,7 @@ func (c *choiceFilter) passDetail(d *llm.ReasoningDetail, id detailID, ends bool
 		if *id.textOf(d) == "" {
 			return ""
 		}
-		f = &detailFilter{detailID: id, text: filteredText{kind: TextReasoning}}
+		f = &detailFilter{detailID: id, text: filteredText{kind: Reasoning}}
 		if c.detailsByID == nil {
 			c.detailsByID = make(map[detailID]*detailFilter)
 		}
@@ -196,7 +197,7 @@ func (c *choiceFilter) passDetail(d *llm.ReasoningDetail, id detailID, ends bool
 	released := c.pass(&f.text, nil, added, ends)
 	switch {
 	case ends:
-		f.text = filteredText{kind: TextReasoning} // another may follow with the same index
+		f.text = filteredText{kind: Reasoning} // another may follow with the same index
 		fallthrough
 	case released != "":
 		f.sendExtra(d)
@@ -206,13 +207,9 @@ func (c *choiceFilter) passDetail(d *llm.ReasoningDetail, id detailID, ends bool
 	return released
 }
 
-// maxHeld is how many bytes of a reply a filter may hold back. The Handler does not see them: its
-// Options.MaxReply bounds what it gets.
-const maxHeld = defaultMaxReply
-
 // A filteredText is the state of a text of a reply.
 type filteredText struct {
-	kind   TextKind
+	kind   Kind
 	held   strings.Builder // so that a text of which all is held back takes linear time
 	sent   strings.Builder
 	began  bool
@@ -255,7 +252,7 @@ func (c *choiceFilter) ask(t *filteredText, call *callFilter, added string, paus
 	}
 	c.filter.held += len(hold) - (t.held.Len() - len(added))
 	if c.filter.held > maxHeld {
-		c.err = errReplyTooLarge(maxHeld)
+		c.err = invalid.ReplyTooLarge(maxHeld)
 		return ""
 	}
 	if release != "" || hold != text.Text {
@@ -267,8 +264,8 @@ func (c *choiceFilter) ask(t *filteredText, call *callFilter, added string, paus
 }
 
 // whole passes a text that comes whole to the filter.
-func (c *choiceFilter) whole(kind TextKind, call *callFilter, s string) string {
-	if s == "" || kind == TextOther && isMedia(s) {
+func (c *choiceFilter) whole(kind Kind, call *callFilter, s string) string {
+	if s == "" || kind == Other && isMedia(s) {
 		return s
 	}
 	return c.pass(&filteredText{kind: kind}, call, s, true)

@@ -1,7 +1,6 @@
-package llmhttp_test
+package textfilter_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,32 +14,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
-
-func ExampleFilterStream() {
-	// The model's reply comes in pieces that divide what is to be removed.
-	pieces := textBackend("My number is 555-", "0100, call ", "me.").Chat(context.Background(), nil)
-
-	filtered := llmhttp.FilterStream(pieces, 1, func(t *llmhttp.ReplyText) (release, hold string, err error) {
-		end := len(t.Text)
-		if !t.End { // the last word may go on
-			end = strings.LastIndexByte(t.Text, ' ') + 1
-		}
-		return strings.ReplaceAll(t.Text[:end], "555-0100", "[number]"), t.Text[end:], nil
-	})
-	for chunk := range filtered {
-		if text := chunk.Choices[0].Delta.Content; text != "" {
-			fmt.Printf("%q\n", text)
-		}
-	}
-	// Output:
-	// "My number is "
-	// "[number], call "
-	// "me."
-}
 
 // notFiltered are the places of a Delta whose strings stay as they are.
 var notFiltered = map[string]string{
@@ -119,7 +97,7 @@ func joinedStrings(t *testing.T, s llm.ChatStream) string {
 
 // Each string of a Delta is filtered, or is in notFiltered, wherever it is divided. A new text fails
 // until the filter knows it.
-func TestFilterStream_EveryTextOfADelta(t *testing.T) {
+func TestStream_EveryTextOfADelta(t *testing.T) {
 	const text = "a " + filterSecret + " b"
 	paths := deltaPlaces()
 	for path := range notFiltered {
@@ -146,7 +124,7 @@ func TestFilterStream_EveryTextOfADelta(t *testing.T) {
 							deltas = append(deltas, newDelta(i, piece))
 						}
 					}
-					got := joinedStrings(t, llmhttp.FilterStream(streamDeltas(deltas...), 1, redact.Reply))
+					got := joinedStrings(t, textfilter.Stream(streamDeltas(deltas...), 1, redact.Reply))
 					require.Equal(t, stays, strings.Contains(got, filterSecret), "divided at %d and %d: %q", at, to, got)
 					if !stays {
 						require.Contains(t, got, "a "+filterMark+" b", "divided at %d and %d", at, to)
@@ -158,7 +136,7 @@ func TestFilterStream_EveryTextOfADelta(t *testing.T) {
 }
 
 // All texts at once, divided at the same place, and with chunks of other texts between their pieces.
-func TestFilterStream_Interleaved(t *testing.T) {
+func TestStream_Interleaved(t *testing.T) {
 	delta := func(s string) *llm.Delta {
 		return &llm.Delta{
 			Reasoning: s, Content: s, Refusal: s, Extra: llm.Extra{"vendor": json.RawMessage(jsonText(s))},
@@ -176,7 +154,7 @@ func TestFilterStream_Interleaved(t *testing.T) {
 			"at once": {delta(head), delta(tail)},
 			"apart":   append(apart(head), apart(tail)...),
 		} {
-			got := joinedStrings(t, llmhttp.FilterStream(streamDeltas(deltas...), 1, redact.Reply))
+			got := joinedStrings(t, textfilter.Stream(streamDeltas(deltas...), 1, redact.Reply))
 			assert.NotContains(t, got, filterSecret, "%s %d", name, at)
 			assert.GreaterOrEqual(t, strings.Count(got, filterMark), 6, "%s %d: %q", name, at, got)
 		}
@@ -199,17 +177,17 @@ func chunksOf(s llm.ChatStream) (lines []string, failure error) {
 }
 
 // keepAll holds back all of each text until its end.
-func keepAll(t *llmhttp.ReplyText) (release, hold string, err error) { return "", t.Text, nil }
+func keepAll(t *textfilter.ReplyText) (release, hold string, err error) { return "", t.Text, nil }
 
-func TestFilterStream_Order(t *testing.T) {
-	s := jsonBackend(t,
+func TestStream_Order(t *testing.T) {
+	s := jsonStream(t,
 		`{"id":"r","choices":[{"index":1,"delta":{"reasoning_content":"hm"}}],"usage":{"prompt_tokens":1},"fingerprint":"f"}`,
 		`{"id":"r","choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{"token":"a"}]}}]}`,
 		`{"id":"r","choices":[{"index":1,"delta":{"content":"b"},"finish_reason":"length","stop_reason":"x"}]}`,
 		`{"id":"r","choices":[{"index":0,"delta":{"content":"c"}}]}`,
 		`{"id":"r","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2},"end":1}`,
-	).Chat(t.Context(), nil)
-	got, err := chunksOf(llmhttp.FilterStream(s, 2, keepAll))
+	)
+	got, err := chunksOf(textfilter.Stream(s, 2, keepAll))
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		`{"id":"r","choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}`,
@@ -226,20 +204,20 @@ func TestFilterStream_Order(t *testing.T) {
 
 // A filter that holds back the arguments of calls sees them whole before the reader sees the calls,
 // which begin in their order.
-func TestFilterStream_HeldCalls(t *testing.T) {
+func TestStream_HeldCalls(t *testing.T) {
 	var seen []string
-	s := jsonBackend(t,
+	s := jsonStream(t,
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"one","arguments":"{\"x\":"}}]}}]}`,
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"two","arguments":"{}"}}]}}]}`,
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":2,"id":"c","type":"custom","custom":{"name":"three","input":"in"}}]}}]}`,
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}},{"index":2,"custom":{"input":"put"}}]}}]}`,
 		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
-	).Chat(t.Context(), nil)
-	got, err := chunksOf(llmhttp.FilterStream(s, 1, func(r *llmhttp.ReplyText) (release, hold string, err error) {
+	)
+	got, err := chunksOf(textfilter.Stream(s, 1, func(r *textfilter.ReplyText) (release, hold string, err error) {
 		if r.Call >= 0 && r.End {
 			seen = append(seen, fmt.Sprint(r.Kind, " ", r.Call, " ", r.Tool, " ", r.Text))
 		}
-		if r.Kind == llmhttp.TextArguments && r.Tool == "two" {
+		if r.Kind == textfilter.Arguments && r.Tool == "two" {
 			return r.Text, "", nil // at once, but for the call before it
 		}
 		return "", r.Text, nil
@@ -258,12 +236,12 @@ func TestFilterStream_HeldCalls(t *testing.T) {
 }
 
 // A filter learns that a text pauses, and can release what it holds before the next begins.
-func TestFilterStream_Paused(t *testing.T) {
+func TestStream_Paused(t *testing.T) {
 	var calls []string
 	s := streamDeltas(&llm.Delta{Reasoning: "let me"}, &llm.Delta{Reasoning: " see"}, &llm.Delta{Content: "the"}, &llm.Delta{Content: " end"}, &llm.Delta{Reasoning: "!"})
-	got, err := chunksOf(llmhttp.FilterStream(s, 1, func(r *llmhttp.ReplyText) (release, hold string, err error) {
+	got, err := chunksOf(textfilter.Stream(s, 1, func(r *textfilter.ReplyText) (release, hold string, err error) {
 		calls = append(calls, fmt.Sprintf("%s %q %q paused=%t end=%t", r.Kind, r.Sent, r.Text, r.Paused, r.End))
-		if r.Paused && r.Kind == llmhttp.TextReasoning {
+		if r.Paused && r.Kind == textfilter.Reasoning {
 			return r.Text, "", nil
 		}
 		return "", r.Text, nil
@@ -288,25 +266,25 @@ func TestFilterStream_Paused(t *testing.T) {
 }
 
 // refuseWord refuses texts with a word.
-func refuseWord(word string) func(*llmhttp.ReplyText) (string, string, error) {
-	return func(r *llmhttp.ReplyText) (string, string, error) {
+func refuseWord(word string) func(*textfilter.ReplyText) (string, string, error) {
+	return func(r *textfilter.ReplyText) (string, string, error) {
 		if strings.Contains(r.Text, word) {
-			return "", "", fmt.Errorf("found it: %w", llmhttp.ErrContentFiltered)
+			return "", "", fmt.Errorf("found it: %w", textfilter.ErrContentFiltered)
 		}
 		return r.Text, "", nil
 	}
 }
 
-func TestFilterStream_Refused(t *testing.T) {
+func TestStream_Refused(t *testing.T) {
 	read := 0
-	s := llm.Tee(jsonBackend(t,
+	s := llm.Tee(jsonStream(t,
 		`{"choices":[{"index":0,"delta":{"content":"good"}},{"index":1,"delta":{"content":"fine"}}]}`,
 		`{"choices":[{"index":0,"delta":{"reasoning_content":"x","content":"bad"}},{"index":1,"delta":{"content":"too"}}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"more"}}]}`,
 		`{"choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}`,
 		`{"choices":[{"index":0,"delta":{"content":"not read"}}]}`,
-	).Chat(t.Context(), nil), func(*llm.ChatChunk, error) { read++ })
-	r, err := join.Collect(llmhttp.FilterStream(s, 2, refuseWord("bad")))
+	), func(*llm.ChatChunk, error) { read++ })
+	r, err := join.Collect(textfilter.Stream(s, 2, refuseWord("bad")))
 	require.NoError(t, err)
 	assert.Equal(t, llm.FinishContentFilter, r.Choices[0].FinishReason)
 	assert.Equal(t, "good", r.Choices[0].Message.Content.Text())
@@ -315,18 +293,18 @@ func TestFilterStream_Refused(t *testing.T) {
 	assert.Equal(t, 4, read, "the stream is not read when all choices have ended")
 }
 
-func TestFilterStream_Errors(t *testing.T) {
+func TestStream_Errors(t *testing.T) {
 	broken := errors.New("broken")
 	text := func() llm.ChatStream {
 		return streamDeltas(&llm.Delta{Content: "a"}, &llm.Delta{Content: "b"})
 	}
 	t.Run("of the filter", func(t *testing.T) {
-		got, err := chunksOf(llmhttp.FilterStream(text(), 1, func(*llmhttp.ReplyText) (string, string, error) { return "x", "", broken }))
+		got, err := chunksOf(textfilter.Stream(text(), 1, func(*textfilter.ReplyText) (string, string, error) { return "x", "", broken }))
 		assert.Equal(t, broken, err)
 		assert.Len(t, got, 1, "the role")
 	})
 	t.Run("at the end", func(t *testing.T) {
-		_, err := chunksOf(llmhttp.FilterStream(text(), 1, func(r *llmhttp.ReplyText) (string, string, error) {
+		_, err := chunksOf(textfilter.Stream(text(), 1, func(r *textfilter.ReplyText) (string, string, error) {
 			if r.End {
 				return "", "", broken
 			}
@@ -335,21 +313,21 @@ func TestFilterStream_Errors(t *testing.T) {
 		assert.Equal(t, broken, err)
 	})
 	t.Run("of the stream", func(t *testing.T) {
-		s := failAfter(broken, "a", "b").Chat(t.Context(), nil)
-		got, err := chunksOf(llmhttp.FilterStream(s, 1, keepAll))
+		s := memory.Scripted(memory.Say("a"), memory.Say("b"), memory.Fail(broken)).Chat(t.Context(), new(llm.ChatRequest))
+		got, err := chunksOf(textfilter.Stream(s, 1, keepAll))
 		assert.Equal(t, broken, err)
 		assert.Contains(t, got[len(got)-1], `"content":"ab"`)
 	})
 	t.Run("nothing", func(t *testing.T) {
-		got, err := chunksOf(llmhttp.FilterStream(streamOf(), 1, keepAll))
+		got, err := chunksOf(textfilter.Stream(streamOf(), 1, keepAll))
 		assert.NoError(t, err)
 		assert.Empty(t, got)
-		_, err = chunksOf(llmhttp.FilterStream(nil, 1, keepAll))
+		_, err = chunksOf(textfilter.Stream(nil, 1, keepAll))
 		assert.ErrorContains(t, err, "nil ChatStream")
 	})
 	t.Run("the reader stops", func(t *testing.T) {
 		calls := 0
-		for range llmhttp.FilterStream(text(), 1, func(r *llmhttp.ReplyText) (string, string, error) {
+		for range textfilter.Stream(text(), 1, func(r *textfilter.ReplyText) (string, string, error) {
 			calls++
 			return r.Text, "", nil
 		}) {
@@ -362,18 +340,18 @@ func TestFilterStream_Errors(t *testing.T) {
 		for i := range 1025 {
 			d.ToolCalls = append(d.ToolCalls, llm.ToolCallDelta{Index: i, ID: fmt.Sprint(i)})
 		}
-		_, err := chunksOf(llmhttp.FilterStream(streamDeltas(&d), 1, redact.Reply))
+		_, err := chunksOf(textfilter.Stream(streamDeltas(&d), 1, redact.Reply))
 		assert.ErrorContains(t, err, "too many tool calls")
 	})
 }
 
 // What repeats a text as it was before the filter is removed.
-func TestFilterStream_LogProbabilities(t *testing.T) {
-	s := jsonBackend(t,
+func TestStream_LogProbabilities(t *testing.T) {
+	s := jsonStream(t,
 		`{"choices":[{"index":0,"delta":{"content":"sec"},"logprobs":{"content":[{"token":"sec"}]},"token_ids":[7],"other":1}],"prompt_logprobs":[1],"prompt_token_ids":[1]}`,
 		`{"choices":[{"index":0,"delta":{"content":"ret"},"logprobs":{"content":[{"token":"ret"}]},"finish_reason":"stop"}]}`,
-	).Chat(t.Context(), nil)
-	got, err := chunksOf(llmhttp.FilterStream(s, 1, redact.Reply))
+	)
+	got, err := chunksOf(textfilter.Stream(s, 1, redact.Reply))
 	require.NoError(t, err)
 	all := strings.Join(got, "\n")
 	for _, name := range []string{"logprobs", "token_ids", "prompt_"} {
@@ -383,21 +361,21 @@ func TestFilterStream_LogProbabilities(t *testing.T) {
 }
 
 // Escapes that a model need not have written do not hide a text, wherever they are divided.
-func TestFilterStream_EscapedArguments(t *testing.T) {
+func TestStream_EscapedArguments(t *testing.T) {
 	const arguments = `{"x":"\u0073\u0033cr\u0022t\u005c\u00fc-key","y":"\ud83d\ude00\/\n\ud83d"}`
 	for at := range len(arguments) {
 		call := func(s string) *llm.Delta {
 			return &llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: s}}}}
 		}
-		r, err := join.Collect(llmhttp.FilterStream(streamDeltas(call(arguments[:at]), call(arguments[at:])), 1, redact.Reply))
+		r, err := join.Collect(textfilter.Stream(streamDeltas(call(arguments[:at]), call(arguments[at:])), 1, redact.Reply))
 		require.NoError(t, err)
 		assert.Equal(t, `{"x":"[redacted]","y":"😀/\n\ud83d"}`, r.Choices[0].Message.ToolCalls[0].Function.Arguments, "divided at %d", at)
 	}
 }
 
 // A stream of the filter is as its Backend's in all that is not text.
-func TestFilterStream_Unchanged(t *testing.T) {
-	unchanged := func(r *llmhttp.ReplyText) (string, string, error) { return r.Text, "", nil }
+func TestStream_Unchanged(t *testing.T) {
+	unchanged := func(r *textfilter.ReplyText) (string, string, error) { return r.Text, "", nil }
 	lines := []string{
 		`{"id":"r","created":5,"model":"m","choices":[{"index":0,"delta":{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm","index":0,"format":"f"}]}}]}`,
 		`{"choices":[{"index":0,"delta":{"reasoning_details":[{"type":"reasoning.text","signature":"s","index":0}]}}]}`,
@@ -405,24 +383,24 @@ func TestFilterStream_Unchanged(t *testing.T) {
 		`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"t"}}}]}}]}`,
 		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":3,"completion_tokens":4},"service_tier":"flex"}`,
 	}
-	want, err := join.Collect(jsonBackend(t, lines...).Chat(t.Context(), nil))
+	want, err := join.Collect(jsonStream(t, lines...))
 	require.NoError(t, err)
-	got, err := join.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, unchanged))
+	got, err := join.Collect(textfilter.Stream(jsonStream(t, lines...), 1, unchanged))
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
-	held, err := join.Collect(llmhttp.FilterStream(jsonBackend(t, lines...).Chat(t.Context(), nil), 1, keepAll))
+	held, err := join.Collect(textfilter.Stream(jsonStream(t, lines...), 1, keepAll))
 	require.NoError(t, err)
 	assert.Equal(t, want, held)
 	assert.True(t, slices.Contains(deltaPlaces(), "Delta.ReasoningDetails[0].Text"))
 }
 
 // The reader of a stream of which all is held back sees that it goes on, and can stop it.
-func TestFilterStream_HeldStreamIsNotSilent(t *testing.T) {
+func TestStream_HeldStreamIsNotSilent(t *testing.T) {
 	read := 0
 	s := llm.Tee(streamDeltas(&llm.Delta{Content: "a"}, &llm.Delta{Content: "b"}, &llm.Delta{Content: "c"}),
 		func(c *llm.ChatChunk, _ error) { read++ })
 	var seen []bool
-	for chunk, err := range llmhttp.FilterStream(s, 1, keepAll) {
+	for chunk, err := range textfilter.Stream(s, 1, keepAll) {
 		require.NoError(t, err)
 		if seen = append(seen, chunk.HasContent()); len(seen) == 3 {
 			break
@@ -433,7 +411,7 @@ func TestFilterStream_HeldStreamIsNotSilent(t *testing.T) {
 }
 
 // What a filter holds back has a bound, and takes linear memory although it gets all of it each time.
-func TestFilterStream_HeldTexts(t *testing.T) {
+func TestStream_HeldTexts(t *testing.T) {
 	const pieces = 100_000
 	delta := &llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: "c", Function: llm.FunctionCall{Name: "f", Arguments: "0123456789"}}}}
 	s := func(n int, d *llm.Delta) llm.ChatStream {
@@ -447,13 +425,13 @@ func TestFilterStream_HeldTexts(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r, err := join.Collect(llmhttp.FilterStream(s(pieces, delta), 1, keepAll))
+	r, err := join.Collect(textfilter.Stream(s(pieces, delta), 1, keepAll))
 	runtime.ReadMemStats(&after)
 	require.NoError(t, err)
 	assert.Len(t, r.Choices[0].Message.ToolCalls[0].Function.Arguments, 10*pieces)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<30), "not a copy of all for each piece")
 
-	_, err = join.Collect(llmhttp.FilterStream(s(70, &llm.Delta{Content: strings.Repeat("x", 1<<20)}), 1, keepAll))
+	_, err = join.Collect(textfilter.Stream(s(70, &llm.Delta{Content: strings.Repeat("x", 1<<20)}), 1, keepAll))
 	var e *llm.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 502, e.Status)

@@ -1,4 +1,4 @@
-package llmhttp
+package textfilter
 
 import (
 	"encoding/json"
@@ -41,7 +41,7 @@ var manyDeltas = map[string]func(i int) llm.Delta{
 
 // A filter of a reply with many texts looks at few of them for each chunk, whether it holds all back
 // or nothing.
-func TestFilterStream_ManyTexts(t *testing.T) {
+func TestStream_ManyTexts(t *testing.T) {
 	const n = 2000
 	filters := map[string]func(t *ReplyText) (string, string, error){
 		"holds": func(t *ReplyText) (string, string, error) { return "", t.Text, nil },
@@ -76,11 +76,11 @@ func TestFilterStream_ManyTexts(t *testing.T) {
 }
 
 // The memory that a filter takes in all grows with the number of texts and not with its square.
-func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
+func TestStream_ManyTextsInLinearMemory(t *testing.T) {
 	allocated := func(n int, delta func(i int) llm.Delta) float64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		for _, err := range FilterStream(manyTexts(n, delta), 1, func(t *ReplyText) (string, string, error) { return "", t.Text, nil }) {
+		for _, err := range Stream(manyTexts(n, delta), 1, func(t *ReplyText) (string, string, error) { return "", t.Text, nil }) {
 			require.NoError(t, err)
 		}
 		runtime.ReadMemStats(&after)
@@ -97,7 +97,7 @@ func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		require.NoError(t, RewriteTexts(req, func(_ TextKind, s string) (string, error) { return s, nil }))
+		require.NoError(t, Rewrite(req, func(_ Kind, s string) (string, error) { return s, nil }))
 		runtime.ReadMemStats(&after)
 		return float64(after.TotalAlloc - before.TotalAlloc)
 	}
@@ -105,8 +105,8 @@ func TestFilterStream_ManyTextsInLinearMemory(t *testing.T) {
 }
 
 // A member whose name the filter changes has the changed name also if its text was held back.
-func TestFilterStream_NamesOfHeldMembers(t *testing.T) {
-	s := FilterStream(manyTexts(1, func(int) llm.Delta {
+func TestStream_NamesOfHeldMembers(t *testing.T) {
+	s := Stream(manyTexts(1, func(int) llm.Delta {
 		return llm.Delta{Extra: llm.Extra{"secret": json.RawMessage(`"a"`), "o": json.RawMessage(`{"secret":"a"}`)}}
 	}), 1, func(t *ReplyText) (string, string, error) {
 		if t.Text == "secret" {

@@ -1,21 +1,17 @@
-package llmhttp
+package textfilter
 
 import (
 	"errors"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/order"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// ErrContentFiltered is what a filter of texts returns, or wraps, to refuse a text. In a reply, the
-// choice of the text then ends with FinishContentFilter; what was held back of it is dropped. A
-// request is refused with a 400 that has the code content_filter.
-var ErrContentFiltered = errors.New("llmhttp: a text was refused by a content filter")
-
-// A ReplyText is a text of a reply, as far as it has arrived, for a filter: see [FilterStream].
+// A ReplyText is a text of a reply, as far as it has arrived, for a filter: see [Stream].
 type ReplyText struct {
-	Kind   TextKind
+	Kind   Kind
 	Choice int    // the index of the choice
 	Call   int    // the index of the tool call among those of the choice; -1 if the text is not one of a call
 	Tool   string // the name of the tool that is called; empty if Call is -1
@@ -32,7 +28,7 @@ type ReplyText struct {
 	End bool
 }
 
-// FilterStream returns a stream with the texts of s as f rewrites them. choices is the number of
+// Stream returns a stream with the texts of s as f rewrites them. choices is the number of
 // choices of the request: [llm.ChatRequest.Choices].
 //
 // f is called for each text of each choice: content, reasoning, refusal, the arguments of each tool
@@ -40,7 +36,7 @@ type ReplyText struct {
 // that was not released yet. It returns what to release, which may differ from the text, and what
 // to hold back until it knows more: usually an end of the text that may be the beginning of what it
 // looks for. When the text is complete, f is called with End; what it holds back even then is
-// released after the rest. In [TextArguments], which are JSON, any character may be escaped, and an
+// released after the rest. In [Arguments], which are JSON, any character may be escaped, and an
 // escape may be divided; the example redaction removes the escapes. A filter that must see a text as a whole, such as the arguments of a
 // call, holds back all of it until End. A call begins for the client when some of its arguments
 // were released.
@@ -54,14 +50,14 @@ type ReplyText struct {
 // types, IDs, signatures, encrypted reasoning and audio. Log probabilities and token numbers, which
 // repeat the text before the filter, are removed.
 //
-// The chunks of the stream that FilterStream returns are in valid order, with at most one choice
+// The chunks of the stream that Stream returns are in valid order, with at most one choice
 // each. There is an empty one where all of a chunk of s is held back, so that the reader sees that
 // the stream goes on. At most 64 MiB are held back; more is an error.
-func FilterStream(s llm.ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) llm.ChatStream {
+func Stream(s llm.ChatStream, choices int, f func(t *ReplyText) (release, hold string, err error)) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) { newStreamFilter(choices, f, yield).run(s) }
 }
 
-// A streamFilter is the state of FilterStream. The orderer puts the chunks in valid order, so that
+// A streamFilter is the state of Stream. The orderer puts the chunks in valid order, so that
 // each text has one place, and passes them to Add.
 type streamFilter struct {
 	f       func(t *ReplyText) (release, hold string, err error)
@@ -86,7 +82,7 @@ func newStreamFilter(
 // run yields what is to be yielded of stream.
 func (s *streamFilter) run(stream llm.ChatStream) {
 	if stream == nil {
-		stream = llm.Fail(errNilStream)
+		stream = llm.Fail(callctx.ErrNilStream)
 	}
 	var failure error
 	for chunk, err := range stream {

@@ -1,13 +1,14 @@
-package llmhttp_test
+package textfilter_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
+	"iter"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,35 +24,21 @@ import (
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
-	"github.com/llmhttp/llmhttp/messages"
-	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
 
-func ExampleFilterTexts() {
-	// The model gets placeholders, and the client gets the names back.
-	in := replacer.New("Ada Lovelace", "<person-1>")
-	out := replacer.New("<person-1>", "Ada Lovelace")
-	backend := llmhttp.FilterTexts(memory.Echo(), func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: in.Request, Reply: out.Reply}
-	})
-
-	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), nil)
-	printText(post(h, `{"model": "demo-chat", "messages": [{"role": "user", "content": "Who was Ada Lovelace?"}]}`))
-	// Output: Who was Ada Lovelace?
-}
-
 // redacting is the filter of the tests: it redacts both ways.
-func redacting(context.Context) llmhttp.TextFilter {
-	return llmhttp.TextFilter{Request: redact.Request, Reply: redact.Reply}
+func redacting(context.Context) textfilter.Filter {
+	return textfilter.Filter{Request: redact.Request, Reply: redact.Reply}
 }
 
 // refusing returns a filter that refuses texts with word.
-func refusing(word string) func(context.Context) llmhttp.TextFilter {
-	return func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{
-			Request: func(_ llmhttp.TextKind, text string) (string, error) {
+func refusing(word string) func(context.Context) textfilter.Filter {
+	return func(context.Context) textfilter.Filter {
+		return textfilter.Filter{
+			Request: func(_ textfilter.Kind, text string) (string, error) {
 				if strings.Contains(text, word) {
-					return "", llmhttp.ErrContentFiltered
+					return "", textfilter.ErrContentFiltered
 				}
 				return text, nil
 			},
@@ -75,23 +62,6 @@ var chatFormats = map[string]chatFormat{
 
 // formatModes are the two ways to ask for a reply in all formats.
 var formatModes = map[string]string{"whole": "", "stream": `,"stream":true`}
-
-// formatHandler returns a Handler for all formats.
-func formatHandler(b llmhttp.Backend) *llmhttp.Handler {
-	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &llmhttp.Options{
-		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
-	})
-}
-
-// serveFormat posts a body to h and returns the reply.
-func serveFormat(h http.Handler, path, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Anthropic-Version", "2023-06-01")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
 
 // readerText returns all that a client can put together of a reply: the strings that are at the same
 // place in the events of a stream, joined, and strings of JSON in strings decoded.
@@ -133,10 +103,10 @@ func joinStrings(v any, path string, joined map[string]string) {
 
 // No secret in a text of a Delta reaches a client, wherever it is divided, in no format, whole or
 // streamed.
-func TestFilterTexts_SecretsInReplies(t *testing.T) {
+func TestNew_SecretsInReplies(t *testing.T) {
 	const secret = "s3cr\"t-kéy" // short, because each place is tried in each format
 	replacer := replacer.New(secret, filterMark)
-	filter := func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{Reply: replacer.Reply} }
+	filter := func(context.Context) textfilter.Filter { return textfilter.Filter{Reply: replacer.Reply} }
 	for i, path := range deltaPlaces() {
 		if notFiltered[path] != "" {
 			continue
@@ -147,7 +117,7 @@ func TestFilterTexts_SecretsInReplies(t *testing.T) {
 				if at > 0 && comesWhole(path) || strings.Contains(path, "Extra") && !utf8.ValidString(secret[:at]) {
 					continue
 				}
-				backend := llmhttp.FilterTexts(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+				backend := textfilter.New(chatting(func() llm.ChatStream {
 					if at == 0 {
 						return streamDeltas(newDelta(i, secret))
 					}
@@ -172,7 +142,7 @@ func TestFilterTexts_SecretsInReplies(t *testing.T) {
 }
 
 // No secret in a text of a request reaches the Backend, in no format.
-func TestFilterTexts_SecretsInRequests(t *testing.T) {
+func TestNew_SecretsInRequests(t *testing.T) {
 	secret := jsonText(filterSecret)
 	secret = secret[1 : len(secret)-1]
 	inner := strings.ReplaceAll(strings.ReplaceAll(secret, `\`, `\\`), `"`, `\"`) // in arguments
@@ -209,7 +179,7 @@ func TestFilterTexts_SecretsInRequests(t *testing.T) {
 		for _, body := range bodies {
 			body = strings.ReplaceAll(strings.ReplaceAll(body, "%s", secret), "INNER", inner)
 			got := new(recordingBackend)
-			w := serveFormat(formatHandler(llmhttp.FilterTexts(got, redacting)), path, body)
+			w := serveFormat(formatHandler(textfilter.New(got, redacting)), path, body)
 			require.Equal(t, 200, w.Code, "%s: %s", path, w.Body)
 			require.NotEmpty(t, got.requests)
 			plain := new(recordingBackend)
@@ -226,21 +196,17 @@ func TestFilterTexts_SecretsInRequests(t *testing.T) {
 }
 
 // A recordingBackend keeps what it gets.
-type recordingBackend struct {
-	stubBackend
-	requests []any
+type recordingBackend struct{ requests []any }
+
+func (b *recordingBackend) Chat(_ context.Context, r *llm.ChatRequest) llm.ChatStream {
+	b.requests = append(b.requests, r)
+	return llm.Reply("Hello!")
 }
 
-func (b *recordingBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
+func (b *recordingBackend) Embed(_ context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	b.requests = append(b.requests, r)
-	return b.stubBackend.Chat(ctx, r)
-}
-
-func (b *recordingBackend) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
-	b.requests = append(b.requests, r)
-	resp, err := b.stubBackend.Embed(ctx, r)
-	resp.Extra = llm.Extra{"echo": json.RawMessage(jsonText(filterSecret))}
-	return resp, err
+	vectors := slices.Repeat([][]float32{{0.25}}, r.Input.Len())
+	return &llm.EmbeddingResponse{Vectors: vectors, Extra: llm.Extra{"echo": json.RawMessage(jsonText(filterSecret))}}, nil
 }
 
 func (b *recordingBackend) GenerateImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
@@ -254,16 +220,16 @@ func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (
 	return &llmhttp.RerankResponse{Results: []llmhttp.RerankResult{{Index: 1, Score: 1}, {Index: 0}}}, nil
 }
 
-func (b *recordingBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
+func (b *recordingBackend) Complete(_ context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
 	b.requests = append(b.requests, r)
-	return b.stubBackend.Complete(ctx, r)
+	return llm.Reply("Hello!")
 }
 
-func (b *recordingBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (b *recordingBackend) Moderate(_ context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 	b.requests = append(b.requests, r)
-	resp, err := b.stubBackend.Moderate(ctx, r)
+	resp := &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, r.Input.Results())}
 	resp.Results[0].Extra = llm.Extra{"reason": json.RawMessage(jsonText(filterSecret))}
-	return resp, err
+	return resp, nil
 }
 
 func (b *recordingBackend) CountTokens(_ context.Context, r *llm.ChatRequest) (int, error) {
@@ -272,15 +238,15 @@ func (b *recordingBackend) CountTokens(_ context.Context, r *llm.ChatRequest) (i
 }
 
 // Texts in the replies of other operations are filtered too.
-func TestFilterTexts_OtherReplies(t *testing.T) {
-	h := formatHandler(llmhttp.FilterTexts(new(recordingBackend), redacting))
+func TestNew_OtherReplies(t *testing.T) {
+	h := formatHandler(textfilter.New(new(recordingBackend), redacting))
 	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody, moderationsPath: moderationBody} {
 		w := serveFormat(h, path, body)
 		assert.Equal(t, 200, w.Code)
 		assert.NotContains(t, readerText(t, w.Body.String()), filterSecret)
 		assert.Contains(t, w.Body.String(), filterMark)
 	}
-	h = formatHandler(llmhttp.FilterTexts(new(recordingBackend), refusing("s3cr")))
+	h = formatHandler(textfilter.New(new(recordingBackend), refusing("s3cr")))
 	for path, body := range map[string]string{imagesPath: imageBody, embeddingsPath: embeddingBody, moderationsPath: moderationBody} {
 		w := serveFormat(h, path, body)
 		assert.Equal(t, 400, w.Code, path)
@@ -289,7 +255,7 @@ func TestFilterTexts_OtherReplies(t *testing.T) {
 }
 
 // Segments, words and log probabilities have the text of a transcription in pieces, or another text.
-func TestFilterTexts_PiecesOfTranscriptions(t *testing.T) {
+func TestNew_PiecesOfTranscriptions(t *testing.T) {
 	type (
 		chunk   = llmhttp.TranscriptionChunk
 		segment = llmhttp.TranscriptionSegment
@@ -314,7 +280,7 @@ func TestFilterTexts_PiecesOfTranscriptions(t *testing.T) {
 		"beside the text":  {chunk{Text: "Hello", Segments: plain, Extra: note()}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := llmhttp.FilterTexts(transcribingAs(&tt.reply), redacting).(llmhttp.Transcriber)
+			b := textfilter.New(&transcriber{stream: func(yield func(*chunk, error) bool) { yield(&tt.reply, nil) }}, redacting).(llmhttp.Transcriber)
 			got, err := llmhttp.CollectTranscription(b.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
 			require.NoError(t, err)
 			assert.Equal(t, tt.kept, got.Segments != nil)
@@ -329,29 +295,26 @@ func TestFilterTexts_PiecesOfTranscriptions(t *testing.T) {
 
 // A transcription that is collected for a filter is not silent: it may take longer than Options.Timeout.
 // If it is refused, the client gets a 400, also for a stream.
-func TestFilterTexts_TranscriptionsThatTakeLong(t *testing.T) {
-	for name, members := range map[string]string{"whole": ``, "stream": `"stream":"true",`} {
+func TestNew_TranscriptionsThatTakeLong(t *testing.T) {
+	for name, fields := range map[string]map[string]string{"whole": {"model": "m"}, "stream": {"model": "m", "stream": "true"}} {
 		for filter, want := range map[string]int{"bad": 400, "absent": 200} {
 			t.Run(name+" "+filter, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := transcribing(func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-						return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
-							for range 30 {
-								time.Sleep(100 * time.Millisecond)
-								if !yield(&llmhttp.TranscriptionChunk{Text: "bad "}, nil) {
-									return
-								}
+					b := &transcriber{stream: func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+						for range 30 {
+							time.Sleep(100 * time.Millisecond)
+							if !yield(&llmhttp.TranscriptionChunk{Text: "bad "}, nil) {
+								return
 							}
 						}
-					})
-					s := startPipeServer(t, config{backend: llmhttp.FilterTexts(b, refusingWords(filter)), opts: llmhttp.Options{Timeout: time.Second}})
-					r := s.do("POST", transcriptionsPath, `{"file":"RIFF",`+members+`"model":"m"}`)
-					require.NoError(t, r.err)
-					assert.Equal(t, want, r.StatusCode, r.body)
+					}}
+					h := handlerWith(textfilter.New(b, refusingWords(filter)), llmhttp.Options{Timeout: time.Second})
+					w := serveRecording(t, h, fields)
+					assert.Equal(t, want, w.Code, "%s", w.Body)
 					if want == 200 {
-						assert.Contains(t, r.body, strings.Repeat("bad ", 30))
+						assert.Contains(t, w.Body.String(), strings.Repeat("bad ", 30))
 					} else {
-						assert.NotContains(t, r.body, "bad ")
+						assert.NotContains(t, w.Body.String(), "bad ")
 					}
 				})
 			})
@@ -360,19 +323,17 @@ func TestFilterTexts_TranscriptionsThatTakeLong(t *testing.T) {
 }
 
 // What is collected of a transcription has a bound, and ends when the reader has left.
-func TestFilterTexts_LargeTranscriptions(t *testing.T) {
+func TestNew_LargeTranscriptions(t *testing.T) {
 	read := 0
 	text := strings.Repeat("x", 1<<20)
-	b := transcribing(func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-		return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
-			for range 300 {
-				if read++; !yield(&llmhttp.TranscriptionChunk{Text: text}, nil) {
-					return
-				}
+	b := &transcriber{stream: func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+		for range 300 {
+			if read++; !yield(&llmhttp.TranscriptionChunk{Text: text}, nil) {
+				return
 			}
 		}
-	})
-	filtered := llmhttp.FilterTexts(b, redacting).(llmhttp.Transcriber)
+	}}
+	filtered := textfilter.New(b, redacting).(llmhttp.Transcriber)
 	_, err := llmhttp.CollectTranscription(filtered.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
 	var e *llm.Error
 	require.ErrorAs(t, err, &e)
@@ -388,38 +349,36 @@ func TestFilterTexts_LargeTranscriptions(t *testing.T) {
 }
 
 // A request that is refused does not reach the Backend, and costs no tokens.
-func TestFilterTexts_RefusedRequest(t *testing.T) {
+func TestNew_RefusedRequest(t *testing.T) {
 	for name, f := range chatFormats {
 		for mode, member := range formatModes {
 			got, usage := new(recordingBackend), new(usageLog)
-			h := llmhttp.NewHandler(llmhttp.FilterTexts(got, refusing("Hello")), llmhttp.AllowAll("acme"), &llmhttp.Options{
-				Usage: usage, Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
-			})
+			h := handlerWith(textfilter.New(got, refusing("Hello")), llmhttp.Options{Usage: usage})
 			w := serveFormat(h, f.path, fmt.Sprintf(f.body, member))
 			assert.Equal(t, 400, w.Code, "%s %s", name, mode)
 			assert.Contains(t, w.Body.String(), "The request was refused by a content filter.", "%s %s", name, mode)
 			assert.Empty(t, got.requests)
-			require.Len(t, usage.records(), 1)
-			assert.Zero(t, usage.records()[0].Units.PromptTokens)
+			require.Len(t, usage.records, 1)
+			assert.Zero(t, usage.records[0].Units.PromptTokens)
 		}
 	}
 	// An error of the filter's own is the client's.
-	own := func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Request: func(llmhttp.TextKind, string) (string, error) {
-			return "", errors.Join(llmhttp.ErrContentFiltered, llm.Errorf(451, "blocked", "Not here."))
+	own := func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Request: func(textfilter.Kind, string) (string, error) {
+			return "", errors.Join(textfilter.ErrContentFiltered, llm.Errorf(451, "blocked", "Not here."))
 		}}
 	}
-	w := serveFormat(formatHandler(llmhttp.FilterTexts(new(stubBackend), own)), chatPath, chatBody)
+	w := serveFormat(formatHandler(textfilter.New(new(recordingBackend), own)), chatPath, chatBody)
 	assert.Equal(t, 451, w.Code)
 	assert.Contains(t, w.Body.String(), "Not here.")
 }
 
 // A reply that is refused in mid-stream ends as one that the model's own filter has ended, with what
 // came before, in each format.
-func TestFilterTexts_RefusedReply(t *testing.T) {
+func TestNew_RefusedReply(t *testing.T) {
 	for name, f := range chatFormats {
 		for mode, member := range formatModes {
-			h := formatHandler(llmhttp.FilterTexts(textBackend("It is ", "zy", "x to", " qqq."), refusingWords("zyx")))
+			h := formatHandler(textfilter.New(chatting(func() llm.ChatStream { return textStream("It is ", "zy", "x to", " qqq.") }), refusingWords("zyx")))
 			w := serveFormat(h, f.path, fmt.Sprintf(f.body, member))
 			require.Equal(t, 200, w.Code, "%s %s", name, mode)
 			for _, want := range f.filtered {
@@ -434,11 +393,11 @@ func TestFilterTexts_RefusedReply(t *testing.T) {
 }
 
 // refusingWords returns a filter that refuses replies with word, which a reader never sees in part.
-func refusingWords(word string) func(context.Context) llmhttp.TextFilter {
-	return func(context.Context) llmhttp.TextFilter {
-		return llmhttp.TextFilter{Reply: func(t *llmhttp.ReplyText) (release, hold string, err error) {
+func refusingWords(word string) func(context.Context) textfilter.Filter {
+	return func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Reply: func(t *textfilter.ReplyText) (release, hold string, err error) {
 			if strings.Contains(t.Text, word) {
-				return "", "", llmhttp.ErrContentFiltered
+				return "", "", textfilter.ErrContentFiltered
 			}
 			for n := min(len(word)-1, len(t.Text)); n > 0 && !t.End; n-- {
 				if end := len(t.Text) - n; strings.HasPrefix(word, t.Text[end:]) {
@@ -451,58 +410,154 @@ func refusingWords(word string) func(context.Context) llmhttp.TextFilter {
 }
 
 // Each request has a filter of its own, which may depend on its key.
-func TestFilterTexts_PerRequest(t *testing.T) {
+func TestNew_PerRequest(t *testing.T) {
 	made := 0
-	b := llmhttp.FilterTexts(memory.Echo(), func(ctx context.Context) llmhttp.TextFilter {
+	b := textfilter.New(memory.Echo(), func(ctx context.Context) textfilter.Filter {
 		made++
 		name := llmhttp.KeyFrom(ctx).Account
-		return llmhttp.TextFilter{Request: func(_ llmhttp.TextKind, text string) (string, error) {
+		return textfilter.Filter{Request: func(_ textfilter.Kind, text string) (string, error) {
 			return text + " " + name + fmt.Sprint(made), nil
 		}}
 	})
-	s := startServer(t, config{backend: b})
-	assert.Contains(t, s.chat(chatBody).body, "Hello, how are you? acme1")
-	s.chat(streamBody).checkText(t, "Hello, how are you? acme2")
+	h := formatHandler(b)
+	assert.Contains(t, serveFormat(h, chatPath, chatBody).Body.String(), "Hello, how are you? acme1")
+	assert.Contains(t, readerText(t, serveFormat(h, chatPath, streamBody).Body.String()), "Hello, how are you? acme2")
 }
 
 // A mistake of the Backend is logged, although the filter puts it right, and its usage is recorded.
-func TestFilterTexts_MisusesAndUsage(t *testing.T) {
-	s := startServer(t, config{backend: llmhttp.FilterTexts(jsonBackend(t,
-		`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":7,"delta":{"content":"b"}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`,
-	), redacting)})
-	assert.Contains(t, s.chat(chatBody).body, `"content":"a"`)
-	assert.EqualValues(t, 3, s.record().Units.PromptTokens)
-	assert.Contains(t, s.log.String(), "the Backend yielded choices that were not asked for")
+func TestNew_MisusesAndUsage(t *testing.T) {
+	b := textfilter.New(chatting(func() llm.ChatStream {
+		return jsonStream(t, `{"choices":[{"index":0,"delta":{"content":"a"}},{"index":7,"delta":{"content":"b"}}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`)
+	}), redacting)
+	var log bytes.Buffer
+	usage := new(usageLog)
+	h := handlerWith(b, llmhttp.Options{Usage: usage, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	assert.Contains(t, serveFormat(h, chatPath, chatBody).Body.String(), `"content":"a"`)
+	require.Len(t, usage.records, 1)
+	assert.EqualValues(t, 3, usage.records[0].Units.PromptTokens)
+	assert.Contains(t, log.String(), "the Backend yielded choices that were not asked for")
 }
 
-func TestFilterTexts_NothingPassesUnknown(t *testing.T) {
-	_, isUnknown := llmhttp.FilterTexts(&unknownBackend{}, redacting).(interface{ Translate(string) string })
+func TestNew_NothingPassesUnknown(t *testing.T) {
+	_, isUnknown := textfilter.New(&unknownBackend{}, redacting).(interface{ Translate(string) string })
 	assert.False(t, isUnknown)
-	assert.Panics(t, func() { llmhttp.FilterTexts(nil, redacting) })
-	assert.Panics(t, func() { llmhttp.FilterTexts(new(stubBackend), nil) })
+	assert.Panics(t, func() { textfilter.New(nil, redacting) })
+	assert.Panics(t, func() { textfilter.New(new(recordingBackend), nil) })
 	assert.True(t, slices.Contains(deltaPlaces(), "Delta.Content"))
 }
 
+// A stream that is nil fails, whether replies are filtered or not.
+func TestNew_NilStreams(t *testing.T) {
+	for name, f := range map[string]textfilter.Filter{"replies": {Reply: redact.Reply}, "requests": {Request: redact.Request}} {
+		b := textfilter.New(nilStreams{}, func(context.Context) textfilter.Filter { return f })
+		for method, err := range map[string]error{
+			"Chat":         streamError(b.Chat(t.Context(), new(llm.ChatRequest))),
+			"Complete":     streamError(b.(llmhttp.Completer).Complete(t.Context(), new(llmhttp.CompletionRequest))),
+			"StreamImages": streamError(b.(llmhttp.ImageStreamer).StreamImages(t.Context(), new(llm.ImageRequest))),
+			"Speak":        streamError(b.(llmhttp.Speaker).Speak(t.Context(), new(llmhttp.SpeechRequest))),
+			"Transcribe":   streamError(b.(llmhttp.Transcriber).Transcribe(t.Context(), new(llmhttp.TranscriptionRequest))),
+		} {
+			assert.ErrorContains(t, err, "returned a nil ChatStream", "%s with a filter of %s", method, name)
+		}
+	}
+}
+
+// streamError returns the error with which a stream ends.
+func streamError[C any](s iter.Seq2[*C, error]) (failure error) {
+	for _, err := range s {
+		failure = err
+	}
+	return failure
+}
+
+// A nilStreams is a Backend whose streams are nil.
+type nilStreams struct{}
+
+func (nilStreams) Chat(context.Context, *llm.ChatRequest) llm.ChatStream { return nil }
+
+func (nilStreams) Complete(context.Context, *llmhttp.CompletionRequest) llm.ChatStream { return nil }
+
+func (nilStreams) StreamImages(context.Context, *llm.ImageRequest) llm.ImageStream { return nil }
+
+func (nilStreams) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+	panic("the stream is nil, and not missing")
+}
+
+func (nilStreams) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return nil }
+
+func (nilStreams) Transcribe(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+	return nil
+}
+
 // An unknownBackend has a method that this package does not know.
-type unknownBackend struct{ stubBackend }
+type unknownBackend struct{ recordingBackend }
 
 func (*unknownBackend) Translate(s string) string { return s }
 
 // A client gets its own documents back, and not what the Backend got.
-func TestFilterTexts_RerankedDocuments(t *testing.T) {
-	w := serveFormat(formatHandler(llmhttp.FilterTexts(new(recordingBackend), redacting)), "/v1/rerank",
+func TestNew_RerankedDocuments(t *testing.T) {
+	w := serveFormat(formatHandler(textfilter.New(new(recordingBackend), redacting)), "/v1/rerank",
 		`{"model":"m","query":"q","documents":["a",`+jsonText(filterSecret)+`],"return_documents":true}`)
 	assert.Equal(t, 200, w.Code)
 	assert.Contains(t, w.Body.String(), jsonText(filterSecret))
 }
 
 // Token numbers are texts that a filter cannot read.
-func TestFilterTexts_TokenNumbers(t *testing.T) {
+func TestNew_TokenNumbers(t *testing.T) {
 	const tokens = `{"model":"m","input":[[1,2],[3]]}`
 	got := new(recordingBackend)
-	w := serveFormat(formatHandler(llmhttp.FilterTexts(got, redacting)), embeddingsPath, tokens)
+	w := serveFormat(formatHandler(textfilter.New(got, redacting)), embeddingsPath, tokens)
 	assert.Equal(t, 400, w.Code)
 	assert.Empty(t, got.requests)
-	onlyReplies := func(context.Context) llmhttp.TextFilter { return llmhttp.TextFilter{Reply: redact.Reply} }
-	assert.Equal(t, 200, serveFormat(formatHandler(llmhttp.FilterTexts(new(stubBackend), onlyReplies)), embeddingsPath, tokens).Code)
+	onlyReplies := func(context.Context) textfilter.Filter { return textfilter.Filter{Reply: redact.Reply} }
+	assert.Equal(t, 200, serveFormat(formatHandler(textfilter.New(new(recordingBackend), onlyReplies)), embeddingsPath, tokens).Code)
+}
+
+// The texts of a reply are filtered wherever they are divided, and log probabilities, which repeat
+// them, are dropped. Token numbers are texts that a filter cannot read.
+func TestNew_Completions(t *testing.T) {
+	half := len(filterSecret) / 2
+	b := &completer{stream: func() llm.ChatStream {
+		first, last := llm.TextChunk("my "+filterSecret[:half]), llm.TextChunk(filterSecret[half:]+"!")
+		first.Choices[0].Extra = llm.Extra{"logprobs": json.RawMessage(`{"tokens":["` + filterSecret[:half] + `"]}`)}
+		last.Choices[0].FinishReason = llm.FinishStop
+		return streamOf(first, last)
+	}}
+	h := formatHandler(textfilter.New(b, redacting))
+	for _, stream := range []string{"true", "false"} {
+		body := serveFormat(h, completionsPath, `{"model":"m","prompt":"a","logprobs":1,"stream":`+stream+`}`).Body.String()
+		assert.Contains(t, body, filterMark)
+		assert.NotContains(t, body, filterSecret[:half])
+		assert.NotContains(t, body, `"tokens"`)
+	}
+	w := serveFormat(h, completionsPath, `{"model":"m","prompt":[1,2]}`)
+	assert.Equal(t, 400, w.Code)
+	assert.Contains(t, w.Body.String(), `"param":"prompt"`)
+}
+
+// The request for a stream of images, and what is text in its events, is filtered.
+func TestNew_ImageStreams(t *testing.T) {
+	image := &llm.Image{Data: []byte("x"), Extra: llm.Extra{"note": json.RawMessage(`"a secret"`)}}
+	b := textfilter.New(&drawer{draw: func(r *llm.ImageRequest) llm.ImageStream {
+		assert.Equal(t, "a *** hat", r.Prompt)
+		return func(yield func(*llm.ImageChunk, error) bool) { yield(&llm.ImageChunk{Image: image}, nil) }
+	}}, func(context.Context) textfilter.Filter {
+		hide := strings.NewReplacer("secret", "***").Replace
+		return textfilter.Filter{
+			Request: func(_ textfilter.Kind, s string) (string, error) { return hide(s), nil },
+			Reply:   func(r *textfilter.ReplyText) (string, string, error) { return hide(r.Text), "", nil },
+		}
+	})
+	w := serveFormat(formatHandler(b), imagesPath, `{"model":"m","prompt":"a secret hat","stream":true}`)
+	assert.Contains(t, w.Body.String(), `"note":"a ***"`)
+	assert.Equal(t, `"a secret"`, string(image.Extra["note"]), "the image belongs to the Backend")
+
+	refused := textfilter.New(new(drawer), func(context.Context) textfilter.Filter {
+		return textfilter.Filter{Request: func(textfilter.Kind, string) (string, error) {
+			return "", fmt.Errorf("no: %w", textfilter.ErrContentFiltered)
+		}}
+	})
+	w = serveFormat(formatHandler(refused), imagesPath, `{"model":"m","prompt":"p","stream":true}`)
+	assert.Equal(t, 400, w.Code)
+	assert.Contains(t, w.Body.String(), `"code":"content_filter"`)
 }

@@ -1,4 +1,4 @@
-package llmhttp_test
+package textfilter_test
 
 import (
 	"encoding/json"
@@ -14,22 +14,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/textfilter"
 )
-
-func ExampleRewriteTexts() {
-	req := &llm.ChatRequest{
-		Model: "demo",
-		Messages: []llm.Message{
-			{Role: llm.RoleSystem, Content: llm.Text("You serve acme.")},
-			{Role: llm.RoleUser, Content: llm.Text("Who am I?")},
-		},
-	}
-	err := llmhttp.RewriteTexts(req, func(kind llmhttp.TextKind, text string) (string, error) {
-		return strings.ReplaceAll(text, "acme", "[tenant]"), nil
-	})
-	fmt.Println(req.Messages[0].Content.Text(), err)
-	// Output: You serve [tenant]. <nil>
-}
 
 // filterSecret is what filters of the tests replace. JSON escapes some of its characters.
 const (
@@ -91,59 +77,57 @@ func jsonText(s string) string {
 
 // notRewritten are the places whose strings stay as they are: they are not texts, or not readable.
 var notRewritten = map[string]string{
-	"ChatRequest.Model":                                     "chooses the model",
-	"ChatRequest.Messages[0].Role":                          "one of a few",
-	"ChatRequest.Messages[0].Content[0].Type":               "one of a few",
-	"ChatRequest.Messages[0].Content[0].ImageURL.Detail":    "one of a few",
-	"ChatRequest.Messages[0].ReasoningDetails[0].Type":      "one of a few",
-	"ChatRequest.Messages[0].ReasoningDetails[0].Signature": "is over what the model has written",
-	"ChatRequest.Messages[0].ReasoningDetails[0].Data":      "encrypted",
-	"ChatRequest.Messages[0].ToolCalls[0].ID":               "an ID of the server",
-	"ChatRequest.Messages[0].ToolCalls[0].Type":             "one of a few",
-	"ChatRequest.Messages[0].ToolCallID":                    "an ID of the server",
-	"ChatRequest.ReasoningEffort":                           "one of a few",
-	"ChatRequest.ResponseFormat.Type":                       "one of a few",
-	"ChatRequest.Tools[0].Type":                             "one of a few",
-	"ChatRequest.ToolChoice.Mode":                           "one of a few",
-	"ChatRequest.ToolChoice.Type":                           "one of a few",
-	"ChatRequest.ToolChoice.AllowedTools.Mode":              "one of a few",
-	"ChatRequest.ToolChoice.AllowedTools.Tools[0].Type":     "one of a few",
-	"ImageRequest.Model":                                    "chooses the model",
-	"ImageRequest.Size":                                     "one of a few",
-	"ImageRequest.Quality":                                  "one of a few",
-	"ImageRequest.ResponseFormat":                           "one of a few",
-	"ImageRequest.Images[0].ContentType":                    "one of a few",
-	"ImageRequest.Mask.ContentType":                         "one of a few",
-	"SpeechRequest.Model":                                   "chooses the model",
-	"TranscriptionRequest.Model":                            "chooses the model",
-	"TranscriptionRequest.Language":                         "one of a few",
-	"TranscriptionRequest.ResponseFormat":                   "one of a few",
-	"TranscriptionRequest.TimestampGranularities[0]":        "one of a few",
-	"TranscriptionRequest.Include[0]":                       "one of a few",
-	"TranscriptionRequest.File.ContentType":                 "one of a few",
-	"SpeechRequest.Voice.Name":                              "chooses the voice",
-	"SpeechRequest.Voice.ID":                                "chooses the voice",
-	"SpeechRequest.ResponseFormat":                          "one of a few",
-	"SpeechRequest.StreamFormat":                            "one of a few",
-	"RerankRequest.Model":                                   "chooses the model",
-	"CompletionRequest.Model":                               "chooses the model",
-	"ModerationRequest.Model":                               "chooses the model",
-	"ModerationRequest.Input.Parts[0].Type":                 "one of a few",
-	"ModerationRequest.Input.Parts[0].ImageURL.Detail":      "one of a few",
-	"EmbeddingRequest.Model":                                "chooses the model",
-	"EmbeddingRequest.EncodingFormat":                       "one of a few",
+	"llm.ChatRequest.Model":                                     "chooses the model",
+	"llm.ChatRequest.Messages[0].Role":                          "one of a few",
+	"llm.ChatRequest.Messages[0].Content[0].Type":               "one of a few",
+	"llm.ChatRequest.Messages[0].Content[0].ImageURL.Detail":    "one of a few",
+	"llm.ChatRequest.Messages[0].ReasoningDetails[0].Type":      "one of a few",
+	"llm.ChatRequest.Messages[0].ReasoningDetails[0].Signature": "is over what the model has written",
+	"llm.ChatRequest.Messages[0].ReasoningDetails[0].Data":      "encrypted",
+	"llm.ChatRequest.Messages[0].ToolCalls[0].ID":               "an ID of the server",
+	"llm.ChatRequest.Messages[0].ToolCalls[0].Type":             "one of a few",
+	"llm.ChatRequest.Messages[0].ToolCallID":                    "an ID of the server",
+	"llm.ChatRequest.ReasoningEffort":                           "one of a few",
+	"llm.ChatRequest.ResponseFormat.Type":                       "one of a few",
+	"llm.ChatRequest.Tools[0].Type":                             "one of a few",
+	"llm.ChatRequest.ToolChoice.Mode":                           "one of a few",
+	"llm.ChatRequest.ToolChoice.Type":                           "one of a few",
+	"llm.ChatRequest.ToolChoice.AllowedTools.Mode":              "one of a few",
+	"llm.ChatRequest.ToolChoice.AllowedTools.Tools[0].Type":     "one of a few",
+	"llm.ImageRequest.Model":                                    "chooses the model",
+	"llm.ImageRequest.Size":                                     "one of a few",
+	"llm.ImageRequest.Quality":                                  "one of a few",
+	"llm.ImageRequest.ResponseFormat":                           "one of a few",
+	"llm.ImageRequest.Images[0].ContentType":                    "one of a few",
+	"llm.ImageRequest.Mask.ContentType":                         "one of a few",
+	"llmhttp.SpeechRequest.Model":                               "chooses the model",
+	"llmhttp.TranscriptionRequest.Model":                        "chooses the model",
+	"llmhttp.TranscriptionRequest.Language":                     "one of a few",
+	"llmhttp.TranscriptionRequest.ResponseFormat":               "one of a few",
+	"llmhttp.TranscriptionRequest.TimestampGranularities[0]":    "one of a few",
+	"llmhttp.TranscriptionRequest.Include[0]":                   "one of a few",
+	"llmhttp.TranscriptionRequest.File.ContentType":             "one of a few",
+	"llmhttp.SpeechRequest.Voice.Name":                          "chooses the voice",
+	"llmhttp.SpeechRequest.Voice.ID":                            "chooses the voice",
+	"llmhttp.SpeechRequest.ResponseFormat":                      "one of a few",
+	"llmhttp.SpeechRequest.StreamFormat":                        "one of a few",
+	"llmhttp.RerankRequest.Model":                               "chooses the model",
+	"llmhttp.CompletionRequest.Model":                           "chooses the model",
+	"llmhttp.ModerationRequest.Model":                           "chooses the model",
+	"llmhttp.ModerationRequest.Input.Parts[0].Type":             "one of a few",
+	"llmhttp.ModerationRequest.Input.Parts[0].ImageURL.Detail":  "one of a few",
+	"llm.EmbeddingRequest.Model":                                "chooses the model",
+	"llm.EmbeddingRequest.EncodingFormat":                       "one of a few",
 }
 
-// requestTypes returns the types of the requests of all operations: those that the methods of
-// abilities get.
+// requestTypes returns the types of the requests of all operations: those that the methods of a
+// filtering Backend get.
 func requestTypes() map[string]reflect.Type {
 	types := make(map[string]reflect.Type)
-	for _, a := range abilities {
-		for m := range a.of.Methods() {
-			for i := range m.Type.NumIn() {
-				if in := m.Type.In(i); in.Kind() == reflect.Pointer && in.Elem().Kind() == reflect.Struct {
-					types[in.Elem().Name()] = in.Elem()
-				}
+	for m := range reflect.TypeOf(textfilter.New(new(recordingBackend), redacting)).Methods() {
+		for i := range m.Type.NumIn() {
+			if in := m.Type.In(i); i > 0 && in.Kind() == reflect.Pointer {
+				types[in.Elem().String()] = in.Elem()
 			}
 		}
 	}
@@ -151,10 +135,10 @@ func requestTypes() map[string]reflect.Type {
 }
 
 // Each string in each request is rewritten, or is in notRewritten. A new type of request, and a new
-// text in one, fails until RewriteTexts knows it.
-func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
+// text in one, fails until Rewrite knows it.
+func TestRewrite_EveryTextOfEveryRequest(t *testing.T) {
 	types := requestTypes()
-	require.GreaterOrEqual(t, len(types), 3)
+	require.Len(t, types, 8)
 	found := make(map[string]bool)
 	for name, typ := range types {
 		probe := reflect.New(typ)
@@ -163,7 +147,7 @@ func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
 			v := reflect.New(typ)
 			places(v.Elem(), name)[i].set("a " + filterSecret + " b")
 			removeTokens(v.Interface())
-			require.NoError(t, llmhttp.RewriteTexts(v.Interface(), redact.Request))
+			require.NoError(t, textfilter.Rewrite(v.Interface(), redact.Request))
 			places := fmt.Sprint(stringsIn(v.Elem()))
 			_, stays := notRewritten[p.path]
 			assert.Equal(t, stays, strings.Contains(places, filterSecret), p.path)
@@ -175,7 +159,7 @@ func TestRewriteTexts_EveryTextOfEveryRequest(t *testing.T) {
 	}
 }
 
-// removeTokens removes the token numbers of a request, which RewriteTexts refuses.
+// removeTokens removes the token numbers of a request, which Rewrite refuses.
 func removeTokens(req any) {
 	switch r := req.(type) {
 	case *llm.EmbeddingRequest:
@@ -229,14 +213,14 @@ func stringsInJSON(raw []byte) (all []string) {
 	}
 }
 
-func TestRewriteTexts_Error(t *testing.T) {
+func TestRewrite_Error(t *testing.T) {
 	refused := errors.New("refused")
 	for name, typ := range requestTypes() {
 		v := reflect.New(typ)
 		places(v.Elem(), name)
 		removeTokens(v.Interface())
 		calls := 0
-		err := llmhttp.RewriteTexts(v.Interface(), func(llmhttp.TextKind, string) (string, error) {
+		err := textfilter.Rewrite(v.Interface(), func(textfilter.Kind, string) (string, error) {
 			calls++
 			return "", refused
 		})
@@ -246,7 +230,7 @@ func TestRewriteTexts_Error(t *testing.T) {
 }
 
 // What a model reads as one text is one for the filter, wherever it is divided.
-func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
+func TestRewrite_DividedBetweenParts(t *testing.T) {
 	cached := llm.Extra{"cache_control": json.RawMessage(`{"type":"ephemeral"}`)}
 	for i := range len(filterSecret) {
 		head, tail := "x "+filterSecret[:i], filterSecret[i:]+" y"
@@ -255,7 +239,7 @@ func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
 		}
 		details := []llm.ReasoningDetail{{Type: llm.ReasoningText, Text: head}, {Type: llm.ReasoningText, Text: tail, Signature: "s"}, {Type: llm.ReasoningText, Text: "z"}}
 		req := &llm.ChatRequest{Messages: []llm.Message{{Content: parts(), ReasoningDetails: details}}}
-		require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
+		require.NoError(t, textfilter.Rewrite(req, redact.Request))
 		m := req.Messages[0]
 		assert.Equal(t, "x "+filterMark+" yz", m.Content.Text())
 		assert.Equal(t, cached, m.Content[0].Extra)
@@ -264,12 +248,12 @@ func TestRewriteTexts_DividedBetweenParts(t *testing.T) {
 	}
 	// Parts that the filter leaves alone stay apart, and so do those that it changes one by one.
 	req := &llm.ChatRequest{Messages: []llm.Message{{Content: llm.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterSecret}}}}}
-	require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
+	require.NoError(t, textfilter.Rewrite(req, redact.Request))
 	assert.Equal(t, llm.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterMark}}, req.Messages[0].Content)
 }
 
 // A model can write arguments with escapes that JSON does not need.
-func TestRewriteTexts_EscapedArguments(t *testing.T) {
+func TestRewrite_EscapedArguments(t *testing.T) {
 	for arguments, want := range map[string]string{
 		`{"x":"\u0073\u0033cr\u0022t\u005c\u00fc-key"}`: `{"x":"[redacted]"}`,
 		`{"x":"s3cr\"t\\ü\u002dkey"}`:                   `{"x":"[redacted]"}`,
@@ -278,13 +262,13 @@ func TestRewriteTexts_EscapedArguments(t *testing.T) {
 		`not JSON \u`:                                   `not JSON \u`,
 	} {
 		req := &llm.ChatRequest{Messages: []llm.Message{{ToolCalls: []llm.ToolCall{{Function: llm.FunctionCall{Name: "f", Arguments: arguments}}}}}}
-		require.NoError(t, llmhttp.RewriteTexts(req, redact.Request))
+		require.NoError(t, textfilter.Rewrite(req, redact.Request))
 		assert.Equal(t, want, req.Messages[0].ToolCalls[0].Function.Arguments)
 	}
 }
 
 // Base64 is not text, and it may be megabytes.
-func TestRewriteTexts_Media(t *testing.T) {
+func TestRewrite_Media(t *testing.T) {
 	audio := strings.Repeat("QUJD", 2000)
 	req := &llm.ChatRequest{Messages: []llm.Message{{Content: llm.Content{
 		{Type: "image_url", ImageURL: &llm.ImageURL{URL: "data:image/png;base64,AAAA"}},
@@ -292,17 +276,17 @@ func TestRewriteTexts_Media(t *testing.T) {
 		{Type: "file", Extra: llm.Extra{"file": json.RawMessage(`{"file_data":"data:application/pdf;base64,AAAA"}`)}},
 	}}}}
 	var seen []string
-	require.NoError(t, llmhttp.RewriteTexts(req, func(_ llmhttp.TextKind, text string) (string, error) {
+	require.NoError(t, textfilter.Rewrite(req, func(_ textfilter.Kind, text string) (string, error) {
 		seen = append(seen, text)
 		return text, nil
 	}))
 	assert.ElementsMatch(t, []string{"input_audio", "data", "file", "file_data"}, seen)
 }
 
-func TestRewriteTexts_TokenNumbers(t *testing.T) {
+func TestRewrite_TokenNumbers(t *testing.T) {
 	req := &llm.EmbeddingRequest{Input: llm.EmbeddingInput{Tokens: [][]int{{1, 2}}}}
 	var e *llm.Error
-	require.ErrorAs(t, llmhttp.RewriteTexts(req, redact.Request), &e)
+	require.ErrorAs(t, textfilter.Rewrite(req, redact.Request), &e)
 	assert.Equal(t, 400, e.Status)
 	assert.Equal(t, "input", e.Param)
 }

@@ -1,4 +1,4 @@
-package llmhttp
+package textfilter
 
 import (
 	"encoding/json"
@@ -50,7 +50,7 @@ func (c *choiceFilter) filterCalls(deltas []llm.ToolCallDelta, ends bool) (out [
 
 // newCall returns the state of the call that t begins.
 func (c *choiceFilter) newCall(t *llm.ToolCallDelta) *callFilter {
-	call := &callFilter{index: t.Index, tool: t.Function.Name, arguments: filteredText{kind: TextArguments}}
+	call := &callFilter{index: t.Index, tool: t.Function.Name, arguments: filteredText{kind: Arguments}}
 	if call.tool == "" {
 		var custom llm.NamedTool
 		if json.Unmarshal(t.Extra[llm.ToolCustom], &custom) == nil {
@@ -58,7 +58,7 @@ func (c *choiceFilter) newCall(t *llm.ToolCallDelta) *callFilter {
 		}
 	}
 	call.first = llm.ToolCallDelta{Index: t.Index, ID: t.ID, Type: t.Type}
-	call.first.Function.Name = c.whole(TextName, call, t.Function.Name)
+	call.first.Function.Name = c.whole(Name, call, t.Function.Name)
 	return call
 }
 
@@ -117,7 +117,7 @@ func (x *extraFilter) filter(c *choiceFilter, call *callFilter, e llm.Extra, end
 		if text := c.pass(&t.text, call, "", true); text != "" {
 			path := make([]string, len(t.path))
 			for i, name := range t.path {
-				path[i] = c.whole(TextOther, call, name)
+				path[i] = c.whole(Other, call, name)
 			}
 			rest.add(path, text)
 		}
@@ -141,7 +141,7 @@ func (x *extraFilter) members(c *choiceFilter, call *callFilter, e llm.Extra, pa
 	out := make(llm.Extra, len(e))
 	for _, name := range slices.Sorted(maps.Keys(e)) {
 		if raw := x.value(c, call, e[name], append(path[:len(path):len(path)], name)); len(raw) > 0 {
-			out[c.whole(TextOther, call, name)] = raw
+			out[c.whole(Other, call, name)] = raw
 		}
 	}
 	return out
@@ -178,7 +178,7 @@ func (x *extraFilter) text(c *choiceFilter, call *callFilter, raw json.RawMessag
 	key := fmt.Sprintf("%q", path)
 	t := x.byPath[key]
 	if t == nil {
-		t = &extraText{path: path, text: filteredText{kind: TextOther}}
+		t = &extraText{path: path, text: filteredText{kind: Other}}
 		if x.byPath == nil {
 			x.byPath = make(map[string]*extraText)
 		}
@@ -243,10 +243,10 @@ func (t *textTree) append(b []byte) json.RawMessage {
 
 // wholeExtra filters the strings of an Extra that comes whole, in place.
 func (c *choiceFilter) wholeExtra(call *callFilter, e llm.Extra) {
-	c.rewriter(call).extra(texts.KindWhole, e)
+	c.rewriter(call).extra(e)
 }
 
-// rewriter returns a textRewriter that passes texts to the filter.
-func (c *choiceFilter) rewriter(call *callFilter) *textRewriter {
-	return &textRewriter{f: func(kind TextKind, s string) (string, error) { return c.whole(kind, call, s), c.err }}
+// rewriter returns a rewriter that passes texts to the filter.
+func (c *choiceFilter) rewriter(call *callFilter) *rewriter {
+	return &rewriter{f: func(kind Kind, s string) (string, error) { return c.whole(kind, call, s), c.err }}
 }

@@ -1,0 +1,31 @@
+package textfilter
+
+import (
+	"context"
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
+)
+
+// The list of documents is replaced too: the one before may be needed for the reply.
+var rerankTexts = textsOf(func(w *rewriter, r *llmhttp.RerankRequest) {
+	w.text(Content, &r.Query)
+	r.Documents = slices.Clone(r.Documents)
+	for i := range r.Documents {
+		w.text(Content, &r.Documents[i].Text)
+		w.json(&r.Documents[i].Raw)
+	}
+	w.extra(r.Extra)
+})
+
+// Rerank implements [llmhttp.Reranker].
+func (b *backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+	return filterReply(ctx, b, rerankTexts, ability.Call(llmhttp.Reranker.Rerank), req, func(w *rewriter, r *llmhttp.RerankResponse) {
+		r.Results = slices.Clone(r.Results)
+		for i := range r.Results {
+			w.extra(cloneExtra(&r.Results[i].Extra))
+		}
+		w.extra(cloneExtra(&r.Extra))
+	})
+}
