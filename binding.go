@@ -32,6 +32,8 @@ type Binding struct {
 	op    *operation
 	scope Scope
 	serve func(q *request) error
+
+	pkg string // the package that has called NewRoute, for errors; empty for other Bindings
 }
 
 // bind returns a Binding to op.

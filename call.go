@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -322,7 +324,7 @@ type Endpoint struct {
 	Operation Operation
 
 	// Scope is what a key needs, such as "classify". It must not be empty, and may be one of [Scopes].
-	// It and Operation are a lower-case letter, and then at most 62 of these, digits, "-", "_" and ".".
+	// For the syntax of it and of Operation see [Scope.Validate].
 	Scope Scope
 
 	// Supported reports whether a Backend has the method that the function calls, as [As] finds it. If
@@ -335,27 +337,44 @@ type Endpoint struct {
 }
 
 // NewRoute returns a Route, for Options.Routes, whose requests serve serves: see [Call]. pattern is
-// that of a [Route]. It panics if a name of e is malformed or serve is nil. serve is called
-// concurrently.
-//
-// [Scopes] and [Operations] do not have those of Endpoints.
+// that of a [Route]. It panics if a name of e is malformed, if its Operation is one of this package, or
+// if serve is nil. serve is called concurrently.
 func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
-	switch {
-	case e == nil || serve == nil:
+	if e == nil || serve == nil {
 		panic("llmhttp: NewRoute needs an Endpoint and a function: " + pattern)
-	case !isName(string(e.Scope)):
-		panic(fmt.Sprintf("llmhttp: the Scope of an Endpoint is malformed: %q", e.Scope))
-	case e.Operation != "" && !isName(string(e.Operation)):
-		panic(fmt.Sprintf("llmhttp: the Operation of an Endpoint is malformed: %q", e.Operation))
-	case slices.Contains(Operations(), e.Operation):
+	}
+	err := e.Scope.Validate()
+	if e.Operation != "" {
+		err = cmp.Or(err, e.Operation.Validate())
+	}
+	if err != nil {
+		panic(err.Error() + ": " + pattern)
+	}
+	if slices.ContainsFunc(operations(), func(op *operation) bool { return op.name != "" && op.name == e.Operation }) {
 		panic(fmt.Sprintf("llmhttp: the Operation of an Endpoint is one of this package: %q", e.Operation))
 	}
 	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: e.Output}
-	return Route{Pattern: pattern, Bind: op.bindCall(serve)}
+	bind := op.bindCall(serve)
+	bind.pkg = callerPackage(1)
+	return Route{Pattern: pattern, Bind: bind}
 }
 
-// isName reports whether s is the name of a scope or an operation.
-func isName(s string) bool {
-	const letters, others = "abcdefghijklmnopqrstuvwxyz", "0123456789-_."
-	return s != "" && len(s) <= 63 && strings.Contains(letters, s[:1]) && strings.Trim(s, letters+others) == ""
+// callerPackage returns the path of the package that has called the function that calls it, if skip is 1.
+func callerPackage(skip int) string {
+	var pcs [1]uintptr
+	runtime.Callers(skip+2, pcs[:])
+	frame, _ := runtime.CallersFrames(pcs[:]).Next() // which knows inlined functions, as FuncForPC does not
+	return packageOf(frame.Function)
+}
+
+// packageOf returns the path of the package of a function: of a/b%2ec.(*T).Method, which is how the
+// runtime escapes a dot in the last element, a/b.c.
+func packageOf(function string) string {
+	last := strings.LastIndexByte(function, '/') + 1
+	name, _, _ := strings.Cut(function[last:], ".")
+	path := function[:last] + name
+	if unescaped, err := url.PathUnescape(path); err == nil {
+		return unescaped
+	}
+	return path
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
 )
 
 // Orders in which a request would not be paid or would not be answered fail it, also if the function
@@ -342,4 +343,95 @@ type recordingStore struct {
 func (s recordingStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
 	*s.records = append(*s.records, records...)
 	return s.UsageStore.Record(ctx, records...)
+}
+
+// A Route of Options may have the form of a Protocol that it names: for keys, headers and errors, those
+// of unknown paths below it included. Otherwise it has that of OpenAI's API.
+func TestRoute_Protocol(t *testing.T) {
+	newRoute := func(p llmhttp.Protocol) llmhttp.Route {
+		rt := llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Operation: "own", Scope: "own"}, func(*llmhttp.Call) error {
+			return llm.Errorf(400, "", "no")
+		})
+		rt.Protocol = p
+		return rt
+	}
+	for name, tt := range map[string]struct {
+		protocol                 llmhttp.Protocol
+		idHeader, failure, below string
+	}{
+		"OpenAI's": {nil, "X-Request-Id", `{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}`, `{"error":{"message":"Invalid URL (POST /v1/own/x)`},
+		"messages": {messages.New(nil), "Request-Id", `{"type":"error","error":{"type":"invalid_request_error","message":"no"}`, `{"type":"error","error":{"type":"not_found_error","message":"Invalid URL (POST /v1/own/x)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var records []llmhttp.UsageRecord
+			var summary llmhttp.RequestSummary
+			h := llmhttp.NewHandler(memory.Echo(), keysFor(testKey()), &llmhttp.Options{
+				Usage: recordingStore{memory.NewUsageStore(), &records}, Routes: []llmhttp.Route{newRoute(tt.protocol)},
+				Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+					return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = *s }}
+				},
+			})
+			post := func(path, keyHeader, key string) *httptest.ResponseRecorder {
+				r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))
+				r.Header.Set(keyHeader, key)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				return w
+			}
+			w := post("/v1/own", "Authorization", "Bearer "+testSecret)
+			assert.Equal(t, 400, w.Code)
+			assert.Contains(t, w.Body.String(), tt.failure)
+			assert.NotEmpty(t, w.Header().Get(tt.idHeader))
+			want, status := "chat", 401
+			if tt.protocol != nil {
+				want, status = "messages", 400
+			}
+			assert.Equal(t, want, summary.Record.Protocol)
+			assert.Equal(t, status, post("/v1/own", "X-Api-Key", testSecret).Code)
+			assert.Contains(t, post("/v1/own/x", "X-Api-Key", testSecret).Body.String(), tt.below)
+			assert.Equal(t, 404, post("/v1/messages", "X-Api-Key", testSecret).Code, "its own routes are not served")
+		})
+	}
+	var none *nilProtocol
+	for name, p := range map[string]llmhttp.Protocol{"a nil pointer": none, "without a name": unnamedProtocol{}} {
+		assert.Panics(t, func() {
+			llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll(""), &llmhttp.Options{Routes: []llmhttp.Route{newRoute(p)}})
+		}, name)
+	}
+}
+
+// A nilProtocol is for nil pointers.
+type nilProtocol struct{ llmhttp.Protocol }
+
+// An unnamedProtocol has no name.
+type unnamedProtocol struct{ plainProtocol }
+
+func (unnamedProtocol) Name() string { return "" }
+
+// The panic for two routes of the same requests names who has each of them.
+func TestNewHandler_DuplicateRoutesNameTheirPackages(t *testing.T) {
+	own := llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Scope: "own"}, func(*llmhttp.Call) error { return nil })
+	other := llmhttp.RouteOfRoot("POST /v1/own")
+	plain := llmhttp.Route{Pattern: "POST /v1/own", Bind: llmhttp.BindQuery("own", func(context.Context, *http.Request, []byte) (*llmhttp.QueryReply, error) {
+		return nil, nil
+	})}
+	const here, there = "package github.com/llmhttp/llmhttp_test", "package github.com/llmhttp/llmhttp"
+	for _, tt := range []struct {
+		routes        []llmhttp.Route
+		first, second string
+	}{
+		{[]llmhttp.Route{own, own}, here, here},
+		{[]llmhttp.Route{own, other}, here, there},
+		{[]llmhttp.Route{other, own}, there, here},
+		{[]llmhttp.Route{plain, own}, "Options.Routes[0]", here},
+		{[]llmhttp.Route{other, plain}, there, "Options.Routes[1]"},
+	} {
+		assert.PanicsWithValue(t, "llmhttp: two routes serve one path: POST /v1/own of "+tt.first+", and POST /v1/own of "+tt.second, func() {
+			llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll(""), &llmhttp.Options{Routes: tt.routes})
+		})
+	}
+	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: POST /v1/embeddings of the Protocol chat of package github.com/llmhttp/llmhttp, "+
+		"and POST /v1/embeddings of "+there, func() {
+		llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll(""), &llmhttp.Options{Routes: []llmhttp.Route{llmhttp.RouteOfRoot("POST /v1/embeddings")}})
+	})
 }

@@ -39,6 +39,9 @@ type Handler struct {
 // NewHandler returns a Handler that answers requests with b, for the keys in
 // keys. The Handler keeps a copy of opts; nil means the zero Options.
 //
+// It logs a line at Info if b has methods of endpoints of this module that the host does not mount. For
+// that it calls the Unwrap of wrappers with a context that belongs to no request.
+//
 // NewHandler panics if b, keys or a Protocol is nil, if an interface in opts holds a nil pointer, if
 // the Prefix or one of the TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or
 // a malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
@@ -77,8 +80,8 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		quotas: quotaCache{store: h.opts.Usage, events: newQuotaNotifier(&h.opts), entries: make(map[quotaID]*quotaEntry)},
 	}
 	h.addProtocol(chatCompletions{})
-	for _, rt := range h.opts.Routes {
-		h.routes.add(h.newRoute(chatCompletions{}, rt))
+	for i, rt := range h.opts.Routes {
+		h.routes.add(h.newRoute(chatCompletions{}, rt, fmt.Sprintf("Options.Routes[%d]", i)))
 	}
 	for i, p := range h.opts.Protocols {
 		if option.IsNil(p) {
@@ -86,6 +89,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		}
 		h.addProtocol(p)
 	}
+	h.logUnmounted()
 	return h
 }
 

@@ -247,11 +247,17 @@ func TestNewHandler_TypedNils(t *testing.T) {
 // Protocol in Options are served.
 func TestHandler_UnservedPaths(t *testing.T) {
 	s := startServer(t, config{backend: textBackend("x")})
-	for _, path := range []string{"responses", "messages", "audio/voices", "files", "images/variations", "responses/resp_1/cancel"} {
+	const inResponses, inMessages = ", because package github.com/llmhttp/llmhttp/responses is not mounted", ", because package github.com/llmhttp/llmhttp/messages is not mounted"
+	for path, because := range map[string]string{
+		"responses": inResponses, "responses/resp_1/cancel": inResponses, "messages": inMessages, "messages/count_tokens": inMessages,
+		"messages/batches": "", "responses/resp_1/other": "", "audio/voices": "", "files": "", "images/variations": "",
+	} {
 		e := s.do("POST", "/v1/"+path, "{}").checkError(t, 404)
-		assert.Equal(t, "Invalid URL (POST /v1/"+path+"). This server does not serve it. It serves GET /dashboard/billing/subscription, GET /dashboard/billing/usage, "+
+		assert.Equal(t, "Invalid URL (POST /v1/"+path+"). This server does not serve it"+because+". It serves GET /dashboard/billing/subscription, GET /dashboard/billing/usage, "+
 			"GET /v1/dashboard/billing/subscription, GET /v1/dashboard/billing/usage, POST /v1/chat/completions.", e.Message)
 	}
+	assert.Contains(t, s.do("GET", "/v1/responses/resp_1", "").checkError(t, 404).Message, inResponses)
+	assert.NotContains(t, s.do("GET", "/v1/messages", "").checkError(t, 404).Message, inMessages, "the package has no such method")
 	for _, path := range []string{"/v1/x", "/v1/", "/responses", "/v1/responses2"} {
 		e := s.do("POST", path, "{}").checkError(t, 404)
 		assert.Equal(t, "Invalid URL (POST "+path+")", e.Message)

@@ -8,6 +8,10 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/endpoints"
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
 
 // An operation describes something that a Handler can do for clients, such as a chat, in any
@@ -67,7 +71,7 @@ func errMissing[A any]() error {
 // queryOperation is the operation of [BindQuery].
 var queryOperation operation
 
-// operations returns the descriptors of all operations with a scope of their own.
+// operations returns the descriptors of the operations of this package with a scope of their own.
 func operations() []*operation {
 	return []*operation{
 		&chatOperation, &completionsOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
@@ -76,33 +80,64 @@ func operations() []*operation {
 	}
 }
 
-// Scopes returns all scopes, for programs that check the scopes of keys.
+// Scopes returns the scopes of all endpoints of this module, mounted or not, for programs that offer
+// them. A host may have others: see [Scope.Validate].
 func Scopes() []Scope {
 	var scopes []Scope
-	for _, op := range operations() {
-		if !slices.Contains(scopes, op.scope) {
-			scopes = append(scopes, op.scope)
+	for i := range endpoints.All {
+		if s := Scope(endpoints.All[i].Scope); !slices.Contains(scopes, s) {
+			scopes = append(scopes, s)
 		}
 	}
 	return scopes
 }
 
-// Operations returns all operations that call a model, for programs that treat each of them
-// in a way of its own, such as exporters of metrics.
+// Operations returns all operations of this module that call a model, mounted or not, for programs that
+// treat each of them in a way of its own. A host may have others: see [Operation.Validate].
 func Operations() []Operation {
 	var names []Operation
-	for _, op := range operations() {
-		if op.name != "" {
-			names = append(names, op.name)
+	for i := range endpoints.All {
+		if op := Operation(endpoints.All[i].Operation); op != "" && !slices.Contains(names, op) {
+			names = append(names, op)
 		}
 	}
 	return names
 }
 
+// Validate returns an error if s cannot be the scope of an endpoint: a scope is a lower-case letter, and
+// then at most 62 of these, digits, "-", "_" and ".". "all" and "none" are not scopes, because lists of
+// scopes are written so. Every other text may be one, of an [Endpoint] of a host.
+func (s Scope) Validate() error {
+	if s == "all" || s == "none" {
+		return fmt.Errorf("llmhttp: %q is not a scope: it stands for a list of scopes", s)
+	}
+	return checkName("scope", string(s))
+}
+
+// Validate returns an error if op cannot be the Operation of a request for a model: its syntax is that of
+// a [Scope]. An operation that is valid need not be one of [Operations].
+func (op Operation) Validate() error { return checkName("operation", string(op)) }
+
+// checkName checks the name of a scope or an operation. kind is for the error.
+func checkName(kind, s string) error {
+	const letters, others = "abcdefghijklmnopqrstuvwxyz", "0123456789-_."
+	if s != "" && len(s) <= 63 && strings.Contains(letters, s[:1]) && strings.Trim(s, letters+others) == "" {
+		return nil
+	}
+	return fmt.Errorf(
+		"llmhttp: the %s %q is malformed: want a lower-case letter, and then at most 62 of these, digits, '-', '_' and '.'", kind, jsonwire.Clip(s, 64),
+	)
+}
+
 // SupportedBy reports whether [As] finds the method in b that op needs. Every Backend supports
-// [OperationChat]. ctx is that of the request, if there is one: see [Swap].
+// [OperationChat], and none that of an [Endpoint] of a host. ctx is that of the request, if there is one:
+// see [Swap].
 func (op Operation) SupportedBy(ctx context.Context, b Backend) bool {
-	return slices.ContainsFunc(operations(), func(o *operation) bool { return o.name == op && op != "" && o.isSupported(ctx, b) })
+	if op == "" {
+		return false
+	}
+	return slices.ContainsFunc(operations(), func(o *operation) bool { return o.name == op && o.isSupported(ctx, b) }) ||
+		endpoints.Supported(ctx, string(op), b)
 }
 
 // bindCall returns a Binding to op that calls serve.

@@ -33,7 +33,8 @@ type Options struct {
 	Protocols []Protocol
 
 	// Routes are endpoints to serve besides those of this package and of the Protocols, such as the
-	// host's own: see [NewRoute]. Their keys and their errors have OpenAI's form.
+	// host's own: see [NewRoute]. Their keys and their errors have OpenAI's form, unless a Route names
+	// a Protocol.
 	Routes []Route
 
 	// Price returns what a request costs, in one currency for all requests. What it

@@ -64,6 +64,11 @@ type Route struct {
 	// and Protocol.Secret.
 	Match func(r *http.Request) bool
 
+	// Protocol finds the keys of requests, and has the form of their errors and headers. Its own
+	// Routes are not served because of that. Nil means the Protocol that has returned the Route, and
+	// for Options.Routes [ChatCompletions].
+	Protocol Protocol
+
 	// Bind tells what the route does. It must be set.
 	Bind Binding
 }

@@ -239,7 +239,8 @@ func TestProtocol_SharedPaths(t *testing.T) {
 
 func TestProtocol_DuplicateRoutesPanic(t *testing.T) {
 	protocols := []llmhttp.Protocol{plainProtocol{}, plainProtocol{}}
-	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: POST /plain and POST /plain", func() {
+	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: POST /plain of the Protocol plain of package github.com/llmhttp/llmhttp_test, "+
+		"and POST /plain of the Protocol plain of package github.com/llmhttp/llmhttp_test", func() {
 		llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Protocols: protocols})
 	})
 }
@@ -297,7 +298,8 @@ func TestProtocol_ConflictingRoutesPanic(t *testing.T) {
 		check(t, newHandler(route(tt.a), route(tt.b)), "%s, %s", tt.a, tt.b)
 		check(t, newHandler(route(tt.b), route(tt.a)), "%s, %s", tt.b, tt.a)
 	}
-	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: GET /x/{a} and GET /x/{b}", newHandler(route("GET /x/{a}"), route("GET /x/{b}")))
+	assert.PanicsWithValue(t, "llmhttp: two routes serve one path: GET /x/{a} of the Protocol plain of package github.com/llmhttp/llmhttp_test, "+
+		"and GET /x/{b} of the Protocol plain of package github.com/llmhttp/llmhttp_test", newHandler(route("GET /x/{a}"), route("GET /x/{b}")))
 	assert.NotPanics(t, newHandler(matched, route("GET /x/{name}")))
 	assert.NotPanics(t, newHandler(matched, matched))
 

@@ -5,22 +5,78 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/llmhttp/llmhttp/internal/endpoints"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 // addProtocol adds the routes of a Protocol. It panics if the Protocol has no name.
 func (h *Handler) addProtocol(p Protocol) {
+	checkNamed(p)
+	for _, rt := range p.Routes() {
+		h.routes.add(h.newRoute(p, rt, describeProtocol(p)))
+	}
+}
+
+func checkNamed(p Protocol) {
 	if p.Name() == "" {
 		panic(fmt.Sprintf("llmhttp: a Protocol has no name: %T", p))
 	}
-	for _, rt := range p.Routes() {
-		h.routes.add(h.newRoute(p, rt))
+}
+
+// describeProtocol returns the name and the package of a Protocol, for errors.
+func describeProtocol(p Protocol) string {
+	t := reflect.TypeOf(p)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
+	return fmt.Sprintf("the Protocol %s of package %s", p.Name(), t.PkgPath())
+}
+
+// logUnmounted logs which endpoints of packages are not mounted although the Backend has their
+// methods.
+func (h *Handler) logUnmounted() {
+	var names, packages []string
+	for i := range endpoints.All {
+		e := &endpoints.All[i]
+		if e.Supported == nil || h.mounts(e) || !h.backendSupports(e) {
+			continue
+		}
+		names = append(names, e.Name)
+		if !slices.Contains(packages, e.Package) {
+			packages = append(packages, e.Package)
+		}
+	}
+	if len(names) > 0 {
+		h.opts.Logger.Info("the Backend has methods of endpoints that are not mounted", "endpoints", names, "packages", packages)
+	}
+}
+
+// mounts reports whether there is a route with a pattern or with the operation of an endpoint of another
+// package.
+func (h *Handler) mounts(e *endpoints.Endpoint) bool {
+	return h.routes.contains(func(rt *boundRoute) bool {
+		name := string(rt.binding.op.name)
+		return rt.binding.pkg != "" && name != "" && name == e.Operation ||
+			slices.Contains(e.Patterns, rt.method+" "+strings.Join(rt.segments, "/"))
+	})
+}
+
+// backendSupports reports whether the Backend has the method of an endpoint, as far as it can be told
+// without a request: an Unwrap may need one, and panic.
+func (h *Handler) backendSupports(e *endpoints.Endpoint) (supported bool) {
+	defer func() {
+		if recover() != nil {
+			supported = false
+		}
+	}()
+	return e.Supported(context.Background(), h.backend)
 }
 
 // findRoute returns the route that serves r, and r as the route sees it. If no route does, the
@@ -42,12 +98,41 @@ func (h *Handler) findRoute(r *http.Request) (rt *boundRoute, routed *http.Reque
 		return nil, routed, e
 	}
 	e := errUnknownURL(r)
-	if h.isKnownPath(routed.URL.Path) || !inside && strings.HasPrefix(r.URL.Path, "/v1/") {
-		e.Message += ". This server does not serve it. It serves " + strings.Join(h.servedPatterns(r.Context()), ", ") + "."
-	} else if hint := h.hintURL(r); hint != "" {
-		e.Message += ". " + hint
+	unmounted := ""
+	if inside {
+		unmounted = h.unmountedPackage(routed)
+	}
+	served := func() string { return "It serves " + strings.Join(h.servedPatterns(r.Context()), ", ") + "." }
+	switch {
+	case unmounted != "":
+		e.Message += ". This server does not serve it, because package " + unmounted + " is not mounted. " + served()
+	case h.isKnownPath(routed.URL.Path) || !inside && strings.HasPrefix(r.URL.Path, "/v1/"):
+		e.Message += ". This server does not serve it. " + served()
+	default:
+		if hint := h.hintURL(r); hint != "" {
+			e.Message += ". " + hint
+		}
 	}
 	return nil, routed, e
+}
+
+// unmountedPackage returns the path of the package that has an endpoint for r, which no route serves,
+// and is not mounted, or "".
+func (h *Handler) unmountedPackage(r *http.Request) string {
+	for i := range endpoints.All {
+		e := &endpoints.All[i]
+		if e.Package == endpoints.Root {
+			continue
+		}
+		for _, pattern := range e.Patterns {
+			rt := new(boundRoute)
+			rt.method, rt.segments = splitPattern(pattern)
+			if _, ok := rt.matchPath(r.URL.EscapedPath()); ok && rt.allows(r.Method) && !h.mounts(e) {
+				return e.Package
+			}
+		}
+	}
+	return ""
 }
 
 // hintURL returns what may be wrong with the URL of r, or with Options.Prefix, if the path ends as
@@ -96,20 +181,26 @@ func errUnknownURL(r *http.Request) *llm.Error {
 }
 
 // foreignPaths are the paths below /v1/ of APIs that clients may expect of any server of
-// this kind, and for which there is no operation.
+// this kind, and for which there is no endpoint.
 var foreignPaths = []string{
-	"assistants", "audio", "batches", "containers", "conversations", "evals", "files", "fine_tuning",
-	"messages", "organization", "realtime", "rerank", "responses", "threads", "uploads", "vector_stores", "videos",
+	"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning",
+	"organization", "realtime", "threads", "uploads", "vector_stores", "videos",
 }
 
 // isKnownPath reports whether path is below one of foreignPaths, or of the paths of
-// operations that servers of this kind may lack, such as images.
+// endpoints that servers of this kind may lack, such as images.
 func (h *Handler) isKnownPath(path string) bool {
 	name := firstBelowV1(path)
 	if name == "" || slices.Contains(foreignPaths, name) {
 		return name != ""
 	}
-	return h.routes.contains(func(rt *boundRoute) bool {
+	isOfPackage := slices.ContainsFunc(endpoints.All, func(e endpoints.Endpoint) bool {
+		return e.Package != endpoints.Root && slices.ContainsFunc(e.Patterns, func(pattern string) bool {
+			_, segments := splitPattern(pattern)
+			return firstBelowV1(strings.Join(segments, "/")) == name
+		})
+	})
+	return isOfPackage || h.routes.contains(func(rt *boundRoute) bool {
 		op := rt.binding.op
 		return op.name != "" && op.supportedBy != nil && firstBelowV1(strings.Join(rt.segments, "/")) == name
 	})
@@ -178,7 +269,7 @@ func (rt *boundRoute) checkConflict(others []*boundRoute) {
 	for _, other := range others {
 		sameMethod := rt.allows(other.method) || other.allows(rt.method)
 		if sameMethod && other.match == nil && rt.match == nil && overlap(other.segments, rt.segments) {
-			panic(fmt.Sprintf("llmhttp: two routes serve one path: %s and %s", other.pattern, rt.pattern))
+			panic(fmt.Sprintf("llmhttp: two routes serve one path: %s of %s, and %s of %s", other.pattern, other.origin, rt.pattern, rt.origin))
 		}
 	}
 }
@@ -280,16 +371,24 @@ type boundRoute struct {
 	pattern  string // with Options.Prefix
 	method   string
 	segments []string // of the path without Options.Prefix; the first is empty
+	origin   string   // the package or the Protocol that it is of, for errors
 	protocol Protocol
 	match    func(r *http.Request) bool // nil if it serves every request
 	binding  Binding                    // with the kind of body that requests of the method have
 }
 
-// newRoute parses the pattern of a Route. It panics if the pattern is malformed, or if there
-// is no Binding.
-func (h *Handler) newRoute(p Protocol, rt Route) *boundRoute {
-	method, path, _ := strings.Cut(rt.Pattern, " ")
-	segments := strings.Split(path, "/")
+// newRoute parses the pattern of a Route. It panics if the pattern is malformed, if there is no
+// Binding, or if its Protocol is a nil pointer or has no name. p is the Protocol of a Route that names
+// none, and origin the one of a Route that NewRoute has not made.
+func (h *Handler) newRoute(p Protocol, rt Route, origin string) *boundRoute {
+	if rt.Protocol != nil {
+		if p = rt.Protocol; option.IsNil(p) {
+			panic("llmhttp: the Protocol of a route is nil: " + rt.Pattern)
+		}
+		checkNamed(p)
+	}
+	method, segments := splitPattern(rt.Pattern)
+	path := strings.Join(segments, "/")
 	switch {
 	case !isMethod(method) || !strings.HasPrefix(path, "/"):
 		panic("llmhttp: the pattern of a route must be a method in capital letters and a path: " + rt.Pattern)
@@ -302,11 +401,19 @@ func (h *Handler) newRoute(p Protocol, rt Route) *boundRoute {
 	case rt.Bind.op == nil:
 		panic("llmhttp: a route must have a Binding: " + rt.Pattern)
 	}
-
+	if rt.Bind.pkg != "" {
+		origin = "package " + rt.Bind.pkg
+	}
 	return &boundRoute{
 		pattern: method + " " + h.opts.Prefix + path, method: method, segments: segments, protocol: p,
-		match: rt.Match, binding: rt.Bind,
+		origin: origin, match: rt.Match, binding: rt.Bind,
 	}
+}
+
+// splitPattern returns the method and the segments of the path of a pattern. The first segment is empty.
+func splitPattern(pattern string) (method string, segments []string) {
+	method, path, _ := strings.Cut(pattern, " ")
+	return method, strings.Split(path, "/")
 }
 
 func isMethod(s string) bool {

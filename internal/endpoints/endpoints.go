@@ -1,0 +1,92 @@
+// Package endpoints lists the endpoints that this module ships, so that what must know all of them
+// need not import their packages. It imports nothing of them, of the root package and of llm.
+package endpoints
+
+import (
+	"context"
+	"slices"
+)
+
+// Root is the path of the root package, whose endpoints every Handler serves. The others are
+// served if the host mounts them.
+const Root = "github.com/llmhttp/llmhttp"
+
+// An Endpoint is what clients call to have one thing done, in one wire format.
+type Endpoint struct {
+	Name      string   // for people
+	Patterns  []string // methods and paths, as those of llmhttp.Route; none exists only for some requests
+	Scope     string
+	Operation string // empty if no model is called
+	Package   string // its path
+
+	// Supported reports whether a Backend has the method that the endpoint calls. Register sets it, in
+	// programs that link the package. It is nil for those of Root, and for formats of chats.
+	Supported func(ctx context.Context, backend any) bool
+}
+
+// All are the endpoints, in the order in which programs show their scopes and operations. It does
+// not change after the initialization of packages.
+//
+// To move an endpoint into a package of its own, set its Package here, and call Register in an init
+// function of the package.
+var All = []Endpoint{
+	{Name: "chat completions", Patterns: []string{"POST /v1/chat/completions"}, Scope: "chat", Operation: "chat", Package: Root},
+	{Name: "messages", Patterns: []string{"POST /v1/messages"}, Scope: "chat", Operation: "chat", Package: Root + "/messages"},
+	{Name: "token counts of messages", Patterns: []string{"POST /v1/messages/count_tokens"}, Scope: "chat", Package: Root + "/messages"},
+	{Name: "responses", Patterns: []string{"POST /v1/responses"}, Scope: "chat", Operation: "chat", Package: Root + "/responses"},
+	{Name: "token counts of responses", Patterns: []string{"POST /v1/responses/input_tokens"}, Scope: "chat", Package: Root + "/responses"},
+	{
+		Name: "stored responses", Scope: "chat", Package: Root + "/responses",
+		Patterns: []string{
+			"GET /v1/responses/{id}", "DELETE /v1/responses/{id}", "GET /v1/responses/{id}/input_items", "POST /v1/responses/{id}/cancel",
+		},
+	},
+	{Name: "completions", Patterns: []string{"POST /v1/completions"}, Scope: "completions", Operation: "completions", Package: Root},
+	{Name: "images", Patterns: []string{"POST /v1/images/generations"}, Scope: "images", Operation: "images", Package: Root},
+	{Name: "image edits", Patterns: []string{"POST /v1/images/edits"}, Scope: "images", Operation: "image_edits", Package: Root},
+	{Name: "embeddings", Patterns: []string{"POST /v1/embeddings"}, Scope: "embeddings", Operation: "embeddings", Package: Root},
+	{Name: "speech", Patterns: []string{"POST /v1/audio/speech"}, Scope: "speech", Operation: "speech", Package: Root},
+	{
+		Name: "transcriptions", Scope: "transcriptions", Operation: "transcriptions", Package: Root,
+		Patterns: []string{"POST /v1/audio/transcriptions", "POST /v1/audio/translations"},
+	},
+	{
+		Name: "rerank", Scope: "rerank", Operation: "rerank", Package: Root,
+		Patterns: []string{"POST /v1/rerank", "POST /v2/rerank", "POST /rerank"},
+	},
+	{Name: "moderations", Patterns: []string{"POST /v1/moderations"}, Scope: "moderations", Operation: "moderations", Package: Root},
+	{Name: "models", Patterns: []string{"GET /v1/models", "GET /v1/models/{id...}"}, Scope: "models", Package: Root},
+	{
+		Name: "usage", Scope: "usage", Package: Root,
+		Patterns: []string{
+			"GET /v1/dashboard/billing/usage", "GET /dashboard/billing/usage",
+			"GET /v1/dashboard/billing/subscription", "GET /dashboard/billing/subscription",
+		},
+	},
+}
+
+// Register sets Supported of the endpoint of an operation: has finds the method that it calls in a
+// Backend, which is a B. It must be called in the init function of the package of the endpoint: no
+// Backend has the method if the program does not link that. It panics if All does not have just one
+// endpoint with the operation, or if that is of Root or was registered before.
+func Register[B any](operation string, has func(ctx context.Context, b B) bool) {
+	isIt := func(e Endpoint) bool { return operation != "" && e.Operation == operation }
+	i := slices.IndexFunc(All, isIt)
+	if i < 0 || All[i].Package == Root || All[i].Supported != nil || slices.ContainsFunc(All[i+1:], isIt) {
+		panic("endpoints: not an operation of one package, or registered twice: " + operation)
+	}
+	All[i].Supported = func(ctx context.Context, backend any) bool {
+		b, ok := backend.(B)
+		return ok && has(ctx, b)
+	}
+}
+
+// Supported reports whether a Backend has the method of an operation that was registered.
+func Supported(ctx context.Context, operation string, backend any) bool {
+	for i := range All {
+		if e := &All[i]; e.Operation == operation && e.Supported != nil {
+			return e.Supported(ctx, backend)
+		}
+	}
+	return false
+}
