@@ -122,7 +122,7 @@ type Key struct {
 }
 
 // A Scope is a kind of requests that a [Key] may be allowed to make, in every format in which
-// they can be made. [Scopes] returns all.
+// they can be made. [Scopes] returns those of this module; hosts may have others.
 type Scope string
 
 // AllowsModel reports whether k may use the model of the given ID.
@@ -130,11 +130,16 @@ func (k *Key) AllowsModel(id string) bool {
 	return k.Models == nil || slices.ContainsFunc(k.Models, func(pattern string) bool { return modelname.Match(pattern, id) })
 }
 
-// Validate returns an error that names the first field of k whose value is a mistake: those of
-// its Limits or PerUser, Subjects out of bounds, or Labels out of bounds: see [Subject] and
-// [ValidateLabels]. Programs and stores call it when a key is made; a [Handler] checks only
-// what identifies the Subjects.
+// Validate returns an error that names the first field of k whose value is a mistake: Scopes that are
+// malformed, those of its Limits or PerUser, Subjects out of bounds, or Labels out of bounds: see
+// [Scope.Validate], [Subject] and [ValidateLabels]. Programs and stores call it when a key is made; a
+// [Handler] checks only what identifies the Subjects.
 func (k *Key) Validate() error {
+	for i, s := range k.Scopes {
+		if err := s.Validate(); err != nil {
+			return fmt.Errorf("Key.Scopes[%d]: %w", i, err)
+		}
+	}
 	if err := ValidateLabels(k.Labels); err != nil {
 		return fmt.Errorf("Key.Labels: %w", err)
 	}

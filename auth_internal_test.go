@@ -9,15 +9,12 @@ import (
 )
 
 func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
-	used := make(map[Scope]bool)
 	noModel := func(context.Context, *llm.ChatRequest) llm.ChatStream { return nil }
 	h := NewHandler(BackendFunc(noModel), AllowAll("a"), nil)
 	h.routes.contains(func(rt *boundRoute) bool {
 		assert.Contains(t, Scopes(), rt.binding.scope)
-		used[rt.binding.scope] = true
 		return false
 	})
-	assert.Len(t, Scopes(), len(used))
 	assert.Equal(t, ScopeChat, Scopes()[0])
 	assert.Equal(t, OperationChat, Operations()[0])
 }

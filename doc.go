@@ -138,7 +138,7 @@
 //
 // The Handler logs causes of 5xx replies and failures of the host's functions at level Error,
 // mistakes of a Backend at Warn, requests that Shutdown interrupts at Info, and disconnected
-// clients at Debug. It logs no contents of requests, but the text of an error or a panic of the
+// clients at Debug. NewHandler logs at Info what the Backend could do that is not mounted. It logs no contents of requests, but the text of an error or a panic of the
 // host's code can quote them. The API key of the request is removed from such a text, if it has at
 // least 8 bytes.
 //
@@ -146,8 +146,9 @@
 //
 // Options.Routes are endpoints beside those of this package, which [NewRoute] makes of an [Endpoint] and
 // of a function that gets a [Call]. Requests for them have the same keys, limits, usage, prices,
-// Observers and streams. All that belongs to it, such as [Estimate], [Used], [ReplyStream] and [Progress],
-// may change in minor versions before version 1. The example ownendpoint has one.
+// Observers and streams, and scopes and operations of their own: see [Scope.Validate]. All that belongs
+// to it, such as [Estimate], [Used], [ReplyStream] and [Progress], may change in minor versions before
+// version 1. The example ownendpoint has one.
 //
 // # Protocols
 //

@@ -199,7 +199,20 @@ func TestScope_Validate(t *testing.T) {
 			check(t, llmhttp.Operation(s).Validate(), "%q", s)
 		}
 	}
+	for _, s := range []llmhttp.Scope{"chat", "classify", ""} {
+		assert.Empty(t, s.Suggestion(), s)
+	}
+	assert.Equal(t, llmhttp.ScopeChat, llmhttp.Scope("chats").Suggestion())
+	assert.Equal(t, llmhttp.OperationImageEdits, llmhttp.Operation("image-edits").Suggestion())
 	assert.EqualError(t, llmhttp.Scope("a b").Validate(),
 		`llmhttp: the scope "a b" is malformed: want a lower-case letter, and then at most 62 of these, digits, '-', '_' and '.'`)
 	assert.Less(t, len(llmhttp.Operation(strings.Repeat("X", 1<<20)).Validate().Error()), 300)
+}
+
+// A key may have scopes of hosts, and none that is malformed.
+func TestKey_ValidateScopes(t *testing.T) {
+	assert.NoError(t, (&llmhttp.Key{Scopes: []llmhttp.Scope{"chat", "classify"}}).Validate())
+	assert.NoError(t, (&llmhttp.Key{Scopes: []llmhttp.Scope{}}).Validate())
+	assert.ErrorContains(t, (&llmhttp.Key{Scopes: []llmhttp.Scope{"chat", "No"}}).Validate(), `Key.Scopes[1]: llmhttp: the scope "No" is malformed`)
+	assert.ErrorContains(t, (&llmhttp.Key{Scopes: []llmhttp.Scope{"all"}}).Validate(), `Key.Scopes[0]: llmhttp: "all" is not a scope`)
 }

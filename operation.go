@@ -129,6 +129,22 @@ func checkName(kind, s string) error {
 	)
 }
 
+// Suggestion returns the one of [Scopes] for which s may be a typing error, such as "chat" for "chats". It
+// is empty if there is none, or if s is one of them. It is only a hint: a host may have an endpoint with
+// the scope s.
+func (s Scope) Suggestion() Scope { return suggest(s, Scopes()) }
+
+// Suggestion is that of a [Scope], of the [Operations].
+func (op Operation) Suggestion() Operation { return suggest(op, Operations()) }
+
+func suggest[T ~string](s T, known []T) T {
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = string(k)
+	}
+	return T(endpoints.Nearest(string(s), names))
+}
+
 // SupportedBy reports whether [As] finds the method in b that op needs. Every Backend supports
 // [OperationChat], and none that of an [Endpoint] of a host. ctx is that of the request, if there is one:
 // see [Swap].

@@ -154,7 +154,7 @@ type Options struct {
 
 	// Logger receives what clients do not see: causes of 5xx replies at level
 	// Error, mistakes of the Backend at Warn, requests that Shutdown interrupts
-	// at Info, and disconnected clients at Debug. While the KeyStore or the Limiter fails, or the
+	// and endpoints that are not mounted at Info, and disconnected clients at Debug. While the KeyStore or the Limiter fails, or the
 	// sums of the UsageStore cannot be read, there is a line every 10 seconds for each of them,
 	// which tells how many were skipped. The texts of errors can quote requests, but not their API
 	// keys. If nil, slog.Default() is used.

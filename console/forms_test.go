@@ -47,10 +47,12 @@ func TestForms_Errors(t *testing.T) {
 	check(v.post("keys/new", url.Values{"quota": {"x"}}).body, "quota")
 	check(v.post("key/rotate?id="+info.ID, url.Values{"overlap": {"long"}}).body, "overlap")
 
-	scopes := v.post("key?id="+info.ID, url.Values{"scopes": {"nonsense"}, "was.scopes": {"all"}}).body
+	scopes := v.post("key?id="+info.ID, url.Values{"scopes": {"chat", "own, No Scope"}, "was.scopes": {"all"}}).body
 	assert.Contains(t, scopes, ` id="scopes-error"`)
 	assert.Equal(t, 1, strings.Count(scopes, " autofocus"))
 	assert.Contains(t, scopes, `value="all" aria-describedby="scopes-help scopes-error" aria-invalid="true" autofocus`)
+	assert.Contains(t, scopes, `value="own" checked`, "a box for what was entered")
+	assert.Contains(t, scopes, `value="No Scope" aria-label="Other scopes"`, "to be corrected")
 
 	stranger := h.newVisitor(t)
 	check(stranger.get("sign-in").body)

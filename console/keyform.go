@@ -20,8 +20,9 @@ var keyFieldNames = append([]string{"name", "account", "expires", "scopes", "mod
 // A keyForm holds the settings of a key.
 type keyForm struct {
 	form
-	Scopes []scopeBox
-	admin  bool // whether an administrator sent the form
+	Scopes      []scopeBox
+	OtherScopes string // what was entered that is no scope, or not yet one with a box
+	admin       bool   // whether an administrator sent the form
 }
 
 // A scopeBox is a checkbox for a scope.
@@ -51,11 +52,11 @@ func newKeyForm(k *manage.KeyInfo, admin bool) *keyForm {
 // readKeyForm reads the form that a browser sent.
 func readKeyForm(values url.Values, admin bool) *keyForm {
 	f := &keyForm{form: readForm(keyFieldNames, values), admin: admin}
-	scopes := values["scopes"]
+	scopes := slices.DeleteFunc(slices.Clone(values["scopes"]), func(s string) bool { return strings.TrimSpace(s) == "" })
 	switch {
 	case slices.Contains(scopes, "all"):
 		f.Values["scopes"] = "all"
-	case len(scopes) == 0 && f.Original["scopes"] != "": // the form has checkboxes, and none is checked
+	case len(scopes) == 0 && f.Original["scopes"] != "": // the form has checkboxes, and none is checked or entered
 		f.Values["scopes"] = "none"
 	default:
 		f.Values["scopes"] = strings.Join(scopes, ",")
@@ -64,22 +65,38 @@ func readKeyForm(values url.Values, admin bool) *keyForm {
 	return f
 }
 
-// setScopes sets a checkbox for each scope of the API and for other scopes of the
-// key.
+// setScopes sets a checkbox for each scope of the endpoints of llmhttp, and for other scopes of the
+// key and of the form.
 func (f *keyForm) setScopes() {
-	checked := strings.Split(f.Values["scopes"], ",")
+	checked, before := splitScopes(f.Values["scopes"]), splitScopes(f.Original["scopes"])
 	names := []string{"all"}
 	for _, e := range llmhttp.Scopes() {
 		names = append(names, string(e))
 	}
-	for _, name := range strings.Split(f.Original["scopes"], ",") {
-		if name != "" && name != "none" && !slices.Contains(names, name) {
+	var others []string
+	for i, name := range slices.Concat(before, checked) {
+		switch {
+		case slices.Contains(names, name):
+		case i < len(before) || llmhttp.Scope(name).Validate() == nil:
 			names = append(names, name)
+		case !slices.Contains(others, name):
+			others = append(others, name)
 		}
 	}
+	f.OtherScopes = strings.Join(others, ", ")
 	for _, name := range names {
 		f.Scopes = append(f.Scopes, scopeBox{name, slices.Contains(checked, name)})
 	}
+}
+
+// splitScopes returns the items of a list of scopes, without the word none.
+func splitScopes(s string) (names []string) {
+	for name := range strings.SplitSeq(s, ",") {
+		if name = strings.TrimSpace(name); name != "" && name != "none" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // apply sets the settings in p whose fields were changed and that the person may
@@ -103,7 +120,7 @@ func (f *keyForm) applyField(p *manage.KeyParams, name, value string, now time.T
 	case "expires":
 		return f.applyExpiry(p, value, now)
 	case "scopes":
-		p.Scopes, err = f.parseScopes(value)
+		p.Scopes, err = keytext.ParseScopes(value)
 	case "models":
 		if p.Models, err = keytext.ParseList[string](cmp.Or(value, "all")); err == nil {
 			for _, model := range p.Models {
@@ -127,14 +144,6 @@ func (f *keyForm) applyExpiry(p *manage.KeyParams, value string, now time.Time) 
 	}
 	p.Expires = t
 	return nil
-}
-
-func (f *keyForm) parseScopes(value string) ([]llmhttp.Scope, error) {
-	known := llmhttp.Scopes()
-	for _, box := range f.Scopes {
-		known = append(known, llmhttp.Scope(box.Scope))
-	}
-	return keytext.ParseList(value, known...)
 }
 
 // describeChange lists the settings that differ, for the audit log.

@@ -58,6 +58,39 @@ func TestKeys_Pages(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, v.get("keys?after=key_unknown").status)
 }
 
+// A key may have the scopes of endpoints of the host: they are entered, and have a box from then on. One
+// that may be a typing error is pointed out.
+func TestKeys_ScopesOfHosts(t *testing.T) {
+	h := newHost(t, nil)
+	info, _ := h.mustCreate(t, manage.KeyParams{Name: "a"})
+	v := h.newAdmin(t)
+	scopes := func() []llmhttp.Scope {
+		after, err := h.keys.Key(t.Context(), info.ID)
+		require.NoError(t, err)
+		return after.Scopes
+	}
+	send := func(was string, values ...string) *reply {
+		return v.post("key?id="+info.ID, url.Values{"scopes": values, "was.scopes": {was}})
+	}
+	page := send("all", "chat", " classify, chats ")
+	require.Equal(t, http.StatusOK, page.status)
+	assert.Equal(t, []llmhttp.Scope{"chat", "classify", "chats"}, scopes())
+	body := v.get("key?id=" + info.ID).body
+	assert.Contains(t, body, `name="scopes" value="classify" checked`)
+	assert.Contains(t, body, `value="" aria-label="Other scopes"`)
+	assert.Contains(t, body, `llmhttp has no endpoint with the scope &#34;chats&#34;: did you mean &#34;chat&#34;?`)
+
+	send("chat,classify,chats", "chat", "classify", "")
+	assert.Equal(t, []llmhttp.Scope{"chat", "classify"}, scopes())
+	assert.NotContains(t, v.get("key?id="+info.ID).body, "did you mean")
+	send("chat,classify", "")
+	assert.Equal(t, []llmhttp.Scope{}, scopes(), "an empty field is no scope")
+	for _, mistake := range []string{"Classify", "chat,all", "classify,,chat"} {
+		assert.Equal(t, http.StatusUnprocessableEntity, send("none", mistake).status, mistake)
+	}
+	assert.Equal(t, []llmhttp.Scope{}, scopes())
+}
+
 // An administrator can edit every setting of a key.
 func TestKeys_Edit(t *testing.T) {
 	h := newHost(t, nil)
@@ -78,7 +111,7 @@ func TestKeys_Edit(t *testing.T) {
 			MaxCompletionTokens: 4000, Concurrent: 4,
 		},
 	}, after.Params())
-	for field, value := range map[string]string{"expires": "soon", "scopes": "nonsense", "requests": "many", "tokens": "1/x", "quota": "x", "concurrent": "x", "max-completion-tokens": "x", "name": strings.Repeat("x", 600)} {
+	for field, value := range map[string]string{"expires": "soon", "scopes": "Nonsense", "requests": "many", "tokens": "1/x", "quota": "x", "concurrent": "x", "max-completion-tokens": "x", "name": strings.Repeat("x", 600)} {
 		assert.Equal(t, http.StatusUnprocessableEntity, v.post("key?id="+info.ID, url.Values{field: {value}, "was." + field: {"x y"}}).status, field)
 	}
 	unchanged, err := h.keys.Key(t.Context(), info.ID)

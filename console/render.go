@@ -47,7 +47,7 @@ func parseTemplates() map[string]*template.Template {
 	layout := template.New("layout.html").Funcs(template.FuncMap{
 		"time": formatTime, "ago": formatAgo, "used": formatUsed, "date": formatDate, "duration": formatDuration,
 		"count": formatCount, "money": formatMoney, "percent": formatPercent,
-		"scopes": keytext.FormatList[llmhttp.Scope],
+		"scopes": keytext.FormatList[llmhttp.Scope], "scopeHint": keytext.ScopeHint,
 		"models": keytext.FormatList[string],
 		"limits": func(l llmhttp.Limits) []limitUse { return limitNames(&l) },
 		"labels": formatLabels,

@@ -169,14 +169,19 @@ func Speech() Matcher { return operationMatcher(llmhttp.OperationSpeech) }
 // see [Embeddings].
 func Transcriptions() Matcher { return operationMatcher(llmhttp.OperationTranscriptions) }
 
-// operationMatcher returns the Matcher of an operation other than chat, whose function has its name.
+// operationMatcher returns the Matcher of an operation other than chat. If the operation is one of this
+// module, a function has its name.
 func operationMatcher(op llmhttp.Operation) Matcher {
-	var name strings.Builder
-	for word := range strings.SplitSeq(string(op), "_") {
-		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	text := fmt.Sprintf("Match(%q)", "operation "+op)
+	if slices.Contains(llmhttp.Operations(), op) {
+		var name strings.Builder
+		for word := range strings.SplitSeq(string(op), "_") {
+			name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+		text = name.String() + "()"
 	}
 	return Matcher{
-		text:      name.String() + "()",
+		text:      text,
 		match:     func(r *Request) bool { return r.Operation == op },
 		got:       func(r *Request) string { return "operation " + string(r.Operation) },
 		operation: op,

@@ -49,7 +49,8 @@ import (
 //
 // The members of when are model, protocol, user, user_matches, system, tool_result ({tool,
 // text}), offers_tool, turn, stream, headers and operation (such as chat or embeddings). A
-// request must have all of them. They mean what the Matchers of this package mean.
+// request must have all of them. They mean what the Matchers of this package mean. An operation
+// that may be a typing error for another, such as chats, is an error.
 //
 // Further members of a Script are key, models, limits ({requests_per_minute, tokens_per_minute,
 // concurrent}), chaos and pace, with the names of the fields of [Chaos] and [Pace] in lower case

@@ -111,7 +111,8 @@ func TestScript_Errors(t *testing.T) {
 		`{"rules": [{"when": {"model": "a"}}]}`:                                 "rules[0]: a rule needs replies or always",
 		`{"rules": [{"always": {"text": "a"}}, {"always": {"txt": "a"}}]}`:      `rules[1].always: there is no step "txt"`,
 		`{"rules": [{"when": {"user_matches": "("}, "always": {"cut": true}}]}`: "rules[0].when.user_matches: error parsing regexp",
-		`{"rules": [{"when": {"operation": "x"}, "always": {"cut": true}}]}`:    `rules[0].when.operation: "x" is not one of ["chat"`,
+		`{"rules": [{"when": {"operation": "X"}, "always": {"cut": true}}]}`:    `rules[0].when.operation: llmhttp: the operation "X" is malformed`,
+		`{"rules": [{"when": {"operation": "cht"}, "always": {"cut": true}}]}`:  `rules[0].when.operation: there is no "cht": did you mean "chat"?`,
 		`{"rules": [{"when": {"protocol": "x"}, "always": {"cut": true}}]}`:     `rules[0].when.protocol: "x" is none of chat, messages and responses`,
 		`{"rules": [{"when": {"turn": 0}, "always": {"cut": true}}]}`:           "rules[0].when.turn: the first turn is 1, and not 0",
 		`{"rules": [{"when": {"usr": "x"}, "always": {"cut": true}}]}`:          `rules[0].when: there is no member "usr"`,
@@ -141,4 +142,19 @@ func TestScript_Errors(t *testing.T) {
 	require.Len(t, tb.errors, 1)
 	assert.Contains(t, tb.errors[0], `x.json: there is no member "reply"`)
 	tb.end()
+}
+
+// A rule may be for an operation that this package does not know, whatever its name looks like.
+func TestScript_OperationsOfHosts(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"classify", "a__b_", "own.score-2"} {
+		script, err := llmfake.ParseScript([]byte(`{"rules":[{"when":{"operation":"`+op+`"},"always":{"cut":true}}],"replies":[{"text":"one"}]}`), true)
+		require.NoError(t, err, op)
+		tb := newFakeTB(t)
+		srv := llmfake.NewServer(tb)
+		srv.Use(script)
+		ask(t, srv, "Hi")
+		ask(t, srv, "Hi again")
+		assert.Contains(t, tb.end()[0], `Match("operation `+op+`") got operation chat`)
+	}
 }

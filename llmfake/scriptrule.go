@@ -45,8 +45,13 @@ type scriptWhen struct {
 }
 
 func (w *scriptWhen) check() error {
-	if w.Operation != nil && !slices.Contains(llmhttp.Operations(), *w.Operation) {
-		return at("operation", fmt.Errorf("%q is not one of %q", *w.Operation, llmhttp.Operations()))
+	if w.Operation != nil {
+		if err := w.Operation.Validate(); err != nil {
+			return at("operation", err)
+		}
+		if meant := w.Operation.Suggestion(); meant != "" {
+			return at("operation", fmt.Errorf("there is no %q: did you mean %q?", *w.Operation, meant))
+		}
 	}
 	if w.Protocol != nil && *w.Protocol != ChatCompletions && *w.Protocol != Messages && *w.Protocol != Responses {
 		return at("protocol", fmt.Errorf("%q is none of chat, messages and responses", *w.Protocol))

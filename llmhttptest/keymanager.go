@@ -32,7 +32,7 @@ func (c createKey) call(m *managerTest) {
 			return
 		}
 	}
-	if p.Limits.Validate() != nil {
+	if p.Validate() != nil {
 		if want = errAny; m.fixture != nil {
 			return
 		}
@@ -77,7 +77,7 @@ func (c updateKey) call(m *managerTest) {
 	want := k.err(true)
 	if want == nil && c.Refused {
 		want = errRefused
-	} else if want == nil && c.Limits.Validate() != nil {
+	} else if want == nil && c.Validate() != nil {
 		want = errAny
 	}
 	if !m.failed("UpdateKey", err, want) {

@@ -152,6 +152,12 @@ var keyChangeMutants = []mutant[AccountStore]{
 			p.Limits = llmhttp.Limits{}
 		}
 	})},
+	{"new scopes are not validated", randomCalls, creating(func(p *keyParams) { p.Scopes = withoutInvalid(p.Scopes) })},
+	{"changed scopes are not validated", randomCalls, updating(func(p *keyParams, change func(*keyParams) error) error {
+		err := change(p)
+		p.Scopes = withoutInvalid(p.Scopes)
+		return err
+	})},
 	{"changed limits are not validated", randomCalls, updating(func(p *keyParams, change func(*keyParams) error) error {
 		limits := p.Limits
 		err := change(p)
@@ -337,4 +343,9 @@ func blank(r rune) rune {
 		return '_'
 	}
 	return r
+}
+
+// withoutInvalid returns the scopes that are valid.
+func withoutInvalid(scopes []llmhttp.Scope) []llmhttp.Scope {
+	return slices.DeleteFunc(slices.Clone(scopes), func(s llmhttp.Scope) bool { return s.Validate() != nil })
 }

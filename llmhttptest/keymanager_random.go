@@ -41,7 +41,7 @@ var managerCauses = []cause[managerCall]{
 	{"secrets are normalised or cut. Look up HashSecret of the whole secret.", has(func(c createKey) bool { return c.Secret != "" })},
 	{"a key that was revoked or removed still works, can be changed or is unknown, or others no longer work; or Lookup uses an outdated cache.", has(is[revokeKey])},
 	{"previous secrets work too long or too short, or a rotation makes another key.", has(is[rotateKey])},
-	{"Limits.Validate is not called, a change that was refused is stored, or a change drops a setting or makes nil lists empty.", last(is[updateKey])},
+	{"KeyParams.Validate is not called, a change that was refused is stored, or a change drops a setting or makes nil lists empty.", last(is[updateKey])},
 	{"Lookup ignores Suspended or uses an outdated cache, or a change that was refused is stored.", has(is[updateKey])},
 	{"the hash is not that of HashSecret, or KeyBySecret counts as a use, or an end or an expiry is not that of the secret or key.", last(is[keyBySecret])},
 	{
@@ -187,11 +187,17 @@ func randomKeyStoreCalls(r *callRand, f KeyStoreFixture) {
 // invalidLimits are Limits that Validate refuses.
 var invalidLimits = llmhttp.Limits{Requests: llmhttp.Rate{Burst: 1}}
 
+// invalidScopes are Scopes of which Validate refuses one.
+var invalidScopes = []llmhttp.Scope{llmhttp.ScopeChat, "Not a scope"}
+
 // managerParams returns settings of a key, which may be invalid.
 func (r *callRand) managerParams() manage.KeyParams {
 	p := r.keyParams(pick(r.Rand, `50%_\ #`, "50 xx #"), invalidLimits)
 	p.Account = pick(r.Rand, p.Account, "")
 	p.Suspended = r.IntN(4) == 0
+	if r.IntN(8) == 0 {
+		p.Scopes = invalidScopes
+	}
 	return p
 }
 
@@ -214,8 +220,12 @@ func randomKeyManagerCalls(r *callRand, _ manage.KeyManager) {
 	names := []string{pick(r.Rand, trickyNames()...)}
 	for n := range 5 {
 		p := r.managerParams() // of a change that is refused, suspends or is invalid, or is another
-		if p.Suspended = n == 1; n == 2 {
+		p.Suspended = n == 1
+		switch n {
+		case 2:
 			p.Limits = invalidLimits
+		case 3:
+			p.Scopes = invalidScopes
 		}
 		names = append(names, string(rune('a'+n)))
 		r.add(createKey{Key: names[n+1], KeyParams: r.managerParams()}, keyBySecret{Key: names[n+1]},

@@ -3,6 +3,7 @@ package manage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -37,15 +38,14 @@ type KeyManager interface {
 	ListKeys(ctx context.Context, q KeyQuery) ([]KeyInfo, error)
 
 	// CreateKey creates a key and returns its secret. The store does not keep the secret, which
-	// therefore cannot be recovered later. If Limits.Validate returns an error for params.Limits,
-	// CreateKey returns it.
+	// therefore cannot be recovered later. If params.Validate returns an error, CreateKey returns it.
 	CreateKey(ctx context.Context, params KeyParams) (info KeyInfo, secret string, err error)
 
 	// UpdateKey calls change with the settings of a key and stores the result. Other changes of the
 	// key wait meanwhile, so that no change is lost. If change returns an error, UpdateKey returns
 	// it and changes nothing. change must not use the store, and may be called several times. If it
-	// changes the Limits so that Limits.Validate returns an error, that is an error of change. If
-	// the key is revoked, the error wraps [ErrKeyRevoked].
+	// changes the Scopes or the Limits so that Validate returns an error for them, that is an error of
+	// change. If the key is revoked, the error wraps [ErrKeyRevoked].
 	UpdateKey(ctx context.Context, id string, change func(*KeyParams) error) (KeyInfo, error)
 
 	// RotateKey adds a new secret to a key and returns it. The previous secrets stop working after
@@ -72,6 +72,17 @@ type KeyParams struct {
 	Expires   time.Time       // zero means never
 	Limits    llmhttp.Limits
 	Suspended bool // Lookup does not find the key until this is false again
+}
+
+// Validate returns an error that names the first field of p whose value is a mistake: Scopes or Limits
+// whose Validate returns an error.
+func (p *KeyParams) Validate() error {
+	for i, s := range p.Scopes {
+		if err := s.Validate(); err != nil {
+			return fmt.Errorf("KeyParams.Scopes[%d]: %w", i, err)
+		}
+	}
+	return p.Limits.Validate()
 }
 
 // A KeyInfo describes a key of a [KeyManager].

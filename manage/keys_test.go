@@ -32,3 +32,10 @@ func TestKeyParams_ListsInJSON(t *testing.T) {
 		}
 	}
 }
+
+func TestKeyParams_Validate(t *testing.T) {
+	assert.NoError(t, new(manage.KeyParams).Validate())
+	assert.NoError(t, (&manage.KeyParams{Scopes: []llmhttp.Scope{"chat", "classify"}}).Validate())
+	assert.ErrorContains(t, (&manage.KeyParams{Scopes: []llmhttp.Scope{"chat", "a b"}}).Validate(), `KeyParams.Scopes[1]: llmhttp: the scope "a b" is malformed`)
+	assert.ErrorContains(t, (&manage.KeyParams{Limits: llmhttp.Limits{Requests: llmhttp.Rate{Burst: 1}}}).Validate(), "Limits.Requests")
+}

@@ -113,7 +113,7 @@ func (k *managedKey) matches(q *manage.KeyQuery, now time.Time) bool {
 
 // CreateKey implements [manage.KeyManager]. Secrets begin with "sk-".
 func (s *KeyStore) CreateKey(ctx context.Context, params manage.KeyParams) (manage.KeyInfo, string, error) {
-	if err := params.Limits.Validate(); err != nil {
+	if err := params.Validate(); err != nil {
 		return manage.KeyInfo{}, "", fmt.Errorf("memory: creating a key: %w", err)
 	}
 	secret := llmhttp.NewSecret(secretPrefix)
@@ -134,7 +134,7 @@ func (s *KeyStore) UpdateKey(ctx context.Context, id string, change func(*manage
 		if err := change(&params); err != nil {
 			return err
 		}
-		changed := llmhttp.Key{ID: info.ID, Account: params.Account, Limits: params.Limits, Subjects: info.Subjects}
+		changed := llmhttp.Key{ID: info.ID, Account: params.Account, Scopes: params.Scopes, Limits: params.Limits, Subjects: info.Subjects}
 		if err := changed.Validate(); err != nil {
 			return fmt.Errorf("memory: updating a key: %w", err)
 		}

@@ -150,6 +150,36 @@ func TestConventions_OtherOperations(t *testing.T) {
 	}
 }
 
+// An operation of a host has its own name in spans and metrics. The host's Routes bound how many there are.
+func TestConventions_OperationsOfHosts(t *testing.T) {
+	serve := func(c *llmhttp.Call) error {
+		if err := c.Reserve(llmhttp.Estimate{Model: "m"}); err != nil {
+			return err
+		}
+		err := c.Ask(func(context.Context, llmhttp.Backend) (llmhttp.Used, error) {
+			return llmhttp.Used{Usage: &llm.Usage{PromptTokens: 7}}, nil
+		})
+		if err != nil {
+			return err
+		}
+		return c.Reply("", func(b []byte) ([]byte, error) { return append(b, "{}"...), nil })
+	}
+	endpoint := &llmhttp.Endpoint{Operation: "classify", Scope: "classify", Output: llmhttp.OutputNone}
+	f := newFixture(t, config{opts: llmhttp.Options{Routes: []llmhttp.Route{llmhttp.NewRoute("POST /v1/classify", endpoint, serve)}}})
+	f.send(t.Context(), "POST", "/v1/classify", "{}", "Content-Type", "application/json")
+	require.NoError(t, (<-f.ended).Err)
+	_, own := f.spansOf()
+	require.Contains(t, own, "classify m")
+	assert.Equal(t, "classify", attributes(own["classify m"].Attributes)["gen_ai.operation.name"])
+	for _, name := range []string{"gen_ai.server.request.duration", "gen_ai.client.token.usage"} {
+		list := points(f.metrics()[name])
+		require.NotEmpty(t, list, name)
+		for _, p := range list {
+			assert.Equal(t, "classify", p.attrs["gen_ai.operation.name"], name)
+		}
+	}
+}
+
 // other is a Backend for operations other than chat.
 type other struct{ llmhttp.Backend }
 

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func (s *keyStore) insertKey(ctx context.Context, secret, prefix string, params 
 		Prefix:  prefix,
 		Created: s.db.now(),
 	}
-	if err := params.Limits.Validate(); err != nil {
+	if err := params.Validate(); err != nil {
 		return manage.KeyInfo{}, err
 	}
 	row, err := newKeyRow(&info, params)
@@ -228,10 +229,15 @@ func (s *keyStore) UpdateKey(ctx context.Context, id string, change func(*manage
 		if err := change(&params); err != nil {
 			return err
 		}
-		if params.Limits != info.Limits { // a key whose stored limits are not valid can be suspended
-			if err := params.Limits.Validate(); err != nil {
-				return err
-			}
+		var changed manage.KeyParams // a key whose stored settings are not valid can be suspended
+		if params.Limits != info.Limits {
+			changed.Limits = params.Limits
+		}
+		if !slices.Equal(params.Scopes, info.Scopes) {
+			changed.Scopes = params.Scopes
+		}
+		if err := changed.Validate(); err != nil {
+			return err
 		}
 		row, err := newKeyRow(&info, params)
 		if err != nil {

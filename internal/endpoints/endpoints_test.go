@@ -43,3 +43,22 @@ func TestRegister(t *testing.T) {
 	assert.False(t, Supported(t.Context(), "score", "another type"))
 	assert.False(t, Supported(t.Context(), "chat", 2))
 }
+
+func TestEditDistance(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "ab", 2}, {"ab", "", 2}, {"chat", "chat", 0}, {"chats", "chat", 1}, {"kitten", "sitting", 3}, {"ab", "ba", 2}} {
+		assert.Equal(t, tt.want, editDistance(tt.a, tt.b), "%+v", tt)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"chat", "images", "embeddings", "usage"}
+	for s, want := range map[string]string{
+		"chat": "", "classify": "", "c": "", "": "", "chats": "chat", "ch": "", "usages": "usage", "embed": "embeddings", "embeding": "embeddings", "image": "images",
+	} {
+		assert.Equal(t, want, Nearest(s, known), s)
+	}
+	assert.Empty(t, Nearest("chat", nil))
+}

@@ -28,9 +28,9 @@ func keyFlags(f *flag.FlagSet) *settings[manage.KeyParams] {
 	k.add(
 		f,
 		"scopes",
-		"the allowed endpoints: a comma-separated `list` of "+endpointNames()+", or all, or none",
+		"the allowed endpoints: a comma-separated `list` of "+endpointNames()+" and the scopes of your own endpoints, or all, or none",
 		func(p *manage.KeyParams, s string) (err error) {
-			p.Scopes, err = keytext.ParseList(s, llmhttp.Scopes()...)
+			p.Scopes, err = keytext.ParseScopes(s)
 			return err
 		},
 	)
@@ -56,14 +56,13 @@ func keyFlags(f *flag.FlagSet) *settings[manage.KeyParams] {
 	return k
 }
 
-// endpointNames returns the names of all endpoints, as in "chat, images and usage".
+// endpointNames returns the scopes of the endpoints of llmhttp, as in "chat, images, usage".
 func endpointNames() string {
 	var names []string
 	for _, e := range llmhttp.Scopes() {
 		names = append(names, string(e))
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	return strings.Join(names, ", ")
 }
 
 func (c *command) createKey(ctx context.Context, args []string) error {
@@ -81,6 +80,7 @@ func (c *command) createKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		c.out.hintScopes(info.Scopes)
 		return c.out.printSecret(info, secret)
 	})
 }
@@ -100,6 +100,7 @@ func (c *command) updateKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		c.out.hintScopes(info.Scopes)
 		return c.out.printKey(info, "")
 	})
 }

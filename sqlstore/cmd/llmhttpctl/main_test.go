@@ -110,6 +110,29 @@ func (x *transcript) run(t *testing.T, args ...string) {
 	fmt.Fprintf(&x.text, "= %d\n\n", status)
 }
 
+// A key may have the scopes of endpoints of the host. One that looks like a typing error is pointed out,
+// and kept.
+func TestKeys_ScopesOfHosts(t *testing.T) {
+	dsn := filepath.Join(t.TempDir(), "llm.db")
+	_, _, status := runProcess(t, dsn, "migrate")
+	require.Zero(t, status)
+	create := func(scopes string) (stdout, stderr string) {
+		stdout, stderr, status := runProcess(t, dsn, "keys", "create", "--json", "--scopes", scopes)
+		require.Zero(t, status, stderr)
+		return stdout, stderr
+	}
+	stdout, stderr := create("chat,classify")
+	assert.Contains(t, stdout, `"scopes":["chat","classify"]`)
+	assert.Empty(t, stderr)
+	stdout, stderr = create("chats")
+	assert.Contains(t, stdout, `"scopes":["chats"]`)
+	const warning = "llmhttpctl: warning: llmhttp has no endpoint with the scope \"chats\": did you mean \"chat\"?\n"
+	assert.Equal(t, warning, stderr)
+	_, stderr, status = runProcess(t, dsn, "keys", "update", idPattern.FindString(stdout), "--name", "x")
+	assert.Zero(t, status)
+	assert.Equal(t, warning, stderr)
+}
+
 // TestTranscript compares commands and their output with a golden file.
 func TestTranscript(t *testing.T) {
 	for name, newDatabase := range map[string]func(t *testing.T) string{
@@ -307,7 +330,8 @@ func TestUsageErrors(t *testing.T) {
 		`flags must follow the command`:                                        {"--json", "keys", "list"},
 		`expected the ID of a key`:                                             {"keys", "revoke"},
 		`no flag names a setting to change`:                                    {"keys", "update", "key_x"},
-		`"chats" is not one of [chat`:                                          {"keys", "create", "--scopes", "chat,chats"},
+		`the scope "Chat" is malformed`:                                        {"keys", "create", "--scopes", "chat,Chat"},
+		`"all" is not a scope`:                                                 {"keys", "create", "--scopes", "chat,all"},
 		`the list has an empty item`:                                           {"keys", "create", "--models", "a,,b"},
 		`"60" has no period`:                                                   {"keys", "create", "--requests", "60"},
 		`the number must not be 0`:                                             {"keys", "create", "--requests", "0/m"},

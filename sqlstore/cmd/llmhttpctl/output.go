@@ -176,6 +176,14 @@ func limitRows(prefix string, l *llmhttp.Limits) (rows [][]string) {
 	return rows
 }
 
+// hintScopes prints a warning if a scope of a key may be a typing error. It may also be that of an
+// endpoint of the host.
+func (p *printer) hintScopes(scopes []llmhttp.Scope) {
+	if hint := keytext.ScopeHint(scopes); hint != "" {
+		fmt.Fprintf(p.stderr, "llmhttpctl: warning: %s\n", hint)
+	}
+}
+
 // printSecret prints a key that has a new secret.
 func (p *printer) printSecret(k manage.KeyInfo, secret string) error {
 	// SIGPIPE would end the process before it can report that the secret is lost.
