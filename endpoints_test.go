@@ -142,7 +142,7 @@ func (w panickingWrapper) Unwrap(ctx context.Context) llmhttp.Backend {
 // NewHandler logs once what the Backend could do if the host had mounted it.
 func TestEndpoints_UnmountedAbilitiesAreLogged(t *testing.T) {
 	shipScore(t)
-	plain := new(stubBackend)
+	plain := textBackend("x")
 	scoring := scoringBackend{plain}
 	const line = `level=INFO msg="the Backend has methods of endpoints that are not mounted" endpoints=[scores] packages=[` + scorePackage + "]\n"
 	own := &llmhttp.Endpoint{Operation: "own", Scope: "own"}

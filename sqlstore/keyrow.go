@@ -119,14 +119,11 @@ func readKeyByHash(ctx context.Context, db *database, hash string) (*llmhttp.Key
 	return &info.Key, nil
 }
 
-// newKeyRow returns the row of the key k with other params. It returns an error
-// if a name in params cannot be stored.
+// newKeyRow returns the row of the key k with other params, whose Scopes are valid or those of k. It
+// returns an error if a name in params cannot be stored.
 func newKeyRow(k *manage.KeyInfo, params manage.KeyParams) (keyRow, error) {
 	params.Account = cmp.Or(params.Account, k.ID)
 	err := cmp.Or(checkName("Account", params.Account), checkName("Name", params.Name))
-	for i, scope := range params.Scopes {
-		err = cmp.Or(err, checkName(fmt.Sprintf("Scopes[%d]", i), string(scope)))
-	}
 	for i, model := range params.Models {
 		err = cmp.Or(err, checkName(fmt.Sprintf("Models[%d]", i), model))
 	}

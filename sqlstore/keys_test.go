@@ -98,8 +98,8 @@ func TestStore_InvalidParams(t *testing.T) {
 		"Account has 1048576 bytes":    {Account: long},
 		"Name is not valid UTF-8":      {Name: "a\x00"},
 		"Name has 1048576 bytes":       {Name: long},
-		"Scopes[1] is not valid UTF-8": {Scopes: []llmhttp.Scope{"chat", "\xff"}},
-		"Scopes[0] has":                {Scopes: []llmhttp.Scope{llmhttp.Scope(long)}},
+		"KeyParams.Scopes[1]: ":        {Scopes: []llmhttp.Scope{"chat", "\xff"}},
+		"KeyParams.Scopes[0]: ":        {Scopes: []llmhttp.Scope{llmhttp.Scope(long)}},
 		"Models[1] is not valid UTF-8": {Models: []string{"m", "\x00"}},
 		"Models[0] has":                {Models: []string{long}},
 	} {
