@@ -89,6 +89,19 @@ func TestStore_ImportKey(t *testing.T) {
 	})
 }
 
+// A key whose stored scopes are malformed, such as one of another program, can still be suspended.
+func TestStore_MalformedStoredScopes(t *testing.T) {
+	s := openStore(t, ":memory:", nil)
+	info, _ := createKey(t, s, manage.KeyParams{})
+	_, err := s.db.write.ExecContext(t.Context(), `UPDATE llmhttp_keys SET scopes = '["No Scope"]'`)
+	require.NoError(t, err)
+	changed, err := s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Suspended = true; return nil })
+	require.NoError(t, err)
+	assert.True(t, changed.Suspended)
+	_, err = s.UpdateKey(t.Context(), info.ID, func(p *manage.KeyParams) error { p.Scopes = append(p.Scopes, "chat"); return nil })
+	assert.ErrorContains(t, err, "KeyParams.Scopes[0]")
+}
+
 func TestStore_InvalidParams(t *testing.T) {
 	s := openStore(t, ":memory:", nil)
 	info, _ := createKey(t, s, manage.KeyParams{Account: "acme"})
