@@ -464,7 +464,7 @@ const hostile = `<script>alert(1)</script>"'><img src=x onerror=alert(2)>{{.}}${
 func newHostileHost(t testing.TB) (h *host, key manage.KeyInfo) {
 	h = newHost(t, nil)
 	key, _ = h.mustCreate(t, manage.KeyParams{
-		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Scope{llmhttp.Scope(hostile), "chat"},
+		Name: hostile, Account: hostile, Models: []string{hostile}, Scopes: []llmhttp.Scope{"chat"},
 	})
 	h.mustCreateAccount(t, "web", manage.AccountParams{Name: hostile, Labels: []llmhttp.Label{{Name: "team", Value: hostile}}}, 1)
 	first := record("1", time.Now(), hostile, key.ID, hostile, 1000)
@@ -491,6 +491,10 @@ func TestSecurity_HostileTexts(t *testing.T) {
 	for _, query := range []string{"by=model", "by=key", "by=account", "by=user", "by=label&label=team"} {
 		assert.Contains(t, findPart(t, v.get("usage?"+query).body, `class="chart"`, "</section>"), "&lt;script&gt;alert(1)", "the name of a series")
 	}
+
+	form := v.post("key?id="+key.ID, url.Values{"scopes": {hostile}, "was.scopes": {"chat"}}).body // which no store takes
+	assert.NotContains(t, form, "<script>")
+	assert.Contains(t, form, `value="&lt;script&gt;alert(1)`)
 
 	for _, by := range []string{"model", "key", "account"} {
 		r := v.get("usage/table.csv?by=" + by)
