@@ -27,6 +27,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/textfilter"
 )
@@ -98,7 +99,7 @@ var abilities = []ability{
 	{reflect.TypeFor[llmhttp.ImageStreamer](), imagesPath, `{"model":"m","prompt":%s,"stream":true}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.ModelLister](), modelsPath, ``, 404, passes, passes},
 	{reflect.TypeFor[llmhttp.Moderator](), moderationsPath, `{"model":"m","input":%s}`, 404, filters, hides},
-	{reflect.TypeFor[llmhttp.Reranker](), rerankPath, `{"model":"m","query":%s,"documents":["a"]}`, 404, filters, hides},
+	{reflect.TypeFor[rerank.Reranker](), rerankPath, `{"model":"m","query":%s,"documents":["a"]}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.Speaker](), speechPath, `{"model":"m","input":%s,"voice":"alloy"}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.TokenCounter](), "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":%s}]}`, 200, filters, hides},
 	{reflect.TypeFor[llmhttp.Transcriber](), transcriptionsPath, `{"file":"RIFF","model":"m","prompt":%s}`, 404, filters, hides},
@@ -181,8 +182,8 @@ func noted(called calledMethods) *countingStub {
 			noteCall[llmhttp.Speaker](called, r)
 			return plain.Speak(ctx, r)
 		},
-		rerank: func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
-			noteCall[llmhttp.Reranker](called, r)
+		rerank: func(ctx context.Context, r *rerank.Request) (*rerank.Response, error) {
+			noteCall[rerank.Reranker](called, r)
 			return plain.Rerank(ctx, r)
 		},
 		transcribe: func(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
@@ -363,17 +364,25 @@ func TestStreamImages_DoesNotPassAWrapperOfImages(t *testing.T) {
 // notOfBackends are the interfaces that the package looks for in other things than a Backend.
 var notOfBackends = []string{"ConcurrencyLimiter", "Limiter", "QuotaEventStore", "ReplySaver", "Reserver", "UsageStore"}
 
-// Each interface that the package looks for in a Backend has a row in abilities.
+// Each interface that the package looks for in a Backend has a row in abilities, and so has the one of
+// each operation of another package.
 func TestAbilities_HaveARow(t *testing.T) {
 	var known []string
+	paths := make(map[string]bool)
 	for _, a := range abilities {
-		known = append(known, a.of.Name())
+		paths[a.method] = true
+		if a.of.PkgPath() == reflect.TypeFor[llmhttp.Backend]().PkgPath() {
+			known = append(known, a.of.Name())
+		}
 	}
 	found := append(interfacesLookedFor(t), "Backend")
 	found = slices.DeleteFunc(found, func(name string) bool { return slices.Contains(notOfBackends, name) })
 	slices.Sort(found)
 	slices.Sort(known)
 	assert.Equal(t, slices.Compact(found), known)
+	for _, op := range testOperations { // all, as TestOperations_HaveARequest tests
+		assert.True(t, paths[op.path], op.path)
+	}
 }
 
 // The kit for guards has a Backend with each ability.

@@ -18,6 +18,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/largebody"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // allocsPerRequest returns the average number of allocations of a request with body.
@@ -138,7 +139,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"brackets":               strings.Repeat("[", largebody.Size),
 		"duplicate names":        repeat(`{"model":"m","x":{`, `"k%d":0`, `,"k0":0}}`, 16_000),
 	}
-	h := llmhttp.NewHandler(textBackend("x"), keysFor(testKey()), &llmhttp.Options{Logger: noLog})
+	h := llmhttp.NewHandler(new(stubBackend), keysFor(testKey()), &llmhttp.Options{Logger: noLog, Routes: rerank.Routes()})
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
 			r := newChatRequest(body)

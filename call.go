@@ -175,6 +175,10 @@ func (c *Call) CountText(text string) int {
 	return n.Text(text)
 }
 
+// TextTokens returns Options.TextTokens, which CountText calls. It is nil if the host has set none: then
+// CountText counts bytes, for which a function of Estimate.Tokens need not join texts.
+func (c *Call) TextTokens() func(model, text string) int { return c.q.h.opts.TextTokens }
+
 // Reserve checks that the key allows the model, finds the end user, and takes what the request is
 // expected to use from the limits of the key, of its Subjects and of the end user. It is called
 // once, before Ask.
@@ -336,7 +340,7 @@ type Endpoint struct {
 	Output Output
 }
 
-// NewRoute returns a Route, for Options.Routes, whose requests serve serves: see [Call]. pattern is
+// NewRoute returns a Route, for Options.Routes or Protocol.Routes, whose requests serve serves: see [Call]. pattern is
 // that of a [Route]. It panics if a name of e is malformed, if its Operation is one of this package, or
 // if serve is nil. serve is called concurrently.
 func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -147,11 +148,11 @@ func (c *call) end(how llm.CallResult, target string) {
 	t.endWithin(c, target)
 	c.ended = true
 	t.open = slices.DeleteFunc(t.open, func(o *call) bool { return o == c })
-	if u := nilIfZero(how.Usage); u != nil {
+	if u := tokens.Reported(how.Usage); u != nil {
 		c.raise(u)
 	}
 	sum := c.inner
-	if u := nilIfZero(c.reported); u != nil {
+	if u := tokens.Reported(c.reported); u != nil {
 		total := *u
 		divideTotal(&total)
 		total.Reconcile()
@@ -191,13 +192,4 @@ func divideTotal(u *llm.Usage) {
 	default:
 		u.PromptTokens += rest
 	}
-}
-
-// nilIfZero returns u, or nil if no number in it is above zero. Some servers send such a usage if they
-// do not count tokens.
-func nilIfZero(u *llm.Usage) *llm.Usage {
-	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
-		return nil
-	}
-	return u
 }

@@ -57,8 +57,9 @@
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [Completer], [ModelLister],
-// [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Reranker], [Moderator],
-// [Speaker], [Transcriber] or [TokenCounter]. A wrapper that embeds a Backend has Chat alone. One that lets the
+// [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Moderator],
+// [Speaker], [Transcriber] or [TokenCounter], or the interface of a package such as rerank, whose routes
+// are in Options.Routes; package all has all of these. A wrapper that embeds a Backend has Chat alone. One that lets the
 // rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. Package textfilter,
 // for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
 // Backend that can be replaced while requests run. Clients read the
@@ -159,7 +160,8 @@
 //
 //   - [Protocol], [Route] and [Binding]: the paths of a format, and the operation behind each,
 //     by [BindChat], another function whose name begins with Bind, or [BindQuery], which
-//     returns a [QueryReply]
+//     returns a [QueryReply]; those of endpoints that are packages, such as rerank, by
+//     NewRoute and the Serve of the package
 //   - [ChatEncoder], [Framing], [EventStream], [join.Joiner], [ReplySaver], [ReplyStart]: how the
 //     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech;
 //     [TranscriptionEncoder] that to a [Form] with a recording; [BindImageEdits] gets a Form too;

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/codectest"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 func FuzzDecodeRequest(f *testing.F) {
@@ -23,7 +24,7 @@ func FuzzDecodeRequest(f *testing.F) {
 			codectest.KeepsMembers(t, data, encoded)
 			codectest.SameValue(t, r, encoded)
 		}
-		if r, encoded, ok := codectest.RoundTrip[llmhttp.RerankRequest](t, data); ok {
+		if r, encoded, ok := codectest.RoundTrip[rerank.Request](t, data); ok {
 			codectest.KeepsMembers(t, data, encoded)
 			codectest.SameValue(t, r, encoded)
 		}
@@ -44,7 +45,7 @@ func FuzzExtraRoundTrip(f *testing.F) {
 	f.Add([]byte(`{"id":"r","object":"list","model":"m","results":[{"index":1,"relevance_score":0.5,"document":{"text":"b"}},{"index":0,"relevance_score":1e-9,"document":"a","x":1}],"usage":{"total_tokens":3},"meta":{"billed_units":{"search_units":1.0},"tokens":{"input_tokens":3}},"y":1}`))
 	f.Add([]byte(`{"id":"i","model":"m","results":[{"index":0,"relevance_score":1,"flagged":true,"categories":{"hate":true,"x":null},"category_scores":{"hate":1e-9},"category_applied_input_types":{"hate":["text"]},"x":1}],"y":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		codectest.RoundTripReply[llmhttp.RerankResponse](t, data)
+		codectest.RoundTripReply[rerank.Response](t, data)
 		codectest.RoundTripReply[llmhttp.ModerationResponse](t, data)
 	})
 }

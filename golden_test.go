@@ -27,6 +27,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
@@ -174,7 +175,7 @@ type goldenBackend struct {
 	models     []llm.Model
 	images     *llm.ImageResponse
 	embeddings *llm.EmbeddingResponse
-	rerank     *llmhttp.RerankResponse
+	rerank     *rerank.Response
 	moderation *llmhttp.ModerationResponse
 }
 
@@ -300,7 +301,7 @@ func (b *goldenBackend) Embed(context.Context, *llm.EmbeddingRequest) (*llm.Embe
 	return b.embeddings, nil
 }
 
-func (b *goldenBackend) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (b *goldenBackend) Rerank(context.Context, *rerank.Request) (*rerank.Response, error) {
 	return b.rerank, nil
 }
 

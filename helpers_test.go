@@ -22,6 +22,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // testTimeout bounds every wait for an event. Only a test that fails waits so long.
@@ -91,7 +92,7 @@ var testOperations = []testOperation{
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
 	{llmhttp.OperationSpeech, llmhttp.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
 		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
-	{llmhttp.OperationRerank, llmhttp.ScopeRerank, rerankPath, rerankBody, "Hello, how are you?",
+	{rerank.Operation, rerank.Scope, rerankPath, rerankBody, "Hello, how are you?",
 		`{"model":"m","query":"q","documents":["a"],"top_n":1,"return_documents":true}`},
 	{llmhttp.OperationModerations, llmhttp.ScopeModerations, moderationsPath, moderationBody, "Hello, how are you?",
 		`{"model":"m","input":["a"]}`},
@@ -177,7 +178,7 @@ type stubBackend struct {
 	sizes      func(context.Context, string) ([]string, error)
 	embed      func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
-	rerank     func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
+	rerank     func(context.Context, *rerank.Request) (*rerank.Response, error)
 	transcribe func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream
 	moderate   func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
 }
@@ -341,13 +342,13 @@ func failingSpeech(err error) llmhttp.SpeechStream {
 	return func(yield func(*llmhttp.SpeechChunk, error) bool) { yield(nil, err) }
 }
 
-func (b *stubBackend) Rerank(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (b *stubBackend) Rerank(ctx context.Context, r *rerank.Request) (*rerank.Response, error) {
 	if b.rerank != nil {
 		return b.rerank(ctx, r)
 	}
-	resp := &llmhttp.RerankResponse{Usage: b.usage}
+	resp := &rerank.Response{Usage: b.usage}
 	for i := range r.Documents {
-		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: 0.5})
+		resp.Results = append(resp.Results, rerank.Result{Index: i, Score: 0.5})
 	}
 	return resp, b.called(ctx)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
-	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -64,16 +63,7 @@ func AllowsUnknownMember(ctx context.Context, name string) bool {
 // checkUnknownMembers returns an *Error if a request must not have one of the given
 // top-level members without a field.
 func checkUnknownMembers(ctx context.Context, members llm.Extra) error {
-	refused := ""
-	for name := range members {
-		if (refused == "" || name < refused) && !AllowsUnknownMember(ctx, name) {
-			refused = name
-		}
-	}
-	if refused == "" {
-		return nil
-	}
-	return invalid.Unknown(param.Echo(refused))
+	return invalid.Members(members, func(name string) bool { return AllowsUnknownMember(ctx, name) })
 }
 
 // checkUnknownFields is checkUnknownMembers for the fields of a form.

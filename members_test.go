@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/internal/membertest"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -56,7 +57,7 @@ func isFree(path []string) bool {
 // A request with a member in another case does not reach the Backend, wherever the member is.
 func TestMembers_OtherCaseOfRequests(t *testing.T) {
 	calls := 0
-	h := llmhttp.NewHandler(countCalls(&calls), keysFor(testKey()), nil)
+	h := llmhttp.NewHandler(countCalls(&calls), keysFor(testKey()), &llmhttp.Options{Routes: all.Routes()})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		body, contentType := requestBody(t, path, body)
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))

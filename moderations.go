@@ -253,7 +253,7 @@ var moderationResponseJSON = jsonwire.NewObject(
 	jsonwire.Pointer("usage", func(r *ModerationResponse) **llm.Usage { return &r.Usage }, usageJSON).
 		AppendWith(func(r *ModerationResponse, b []byte) ([]byte, error) { return embeddingUsageJSON.Append(b, r.Usage) }),
 	jsonwire.Extra(func(r *ModerationResponse) *llm.Extra { return &r.Extra }),
-).Reserve(membername.ObjectError).AfterDecode(func(r *ModerationResponse) { r.Usage = nilIfZero(r.Usage) })
+).Reserve(membername.ObjectError).AfterDecode(func(r *ModerationResponse) { r.Usage = tokens.Reported(r.Usage) })
 
 // MarshalJSON encodes r.
 func (r ModerationResponse) MarshalJSON() ([]byte, error) {

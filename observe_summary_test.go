@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // started returns an Observer that keeps what Started gets, and adds a value to the context.
@@ -138,7 +139,7 @@ func TestObservation_Started(t *testing.T) {
 		{"moderation of parts", moderationsPath, `{"model":"m","input":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`,
 			llmhttp.RequestInfo{Operation: llmhttp.OperationModerations, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
 		{"rerank", rerankPath, `{"model":"m","query":"q","documents":["a","b","c"]}`,
-			llmhttp.RequestInfo{Operation: llmhttp.OperationRerank, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 3}}},
+			llmhttp.RequestInfo{Operation: rerank.Operation, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 3}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []*llmhttp.RequestInfo

@@ -75,7 +75,7 @@ var queryOperation operation
 func operations() []*operation {
 	return []*operation{
 		&chatOperation, &completionsOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
-		&speechOperation, &transcriptionsOperation, &rerankOperation, &moderationsOperation,
+		&speechOperation, &transcriptionsOperation, &moderationsOperation,
 		&modelsOperation, &usageOperation,
 	}
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // A pausingBackend yields the first piece of each stream, calls pause, and yields the rest unless
@@ -156,7 +158,7 @@ func outcomeOperations() []outcomeOperation {
 		switch op.name {
 		case llmhttp.OperationSpeech:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, true})
-		case llmhttp.OperationEmbeddings, llmhttp.OperationRerank, llmhttp.OperationModerations:
+		case llmhttp.OperationEmbeddings, rerank.Operation, llmhttp.OperationModerations:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, false})
 		default:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, false}, outcomeOperation{string(op.name) + " stream", op.path, op.with(`"stream":true`), true})
@@ -231,7 +233,7 @@ func TestOutcomes(t *testing.T) {
 							tt.key(&key)
 						}
 						s := startPipeServer(t, config{backend: backend, keys: keysFor(key), usage: &usageLog{before: tt.store}, opts: llmhttp.Options{
-							Limiter: limiter, Timeout: time.Minute, KeepAlive: -1, WriteTimeout: 10 * time.Second, Routes: []llmhttp.Route{ownRoute()},
+							Limiter: limiter, Timeout: time.Minute, KeepAlive: -1, WriteTimeout: 10 * time.Second, Routes: append(all.Routes(), ownRoute()),
 						}})
 						ctx, leave := context.WithCancel(t.Context())
 						defer leave()

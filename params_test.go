@@ -3,13 +3,13 @@ package llmhttp_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/llmhttp/llmhttp/internal/endpointtest"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -58,15 +58,10 @@ func checkParams(t *testing.T, s *testServer, path string, tests []paramTest) {
 	}
 }
 
-// goWords matches terms of Go, which clients should not see.
-var goWords = regexp.MustCompile(`json:|Unmarshal|strconv|EOF|invalid character|unexpected end|cannot|float64|\bint\b|\bstruct\b|Go |nil|panic|runtime|llmhttp|jsonwire|unexpected|parsing|0x[0-9a-f]{6}|<nil>|%!|RawMessage|\*`)
-
 // checkWords checks that an error is short and has no terms of Go.
 func checkWords(t testing.TB, e apiError) {
 	t.Helper()
-	assert.Less(t, len(e.Message), 300, "%s", e.Message)
-	assert.NotRegexp(t, goWords, e.Message)
-	assert.Less(t, len(e.Param), 300)
+	endpointtest.CheckWords(t, e.Message, e.Param)
 }
 
 // repeatJSON returns an array of n items.

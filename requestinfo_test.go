@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -115,7 +116,7 @@ func TestRequestInfoFrom_Stores(t *testing.T) {
 			limiter := &infoLimiter{Limiter: llmhttp.NewLimiter()}
 			usage := &usageLog{before: func(ctx context.Context) error { recorded = llmhttp.RequestInfoFrom(ctx); return nil }}
 			keys := limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(10), Tokens: llmhttp.PerMinute(1e6)})
-			h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Limiter: limiter, Usage: usage, Logger: noLog})
+			h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Limiter: limiter, Usage: usage, Logger: noLog, Routes: all.Routes()})
 			method := "POST"
 			if test.body == "" {
 				method = "GET"

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 )
 
 // A config describes a test server. The zero value is ready to use.
@@ -68,6 +69,9 @@ func newHandler(t testing.TB, c config) *testServer {
 	}
 	if c.opts.Usage == nil {
 		c.opts.Usage = s.usage
+	}
+	if c.opts.Routes == nil {
+		c.opts.Routes = all.Routes()
 	}
 	c.opts.Observe = llmhttp.Observers(s.observer.observe, c.opts.Observe)
 	s.handler = llmhttp.NewHandler(c.backend, c.keys, &c.opts)

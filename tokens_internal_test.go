@@ -19,7 +19,6 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 	} {
 		c := tokens.Estimator{Count: count}
 		var embedding llm.EmbeddingRequest
-		var rerank RerankRequest
 		var moderation ModerationRequest
 		var completion CompletionRequest
 		var image llm.ImageRequest
@@ -30,7 +29,6 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			count func() int
 		}{
 			"embeddings":  {&embedding, func() int { return countInput(c, &embedding) }},
-			"rerank":      {&rerank, func() int { return countRerank(c, &rerank) }},
 			"completions": {&completion, func() int { return countCompletion(c, &completion) }},
 			"moderations": {&moderation, func() int { return countModeration(c, &moderation) }},
 			"images":      {&image, func() int { return countImage(c, &image) }},

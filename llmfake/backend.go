@@ -8,6 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // backend is the [llmhttp.Backend] of a Server.
@@ -94,8 +95,8 @@ func (b backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.Emb
 	return &llm.EmbeddingResponse{Vectors: p.vectors, Usage: p.usage}, nil
 }
 
-// Rerank implements [llmhttp.Reranker].
-func (b backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+// Rerank implements [rerank.Reranker].
+func (b backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	request := b.s.describe(ctx, func(r *Request) { r.Rerank, r.Model = new(*req), req.Model })
 	p, err := b.s.playOther(ctx, request)
 	switch {
@@ -116,9 +117,9 @@ func (b backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmht
 		b.s.errorf("%s has %s, and its reply has %s", request, plural(len(req.Documents), "document"), plural(len(p.scores), "score"))
 		return nil, errUnexpectedReply()
 	}
-	resp := &llmhttp.RerankResponse{Usage: p.usage}
+	resp := &rerank.Response{Usage: p.usage}
 	for i, score := range p.scores {
-		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: score})
+		resp.Results = append(resp.Results, rerank.Result{Index: i, Score: score})
 	}
 	return resp, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // A Matcher selects requests. See [Server.When].
@@ -157,7 +158,7 @@ func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 func ImageEdits() Matcher { return operationMatcher(llmhttp.OperationImageEdits) }
 
 // Rerank returns a Matcher for requests to rerank documents: see [Embeddings].
-func Rerank() Matcher { return operationMatcher(llmhttp.OperationRerank) }
+func Rerank() Matcher { return operationMatcher(rerank.Operation) }
 
 // Moderations returns a Matcher for requests for moderations: see [Embeddings].
 func Moderations() Matcher { return operationMatcher(llmhttp.OperationModerations) }

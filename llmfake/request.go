@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // The names of the formats of chat in [Request.Protocol].
@@ -54,7 +55,7 @@ type Request struct {
 	Embedding  *llm.EmbeddingRequest
 	Image      *llm.ImageRequest // also for an edit; when that has ended, the content of its files is gone, and Body has it
 	Moderation *llmhttp.ModerationRequest
-	Rerank     *llmhttp.RerankRequest
+	Rerank     *rerank.Request
 	Speech     *llmhttp.SpeechRequest
 
 	// Transcription is the request for a transcription or a translation. When it has ended, the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/memory"
@@ -133,6 +134,7 @@ func newServer(t TB) *Server {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handler = llmhttp.NewHandler(backend{s}, llmhttp.KeyStoreFunc(s.lookup), &llmhttp.Options{
+		Routes:     all.Routes(),
 		Protocols:  []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 		Usage:      memory.NewUsageStore(),
 		TextTokens: simulator.CountTokens,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // Short names for the signatures of mutants.
@@ -57,7 +58,7 @@ var (
 	_ llmhttp.ImageEditor    = (*echo)(nil)
 	_ llmhttp.ImageStreamer  = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
-	_ llmhttp.Reranker       = (*echo)(nil)
+	_ rerank.Reranker        = (*echo)(nil)
 	_ llmhttp.Moderator      = (*echo)(nil)
 	_ llmhttp.Speaker        = (*echo)(nil)
 )

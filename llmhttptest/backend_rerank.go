@@ -6,26 +6,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // rerankRequest returns a plain request for the scores of texts.
-func (b *backendTest) rerankRequest(query string, texts ...string) *llmhttp.RerankRequest {
-	req := &llmhttp.RerankRequest{Model: b.opts.RerankModel, Query: query}
+func (b *backendTest) rerankRequest(query string, texts ...string) *rerank.Request {
+	req := &rerank.Request{Model: b.opts.RerankModel, Query: query}
 	for _, text := range texts {
-		req.Documents = append(req.Documents, llmhttp.RerankDocument{Text: text})
+		req.Documents = append(req.Documents, rerank.Document{Text: text})
 	}
 	return req
 }
 
 // rerank returns the response to req and reports its faults.
-func (b *backendTest) rerank(t testing.TB, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (b *backendTest) rerank(t testing.TB, req *rerank.Request) (*rerank.Response, error) {
 	t.Helper()
 	asked := *req
 	asked.Documents = slices.Clone(req.Documents) // before the Backend may change req
-	resp, err := callMethod(b, t, "Rerank", llmhttp.Reranker.Rerank, req)
+	resp, err := callMethod(b, t, "Rerank", rerank.Reranker.Rerank, req)
 	if err != nil {
 		return nil, err
 	}
@@ -62,26 +62,26 @@ func checkRerank(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.RerankModel)
 	b.mustRerank(t, sampleTexts[0], sampleTexts[1])
 	b.mustRerank(t, sampleTexts[0], sampleTexts...)
-	objects := func(docs ...string) func(*llmhttp.RerankRequest) {
-		return func(r *llmhttp.RerankRequest) {
+	objects := func(docs ...string) func(*rerank.Request) {
+		return func(r *rerank.Request) {
 			r.Documents = nil
 			for _, doc := range docs {
-				r.Documents = append(r.Documents, llmhttp.RerankDocument{Raw: json.RawMessage(doc)})
+				r.Documents = append(r.Documents, rerank.Document{Raw: json.RawMessage(doc)})
 			}
 		}
 	}
-	for _, change := range []func(*llmhttp.RerankRequest){
-		func(r *llmhttp.RerankRequest) {
+	for _, change := range []func(*rerank.Request){
+		func(r *rerank.Request) {
 			r.Documents = b.rerankRequest("", "", " ", "\n", "\x00", "\U0001f642", "same", "same", strings.Repeat("word ", 200)).Documents
 		},
-		func(r *llmhttp.RerankRequest) { r.Documents = slices.Repeat(r.Documents, 30) },
-		func(r *llmhttp.RerankRequest) { r.Query = "\x00\U0001f642" },
-		func(r *llmhttp.RerankRequest) { r.TopN = 1 },
-		func(r *llmhttp.RerankRequest) { r.TopN = 100 },
-		func(r *llmhttp.RerankRequest) { r.ReturnDocuments = true },
+		func(r *rerank.Request) { r.Documents = slices.Repeat(r.Documents, 30) },
+		func(r *rerank.Request) { r.Query = "\x00\U0001f642" },
+		func(r *rerank.Request) { r.TopN = 1 },
+		func(r *rerank.Request) { r.TopN = 100 },
+		func(r *rerank.Request) { r.ReturnDocuments = true },
 		objects(`{"text":"a"}`, `{"title":"b","text":"c"}`),
 		objects(`{"image":"https://example.com/a.png"}`),
-		func(r *llmhttp.RerankRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
+		func(r *rerank.Request) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
 		req := b.rerankRequest(sampleTexts[0], sampleTexts...)
 		change(req)
@@ -91,7 +91,7 @@ func checkRerank(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := ability.Call(llmhttp.Reranker.Rerank)(t.Context(), b.Backend, b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
+		if resp, err := ability.Call(rerank.Reranker.Rerank)(t.Context(), b.Backend, b.rerankRequest("one", "one", "two")); err != nil || len(resp.Results) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Rerank returned %+v and the error %v, want 2 results", calls, resp, err)
 		}
 	})
@@ -122,5 +122,5 @@ func checkRerankUnknownModel(t testing.TB, b backendTest) {
 
 func checkRerankCancelled(t testing.TB, b backendTest) {
 	skipWithoutModel(t, b.opts.RerankModel)
-	wantCancelled(&b, t, "Rerank", llmhttp.Reranker.Rerank, b.rerankRequest("a", "b"))
+	wantCancelled(&b, t, "Rerank", rerank.Reranker.Rerank, b.rerankRequest("a", "b"))
 }

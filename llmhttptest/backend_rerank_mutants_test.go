@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 type (
-	rerankReq  = llmhttp.RerankRequest
-	rerankResp = llmhttp.RerankResponse
+	rerankReq  = rerank.Request
+	rerankResp = rerank.Response
 )
 
 func (e *echo) Rerank(_ context.Context, req *rerankReq) (*rerankResp, error) { return e.rerank(req) }
@@ -34,7 +34,7 @@ func compareTexts(req *rerankReq) (*rerankResp, error) {
 				common++
 			}
 		}
-		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: float64(common) / float64(len(words)+len(query)+1)})
+		resp.Results = append(resp.Results, rerank.Result{Index: i, Score: float64(common) / float64(len(words)+len(query)+1)})
 	}
 	return resp, nil
 }
@@ -60,7 +60,7 @@ var rerankMutants = []mutant[backendTest]{
 	{"the last result is missing", "Rerank", editingResults(func(resp *rerankResp) { resp.Results = resp.Results[1:] })},
 	{"there are at most 100 results", "Rerank", editingResults(func(resp *rerankResp) { resp.Results = resp.Results[:min(len(resp.Results), 100)] })},
 	{"equal documents are dropped", "Rerank", reranking(func(req *rerankReq) (*rerankResp, error) {
-		req.Documents = slices.CompactFunc(req.Documents, func(a, b llmhttp.RerankDocument) bool { return a.Text == b.Text })
+		req.Documents = slices.CompactFunc(req.Documents, func(a, b rerank.Document) bool { return a.Text == b.Text })
 		return compareTexts(req)
 	})},
 	{"indices begin with 1", "Rerank", editingResults(func(resp *rerankResp) {
@@ -97,7 +97,7 @@ var rerankMutants = []mutant[backendTest]{
 		}
 	})},
 	{"indices are ranks", "RerankOrder", editingResults(func(resp *rerankResp) {
-		slices.SortStableFunc(resp.Results, func(a, b llmhttp.RerankResult) int { return int(math.Copysign(1, b.Score-a.Score)) })
+		slices.SortStableFunc(resp.Results, func(a, b rerank.Result) int { return int(math.Copysign(1, b.Score-a.Score)) })
 		for i := range resp.Results {
 			resp.Results[i].Index = i
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/textfilter"
 )
 
@@ -66,10 +67,10 @@ var guardChecks = []check[guard]{
 		g.checkImageStream(t, req)
 	}},
 	{"Rerank", guardCause, func(t testing.TB, g guard) {
-		guardCall(t, g, llmhttp.Reranker.Rerank, &llmhttp.RerankRequest{Model: "m", Query: g.text, Documents: []llmhttp.RerankDocument{{Text: "a"}}})
+		guardCall(t, g, rerank.Reranker.Rerank, &rerank.Request{Model: "m", Query: g.text, Documents: []rerank.Document{{Text: "a"}}})
 	}},
 	{"RerankDocuments", "the documents are not checked, or " + guardCause, func(t testing.TB, g guard) {
-		guardCall(t, g, llmhttp.Reranker.Rerank, &llmhttp.RerankRequest{Model: "m", Query: "a", Documents: []llmhttp.RerankDocument{{Text: g.text}}})
+		guardCall(t, g, rerank.Reranker.Rerank, &rerank.Request{Model: "m", Query: "a", Documents: []rerank.Document{{Text: g.text}}})
 	}},
 	{"Moderate", guardCause, func(t testing.TB, g guard) {
 		guardCall(t, g, llmhttp.Moderator.Moderate, &llmhttp.ModerationRequest{Model: "m", Input: llmhttp.ModerationInput{Texts: []string{g.text}}})
@@ -198,7 +199,7 @@ func (p *probe) StreamImages(_ context.Context, req *llm.ImageRequest) llm.Image
 
 func (p *probe) ImageSizes(context.Context, string) ([]string, error) { return nil, nil }
 
-func (p *probe) Rerank(_ context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (p *probe) Rerank(_ context.Context, req *rerank.Request) (*rerank.Response, error) {
 	return nil, p.note(req)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/textfilter"
 )
 
@@ -31,11 +32,11 @@ func (g leakyGuard) Unwrap(context.Context) llmhttp.Backend { return g.Backend }
 // A queryGuard is a chatGuard that looks at the query of a request to rank documents only.
 type queryGuard struct{ chatGuard }
 
-func (g queryGuard) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (g queryGuard) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	if strings.Contains(req.Query, "secret") {
 		return nil, llm.Errorf(400, "content_filter", "No.")
 	}
-	return ability.Call(llmhttp.Reranker.Rerank)(ctx, g.Backend, req)
+	return ability.Call(rerank.Reranker.Rerank)(ctx, g.Backend, req)
 }
 
 // filterAll is a guard that has every method.

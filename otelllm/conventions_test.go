@@ -23,6 +23,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // The metrics of the conventions, copied from their tables:
@@ -191,8 +192,8 @@ func (other) Complete(context.Context, *llmhttp.CompletionRequest) llm.ChatStrea
 	return llm.Reply("x")
 }
 
-func (other) Rerank(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
-	return &llmhttp.RerankResponse{Results: make([]llmhttp.RerankResult, 1)}, nil
+func (other) Rerank(context.Context, *rerank.Request) (*rerank.Response, error) {
+	return &rerank.Response{Results: make([]rerank.Result, 1)}, nil
 }
 
 func (other) Moderate(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/textfilter"
 )
@@ -25,7 +26,7 @@ type multimodal struct {
 	llmhttp.BackendFunc
 	generate func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) // and for edits
 	embed    func(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
-	rerank   func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error)
+	rerank   func(ctx context.Context, r *rerank.Request) (*rerank.Response, error)
 	moderate func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
 	sizes    func(model string) ([]string, error)
 }
@@ -42,7 +43,7 @@ func (b *multimodal) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.E
 	return b.embed(ctx, r)
 }
 
-func (b *multimodal) Rerank(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (b *multimodal) Rerank(ctx context.Context, r *rerank.Request) (*rerank.Response, error) {
 	return b.rerank(ctx, r)
 }
 
@@ -76,11 +77,11 @@ func newMultimodal(name string, err error) *multimodal {
 			}
 			return &llm.EmbeddingResponse{Model: name}, nil
 		},
-		rerank: func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+		rerank: func(context.Context, *rerank.Request) (*rerank.Response, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &llmhttp.RerankResponse{Model: name}, nil
+			return &rerank.Response{Model: name}, nil
 		},
 		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 			if err != nil {
@@ -96,7 +97,7 @@ func TestOneShots_Fallback(t *testing.T) {
 	nothing := &multimodal{
 		generate: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return nil, nil },
 		embed:    func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) { return nil, nil },
-		rerank:   func(context.Context, *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) { return nil, nil },
+		rerank:   func(context.Context, *rerank.Request) (*rerank.Response, error) { return nil, nil },
 		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
 			return nil, nil
 		},
@@ -110,7 +111,7 @@ func TestOneShots_Fallback(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
-		rerank: func(ctx context.Context, _ *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+		rerank: func(ctx context.Context, _ *rerank.Request) (*rerank.Response, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
@@ -130,8 +131,8 @@ func TestOneShots_Fallback(t *testing.T) {
 			delete(r.Extra, "x")
 			return nil, errDial
 		},
-		rerank: func(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
-			r.Documents[0], r.Model = llmhttp.RerankDocument{}, "x"
+		rerank: func(_ context.Context, r *rerank.Request) (*rerank.Response, error) {
+			r.Documents[0], r.Model = rerank.Document{}, "x"
 			delete(r.Extra, "x")
 			return nil, errDial
 		},
@@ -161,8 +162,8 @@ func TestOneShots_Fallback(t *testing.T) {
 				n, three := 3, 3
 				extra, unchanged := llm.Extra{"x": json.RawMessage(`1`)}, llm.Extra{"x": json.RawMessage(`1`)}
 				second := newMultimodal("b", nil)
-				generate, embed, rerank := second.generate, second.embed, second.rerank
-				documents, sameDocuments := []llmhttp.RerankDocument{{Text: "a"}}, []llmhttp.RerankDocument{{Text: "a"}}
+				generate, embed, rank := second.generate, second.embed, second.rerank
+				documents, sameDocuments := []rerank.Document{{Text: "a"}}, []rerank.Document{{Text: "a"}}
 				second.generate = func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
 					assert.Equal(t, &llm.ImageRequest{Model: "m", N: &three, Extra: unchanged}, r)
 					return generate(ctx, r)
@@ -171,9 +172,9 @@ func TestOneShots_Fallback(t *testing.T) {
 					assert.Equal(t, &llm.EmbeddingRequest{Model: "m", Dimensions: &three, Extra: unchanged}, r)
 					return embed(ctx, r)
 				}
-				second.rerank = func(ctx context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
-					assert.Equal(t, &llmhttp.RerankRequest{Model: "m", Documents: sameDocuments, Extra: unchanged}, r)
-					return rerank(ctx, r)
+				second.rerank = func(ctx context.Context, r *rerank.Request) (*rerank.Response, error) {
+					assert.Equal(t, &rerank.Request{Model: "m", Documents: sameDocuments, Extra: unchanged}, r)
+					return rank(ctx, r)
 				}
 				moderate := second.moderate
 				second.moderate = func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
@@ -185,7 +186,7 @@ func TestOneShots_Fallback(t *testing.T) {
 				moderation, moderationErr := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: "m", Input: input, Extra: extra})
 				images, imagesErr := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m", N: &n, Extra: extra})
 				vectors, vectorsErr := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
-				ranking, rankingErr := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: "m", Documents: documents, Extra: extra})
+				ranking, rankingErr := r.Rerank(t.Context(), &rerank.Request{Model: "m", Documents: documents, Extra: extra})
 				if test.want == "" {
 					assert.Error(t, moderationErr)
 					assert.Nil(t, moderation)
@@ -242,7 +243,7 @@ func TestOneShots_Unsupported(t *testing.T) {
 	requestAll := func(r *route.Router, model string) []error {
 		_, err1 := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: model})
 		_, err2 := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: model})
-		_, err3 := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
+		_, err3 := r.Rerank(t.Context(), &rerank.Request{Model: model})
 		_, err4 := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})
 		_, err5 := r.ImageSizes(t.Context(), model)
 		return []error{err1, err2, err3, err4, err5}

@@ -3,18 +3,20 @@ package route
 import (
 	"context"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
-var rerank = &oneShot[llmhttp.RerankRequest, llmhttp.RerankResponse]{
-	name:   llmhttp.OperationRerank,
-	model:  func(r *llmhttp.RerankRequest) *string { return &r.Model },
-	call:   ability.Call(llmhttp.Reranker.Rerank),
-	served: func(r *llmhttp.RerankResponse) *string { return &r.Model },
+var _ rerank.Reranker = (*Router)(nil)
+
+var reranking = &oneShot[rerank.Request, rerank.Response]{
+	name:   rerank.Operation,
+	model:  func(r *rerank.Request) *string { return &r.Model },
+	call:   ability.Call(rerank.Reranker.Rerank),
+	served: func(r *rerank.Response) *string { return &r.Model },
 }
 
-// Rerank implements [llmhttp.Reranker]. Each try gets a copy of req.
-func (r *Router) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
-	return rerank.serve(ctx, r, req)
+// Rerank implements [rerank.Reranker]. Each try gets a copy of req.
+func (r *Router) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
+	return reranking.serve(ctx, r, req)
 }

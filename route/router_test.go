@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -129,9 +130,9 @@ func (r *recorder) Embed(_ context.Context, req *llm.EmbeddingRequest) (*llm.Emb
 	return &llm.EmbeddingResponse{Model: req.Model + "-2026"}, nil
 }
 
-func (r *recorder) Rerank(_ context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (r *recorder) Rerank(_ context.Context, req *rerank.Request) (*rerank.Response, error) {
 	r.record(req.Model)
-	return &llmhttp.RerankResponse{Model: req.Model + "-2026"}, nil
+	return &rerank.Response{Model: req.Model + "-2026"}, nil
 }
 
 func (r *recorder) Moderate(_ context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
@@ -183,7 +184,7 @@ func TestRouter_ModelNames(t *testing.T) {
 			resp, err := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: model, Input: llm.EmbeddingInput{Texts: []string{"x"}}})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, resp.Model)
-			ranking, err := r.Rerank(t.Context(), &llmhttp.RerankRequest{Model: model})
+			ranking, err := r.Rerank(t.Context(), &rerank.Request{Model: model})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, ranking.Model)
 			moderation, err := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})

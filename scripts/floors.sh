@@ -22,9 +22,17 @@ for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./
 done
 
 # What stands on the server needs nothing of the protocols, stores and Backends.
-for package in ./internal/ability ./manage ./responsestore ./textfilter; do
+for package in ./internal/ability ./internal/wire ./manage ./responsestore ./rerank ./all ./textfilter; do
 	deps "$package"
 	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
+		fail "$package needs $found"
+	fi
+done
+
+# An endpoint needs the server, and no other endpoint and nothing that knows endpoints.
+for package in ./rerank; do
+	deps "$package"
+	if found=$(grep "^$module/" <<<"$needed" | grep -v "^$module/\(internal/\|llm\($\|/\)\|${package#./}\$\)"); then
 		fail "$package needs $found"
 	fi
 done

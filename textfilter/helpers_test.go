@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -43,6 +44,7 @@ func formatHandler(b llmhttp.Backend) *llmhttp.Handler { return handlerWith(b, l
 // handlerWith returns a Handler with options for all formats.
 func handlerWith(b llmhttp.Backend, opts llmhttp.Options) *llmhttp.Handler {
 	opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
+	opts.Routes = all.Routes()
 	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &opts)
 }
 

@@ -111,7 +111,7 @@ var notRewritten = map[string]string{
 	"llmhttp.SpeechRequest.Voice.ID":                            "chooses the voice",
 	"llmhttp.SpeechRequest.ResponseFormat":                      "one of a few",
 	"llmhttp.SpeechRequest.StreamFormat":                        "one of a few",
-	"llmhttp.RerankRequest.Model":                               "chooses the model",
+	"rerank.Request.Model":                                      "chooses the model",
 	"llmhttp.CompletionRequest.Model":                           "chooses the model",
 	"llmhttp.ModerationRequest.Model":                           "chooses the model",
 	"llmhttp.ModerationRequest.Input.Parts[0].Type":             "one of a few",

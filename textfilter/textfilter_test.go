@@ -24,6 +24,7 @@ import (
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/textfilter"
 )
 
@@ -215,9 +216,9 @@ func (b *recordingBackend) GenerateImages(ctx context.Context, r *llm.ImageReque
 	return &llm.ImageResponse{Data: []llm.Image{image}, Extra: llm.Extra{"echo": json.RawMessage(jsonText(filterSecret))}}, nil
 }
 
-func (b *recordingBackend) Rerank(_ context.Context, r *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (b *recordingBackend) Rerank(_ context.Context, r *rerank.Request) (*rerank.Response, error) {
 	b.requests = append(b.requests, r)
-	return &llmhttp.RerankResponse{Results: []llmhttp.RerankResult{{Index: 1, Score: 1}, {Index: 0}}}, nil
+	return &rerank.Response{Results: []rerank.Result{{Index: 1, Score: 1}, {Index: 0}}}, nil
 }
 
 func (b *recordingBackend) Complete(_ context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {

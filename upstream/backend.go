@@ -25,7 +25,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, completions, images, imageEdits, embeddings, speech, transcriptions, translations, rerank, moderations, models, tokenize endpoint
+	chat, completions, images, imageEdits, embeddings, speech, transcriptions, translations, moderations, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -40,7 +40,6 @@ var (
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
-	_ llmhttp.Reranker       = (*Backend)(nil)
 	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
@@ -79,27 +78,28 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	if b.imageTransport == nil {
 		b.imageTransport = b.ownTransport()
 	}
-	newEndpoint := func(method, path string) endpoint {
-		return endpoint{method: method, url: base.JoinPath(path).String(), maxReply: b.opts.MaxReply, readOn: b.opts.ReadOn}
-	}
-	b.chat = newEndpoint(http.MethodPost, "chat/completions")
+	b.chat = b.newEndpoint(http.MethodPost, "chat/completions")
 	b.chat.required = true
-	b.completions = newEndpoint(http.MethodPost, "completions")
-	b.images = newEndpoint(http.MethodPost, "images/generations")
-	b.imageEdits = newEndpoint(http.MethodPost, "images/edits")
-	b.embeddings = newEndpoint(http.MethodPost, "embeddings")
-	b.speech = newEndpoint(http.MethodPost, "audio/speech")
-	b.rerank = newEndpoint(http.MethodPost, "rerank")
-	b.moderations = newEndpoint(http.MethodPost, "moderations")
-	b.transcriptions = newEndpoint(http.MethodPost, "audio/transcriptions")
-	b.translations = newEndpoint(http.MethodPost, "audio/translations")
-	b.models = newEndpoint(http.MethodGet, "models")
+	b.completions = b.newEndpoint(http.MethodPost, "completions")
+	b.images = b.newEndpoint(http.MethodPost, "images/generations")
+	b.imageEdits = b.newEndpoint(http.MethodPost, "images/edits")
+	b.embeddings = b.newEndpoint(http.MethodPost, "embeddings")
+	b.speech = b.newEndpoint(http.MethodPost, "audio/speech")
+	b.moderations = b.newEndpoint(http.MethodPost, "moderations")
+	b.transcriptions = b.newEndpoint(http.MethodPost, "audio/transcriptions")
+	b.translations = b.newEndpoint(http.MethodPost, "audio/translations")
+	b.models = b.newEndpoint(http.MethodGet, "models")
 	b.models.maxReply, b.models.readOn = min(b.models.maxReply, maxModelReply), 0 // there is no usage
 	tokenize := *base
 	tokenize.Path, tokenize.RawPath = b.opts.TokenizePath, ""
 	b.tokenize = endpoint{method: http.MethodPost, url: tokenize.String(), maxReply: b.opts.MaxReply}
 	b.memory.limit = b.opts.MaxReplyMemory
 	return b, nil
+}
+
+// newEndpoint returns the endpoint with a path below the base URL.
+func (b *Backend) newEndpoint(method, path string) endpoint {
+	return endpoint{method: method, url: b.base.JoinPath(path).String(), maxReply: b.opts.MaxReply, readOn: b.opts.ReadOn}
 }
 
 // parseBaseURL parses a base URL. Its errors do not contain the URL, which may

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
@@ -22,7 +23,7 @@ import (
 // TestBackend_Conformance tests a Backend whose server is a Handler.
 func TestBackend_Conformance(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), nil))
+	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), &llmhttp.Options{Routes: all.Routes()}))
 	defer srv.Close()
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Key: serverKey})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{
@@ -33,11 +34,11 @@ func TestBackend_Conformance(t *testing.T) {
 
 func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), nil))
+	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), &llmhttp.Options{Routes: all.Routes()}))
 	defer srv.Close()
 	g := newGateway(t, srv.URL+"/v1", nil)
 	direct := newGateway(t, "http://unused.invalid/v1", nil)
-	direct.Config.Handler = llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(clientKey), nil)
+	direct.Config.Handler = llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(clientKey), &llmhttp.Options{Routes: all.Routes()})
 	variable := regexp.MustCompile(`"(id|created|created_at)":("[^"]*"|\d+)`)
 	normalize := func(s string) string { return variable.ReplaceAllString(s, `"$1":0`) }
 	chat := func(members string) string {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -64,7 +65,8 @@ func newGateway(t testing.TB, base string, opts *upstream.Options, change ...fun
 	}
 	g := &gateway{t: t, backend: newBackend(t, base, opts), usage: memory.NewUsageStore(), log: new(logBuffer)}
 	hopts := &llmhttp.Options{
-		Usage: g.usage, Logger: slog.New(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Routes: all.Routes(),
+		Usage:  g.usage, Logger: slog.New(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {
 				g.mu.Lock()

@@ -17,9 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
@@ -499,7 +501,7 @@ func formBody(file string, fields ...string) string {
 // Every operation that calls a model either streams with its usage last, and is in streamedOperations,
 // or replies at once.
 func TestReadOn_OperationsAreKnown(t *testing.T) {
-	known := map[llmhttp.Operation]bool{llmhttp.OperationEmbeddings: true, llmhttp.OperationRerank: true, llmhttp.OperationModerations: true}
+	known := map[llmhttp.Operation]bool{llmhttp.OperationEmbeddings: true, rerank.Operation: true, llmhttp.OperationModerations: true}
 	for _, op := range streamedOperations {
 		known[op.name] = true
 	}
@@ -610,7 +612,7 @@ func TestReadOn_WholeRepliesOfOperations(t *testing.T) {
 				})})
 				var summary *llmhttp.RequestSummary
 				h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{
-					Usage: memory.NewUsageStore(), Logger: noLog,
+					Usage: memory.NewUsageStore(), Logger: noLog, Routes: all.Routes(),
 					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 						return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
 					},

@@ -2,13 +2,16 @@ package upstream
 
 import (
 	"context"
+	"net/http"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
-// Rerank implements [llmhttp.Reranker]. It does not ask the server for the documents, which the
+var _ rerank.Reranker = (*Backend)(nil)
+
+// Rerank implements [rerank.Reranker]. It does not ask the server for the documents, which the
 // caller has.
-func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	model := b.modelNames(req.Model)
 	r := *req
 	r.Model, r.ReturnDocuments = model.server, false
@@ -16,7 +19,7 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 	if err != nil {
 		return nil, err
 	}
-	return fetchResults(ctx, b, b.rerank, body, model, req.CheckReply, func(resp *llmhttp.RerankResponse) resultsReply {
+	return fetchResults(ctx, b, b.newEndpoint(http.MethodPost, "rerank"), body, model, req.CheckReply, func(resp *rerank.Response) resultsReply {
 		return resultsReply{len(resp.Results), resp.Extra, &resp.Model}
 	})
 }

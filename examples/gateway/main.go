@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -67,6 +68,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
 		Observe:  llmhttp.LogRequests(nil),
+		Routes:   all.Routes(),
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/memory"
@@ -76,6 +77,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 		ImageURL:   images.Put,
 		TextTokens: simulator.CountTokens,
 		Observe:    monitor.Observe,
+		Routes:     all.Routes(),
 		Protocols: []llmhttp.Protocol{
 			messages.New(&messages.Options{Model: servedModel}),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),

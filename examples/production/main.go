@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/route"
@@ -268,7 +269,7 @@ func run(c *config) (err error) {
 	defer closeMetrics()
 	monitor := console.NewMonitor()
 	options := &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Protocols: protocols,
+		Usage: usage, Limiter: limiter, Protocols: protocols, Routes: all.Routes(),
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
 	}
 	if c.prices != "" {

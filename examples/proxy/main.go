@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
@@ -180,7 +181,9 @@ func run(ctx context.Context, l net.Listener, file string, reload <-chan os.Sign
 			}
 		}
 	}()
-	h := llmhttp.NewHandler(guard(newCache(p.router)), p, &llmhttp.Options{Usage: llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil)})
+	h := llmhttp.NewHandler(guard(newCache(p.router)), p, &llmhttp.Options{
+		Usage: llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil), Routes: all.Routes(),
+	})
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	return llmhttp.Serve(ctx, server, h, nil, l)
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -111,5 +112,6 @@ func main() {
 func newHandler(b llmhttp.Backend) *llmhttp.Handler {
 	return llmhttp.NewHandler(b, llmhttp.AllowAll("demo"), &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
+		Routes:    all.Routes(),
 	})
 }

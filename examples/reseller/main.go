@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/sqlstore"
@@ -136,13 +137,13 @@ func main() {
 
 // run serves until ctx is done.
 func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) error {
-	var all tenants
+	var sellers tenants
 	text, err := os.ReadFile(file)
-	if err = cmp.Or(err, json.Unmarshal(text, &all)); err != nil {
+	if err = cmp.Or(err, json.Unmarshal(text, &sellers)); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	prices, err := pricing.ReadFile("prices.json", &pricing.Options{Name: func(r *llmhttp.UsageRecord) string {
-		return all[r.Account].Models[r.Model]
+		return sellers[r.Account].Models[r.Model]
 	}})
 	if err != nil {
 		return err
@@ -153,7 +154,7 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 	}
 	defer store.Close()
 	keys := make(map[string]*llmhttp.Key) // by the hash of the secret
-	for name, t := range all {
+	for name, t := range sellers {
 		key, err := t.key(name, upstreamURL)
 		if err := cmp.Or(err, t.checkPrices(name, prices)); err != nil {
 			return err
@@ -169,7 +170,7 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 	h := llmhttp.NewHandler(
 		shop{},
 		llmhttp.KeyStoreFunc(lookup),
-		&llmhttp.Options{Usage: store, Price: prices.Price, QuotaReached: all.quotaReached, Observe: observe},
+		&llmhttp.Options{Routes: all.Routes(), Usage: store, Price: prices.Price, QuotaReached: sellers.quotaReached, Observe: observe},
 	)
 	mux := http.NewServeMux()
 	mux.Handle("/", h)

@@ -51,7 +51,7 @@ var All = []Endpoint{
 		Patterns: []string{"POST /v1/audio/transcriptions", "POST /v1/audio/translations"},
 	},
 	{
-		Name: "rerank", Scope: "rerank", Operation: "rerank", Package: Root,
+		Name: "rerank", Scope: "rerank", Operation: "rerank", Package: Root + "/rerank",
 		Patterns: []string{"POST /v1/rerank", "POST /v2/rerank", "POST /rerank"},
 	},
 	{Name: "moderations", Patterns: []string{"POST /v1/moderations"}, Scope: "moderations", Operation: "moderations", Package: Root},

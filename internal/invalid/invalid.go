@@ -61,3 +61,17 @@ func ReplyTooLarge(limit int64) *llm.Error {
 	e.NoRetry = true
 	return e
 }
+
+// Members returns the [llm.Error] for the first of the members, by name, that allows refuses, or nil.
+func Members(members llm.Extra, allows func(name string) bool) error {
+	refused := ""
+	for name := range members {
+		if (refused == "" || name < refused) && !allows(name) {
+			refused = name
+		}
+	}
+	if refused == "" {
+		return nil
+	}
+	return Unknown(param.Echo(refused))
+}

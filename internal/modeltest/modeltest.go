@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // The models of a [Backend].
@@ -55,7 +56,7 @@ var (
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
-	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ rerank.Reranker        = (*Backend)(nil)
 	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
@@ -190,8 +191,8 @@ func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.Em
 	return resp, nil
 }
 
-// Rerank implements [llmhttp.Reranker].
-func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+// Rerank implements [rerank.Reranker].
+func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	if req.Model != Rerank {
 		return nil, llm.ModelNotFound(req.Model)
 	}
@@ -199,13 +200,13 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 		return nil, context.Cause(ctx)
 	}
 	n := len(req.Documents)
-	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: &llm.Usage{PromptTokens: n, TotalTokens: n}}
+	resp := &rerank.Response{Model: req.Model, Usage: &llm.Usage{PromptTokens: n, TotalTokens: n}}
 	for i, d := range req.Documents {
 		score := 1.0
 		if d.Text != req.Query {
 			score /= float64(i + 2)
 		}
-		resp.Results = append(resp.Results, llmhttp.RerankResult{Index: i, Score: score})
+		resp.Results = append(resp.Results, rerank.Result{Index: i, Score: score})
 	}
 	return resp, nil
 }

@@ -383,3 +383,12 @@ func dataTokens[T string | []byte](url T) int {
 	}
 	return len(url) / BytesPerFile
 }
+
+// Reported returns u, or nil if no number in it is above zero. Some servers send such a usage if they do
+// not count tokens.
+func Reported(u *llm.Usage) *llm.Usage {
+	if u == nil || u.PromptTokens <= 0 && u.CompletionTokens <= 0 && u.TotalTokens <= 0 {
+		return nil
+	}
+	return u
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // The models of a [Backend].
@@ -116,7 +117,7 @@ var (
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
-	_ llmhttp.Reranker       = (*Backend)(nil)
+	_ rerank.Reranker        = (*Backend)(nil)
 	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)

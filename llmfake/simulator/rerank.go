@@ -3,17 +3,17 @@ package simulator
 import (
 	"context"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
-// Rerank implements [llmhttp.Reranker].
-func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmhttp.RerankResponse, error) {
+// Rerank implements [rerank.Reranker].
+func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	if req.Model != ModelRerank {
 		return nil, llm.ModelNotFound(req.Model)
 	}
 	query, queryTokens := vector(wordsOf(req.Query), defaultDimensions), CountTokens(req.Model, req.Query)
-	resp := &llmhttp.RerankResponse{Model: req.Model, Usage: new(llm.Usage)}
+	resp := &rerank.Response{Model: req.Model, Usage: new(llm.Usage)}
 	for i, d := range req.Documents {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -25,7 +25,7 @@ func (b *Backend) Rerank(ctx context.Context, req *llmhttp.RerankRequest) (*llmh
 		resp.Usage.PromptTokens += queryTokens + CountTokens(req.Model, text)
 		resp.Results = append(
 			resp.Results,
-			llmhttp.RerankResult{Index: i, Score: similarity(query, vector(wordsOf(text), defaultDimensions))},
+			rerank.Result{Index: i, Score: similarity(query, vector(wordsOf(text), defaultDimensions))},
 		)
 	}
 	resp.Usage.TotalTokens = resp.Usage.PromptTokens

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 func TestRerank(t *testing.T) {
-	req := new(llmhttp.RerankRequest)
+	req := new(rerank.Request)
 	require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-rerank","query":"How is the weather in Bergen?","documents":
 		["A recipe for bread.","In Bergen the weather is rainy.",{"text":"How is the weather in Bergen?"},"",{"image":"https://images.test/1"}]}`), req))
 	resp, err := simulator.New().Rerank(t.Context(), req)

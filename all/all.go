@@ -1,0 +1,21 @@
+// Package all has the routes of all endpoints that are packages of this module, for servers that
+// forward whatever a Backend can do:
+//
+//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Routes: all.Routes()})
+//
+// A server that needs few of them mounts those of their packages, such as [rerank.Routes]. A later
+// version may have more routes.
+package all
+
+import (
+	"slices"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/rerank"
+)
+
+// Routes returns new Routes for Options.Routes. A Backend that does not have the method that one of
+// them needs gets a 404 for it.
+func Routes() []llmhttp.Route {
+	return slices.Concat(rerank.Routes())
+}
