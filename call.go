@@ -73,9 +73,12 @@ type Estimate struct {
 	ImageSize, ImageQuality string // for the record; empty if there are none
 }
 
-// Used is what a Backend has used for a request, as its reply tells.
+// Used is what a Backend has used for a request, as its reply tells. What it does not tell, and
+// [llm.ReportUsage] has not told either, depends on the end of the request: if it succeeds, the tokens are
+// estimated, with the Output of the [Endpoint]; if the client has left before there was a reply, those of
+// the prompt are, and the Units of the [Estimate] are charged; if it fails otherwise, nothing is.
 type Used struct {
-	Usage *llm.Usage // nil if it is not known: then that of a request that succeeds is estimated
+	Usage *llm.Usage // nil if it is not known
 	Units *Units     // besides tokens; nil if there is nothing else. Negative numbers count as zero
 	Model string     // that has served the request; empty if the reply does not tell
 	Size  int        // of the reply in bytes, about: it is refused above Options.MaxReply
@@ -228,9 +231,11 @@ func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
 	return err
 }
 
-// Ask calls ask, which calls the Backend and checks its reply. ask returns what the reply tells of
-// what was used, also beside an error; if the error wraps [llm.ErrNotSent], nothing was used. From
-// here on the request is recorded, also if the client leaves. It is called once, after Reserve.
+// Ask calls ask, which calls the Backend and checks its reply, and returns when ask has returned.
+// Options.Timeout ends the ctx of ask, and the client gets a 504 then, whether ask returns or not. ask
+// returns what the reply tells of what was used, also beside an error; if the error wraps
+// [llm.ErrNotSent], nothing was used. From here on the request is recorded, also if the client leaves.
+// It is called once, after Reserve.
 func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error {
 	if c.err != nil || c.stage != callReserved {
 		return c.keep(errAskOrder)
@@ -285,9 +290,10 @@ func (c *Call) callBackend(ask func(ctx context.Context, b Backend) (Used, error
 	return nil
 }
 
-// Reply settles the request and sends what appendBody appends to b as the reply, with the status 200
-// and the given Content-Type, by default application/json. appendBody may call Usage. An error of it
-// fails the request, and b is only valid during the call.
+// Reply settles the request, which Options.Usage records, and then sends what appendBody appends to b as
+// the reply, with the status 200 and the given Content-Type, by default application/json. appendBody may
+// call Usage. b is only valid during the call. An error of it fails the request, which is charged
+// nevertheless.
 func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, error)) error {
 	q := c.q
 	isQuery := q.route.binding.op.name == ""

@@ -22,13 +22,14 @@
 // A request is served in this order:
 //
 //  1. It gets an ID, which the client sees as x-request-id. The Observer is called.
-//  2. The route is found by method and path, and the key by the secret that the
-//     request presents. The key must have the scope of the operation.
+//  2. The route is found by method and path (else 404 or 405), and the key by the secret that the
+//     request presents (401). The key must have the scope of the operation (403), and the Backend,
+//     or what it wraps, its method (404).
 //  3. The request is counted as one in progress, and one request is taken from
 //     the limits of the key and of its Subjects. If they do not allow it, the reply is 429.
-//  4. The body is read, decoded and validated. The key must allow the model. The same is
+//  4. The body is read, decoded and validated (400). The key must allow the model (404). The same is
 //     then taken from the limits of the end user, if the key has PerUser.
-//  5. An estimate of the tokens is reserved from the limits of all of them. A request that
+//  5. An estimate of the tokens is reserved from the limits of all of them (429). A request that
 //     is refused by any of the checks so far, this one included, takes nothing from any
 //     limit.
 //  6. The Backend is called. Its chunks are put in valid order, encoded and sent.

@@ -3,10 +3,10 @@
 //
 //	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Routes: rerank.Routes()})
 //
-// The Handler then serves POST /v1/rerank, POST /v2/rerank and POST /rerank, if the Backend is a
-// [Reranker]. Otherwise clients get a 404. It puts the results into order, checks them, and adds the
-// documents that a client asks for. A key needs the scope "rerank", if it has any. The usage is in
-// tokens and in search units, and is estimated if the Backend does not tell it.
+// The Handler then serves POST /v1/rerank, POST /v2/rerank and POST /rerank, if [llmhttp.As] finds a
+// [Reranker] in the Backend. Otherwise clients get a 404. It checks the results, puts them into order, and
+// adds the documents that a client asks for. A key needs the scope "rerank", unless its Scopes are nil. The
+// usage is in tokens and in search units, and is estimated if the Backend does not tell it.
 package rerank
 
 import (
@@ -35,7 +35,8 @@ const Scope llmhttp.Scope = "rerank"
 type Reranker interface {
 	// Rerank returns a score for each document of req, or for the TopN that are most relevant,
 	// in any order. Clients compare scores with thresholds from 0 to 1, so a model whose scores
-	// are logits needs a sigmoid function. The Reranker owns req. It is called concurrently.
+	// are logits needs a sigmoid function. The Reranker owns req, except the bytes of Raw in its
+	// documents. It is called concurrently.
 	Rerank(ctx context.Context, req *Request) (*Response, error)
 }
 
@@ -65,12 +66,11 @@ func serve(c *llmhttp.Call) error {
 }
 
 // Serve serves a request that another wire format has, for the function of a route that a Protocol makes
-// of [Endpoint] with [llmhttp.NewRoute]. The function reads the Body of c, checks req by
-// [Request.Validate]; Serve calls Reserve, Ask and Reply. It owns req.
+// of [Endpoint] with [llmhttp.NewRoute]. That function reads the Body of c into a Request and checks it
+// by [Request.Validate]; Serve, which then owns req, calls Reserve, Ask and Reply.
 //
-// appendReply appends the reply to b, which may be nil, and returns it. The reply that it gets is
-// complete, with the usage that is recorded, and its results are in order. It is only valid during the
-// call. An error of appendReply fails the request.
+// appendReply appends the reply to b. The reply that it gets is complete, with the usage that is recorded,
+// and its results are in order. It is only valid during the call.
 func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *Response) ([]byte, error)) error {
 	units := req.searchUnits()
 	err := c.Reserve(llmhttp.Estimate{
@@ -95,7 +95,7 @@ func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *Resp
 		if reply.SearchUnits <= 0 {
 			reply.SearchUnits = units
 		}
-		return llmhttp.Used{
+		return llmhttp.Used{ // what a reply has used that is not valid is charged
 			Usage: reply.Usage, Units: &llmhttp.Units{SearchUnits: reply.SearchUnits}, Model: reply.Model, Size: reply.size(),
 		}, asked.CheckReply(resp)
 	})
@@ -123,7 +123,8 @@ func (r *Request) countTokens(c tokens.Estimator) int {
 	return n
 }
 
-// rank puts the results into order, cuts them, and adds the documents of the request.
+// rank puts the results into order, cuts them, and adds the documents of the request. CheckReply has found
+// as many results as are asked for, each of a document.
 func (r *Response) rank(asked *Request) {
 	r.Results = slices.Clone(r.Results)
 	slices.SortStableFunc(r.Results, func(a, b Result) int { return cmp.Compare(b.Score, a.Score) })

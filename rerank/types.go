@@ -222,7 +222,9 @@ func (r *Response) appendMeta(b []byte) ([]byte, error) {
 		max(r.SearchUnits, 0), cmp.Or(r.Usage, new(llm.Usage)).Total()), nil
 }
 
-// CheckReply returns an error that tells why resp, which may be nil, is no reply to r.
+// CheckReply returns an error that tells why resp, which may be nil, is no reply to r: it has fewer
+// results than r asks for, two for a document, one for none, or a score that is not finite. Clients of a
+// Handler get a 500 for it.
 func (r *Request) CheckReply(resp *Response) error {
 	if resp == nil || len(resp.Results) < r.results() {
 		return fmt.Errorf("rerank: there are too few results, want at least %d", r.results())
