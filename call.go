@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/llm"
@@ -34,6 +35,7 @@ type Call struct {
 	checked  bool // Check was called
 	bodyRead bool
 	told     observedParams
+	backend  callBackend
 }
 
 // observedParams are what Observers see of a request.
@@ -98,12 +100,14 @@ var (
 	errReplyUnasked = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called before Ask has returned without an error")
 	errReplyTwice   = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called twice")
 	errBodyTwice    = errors.New("llmhttp: Body of a Call, or Form, was called twice")
+	errBackendOrder = errors.New("llmhttp: the Backend of a Call was used outside of Check and Ask")
 	errNoReply      = errors.New("llmhttp: the function of a route has neither replied nor returned an error")
 )
 
 // run calls the function of the route.
 func (c *Call) run(serve func(*Call) error) error {
 	q, returned := c.q, false
+	c.backend.next = q.h.backend
 	defer func() {
 		if !returned {
 			q.leftIn = cmp.Or(q.leftIn, c.class())
@@ -114,8 +118,8 @@ func (c *Call) run(serve func(*Call) error) error {
 	switch {
 	case c.err != nil:
 		err = c.err
-	case c.stream != nil && c.stream.checkOrder() != nil:
-		err = errAppendOrder
+	case c.checkOrder() != nil:
+		err = c.checkOrder()
 	case err == nil && c.stage != callReplied && c.stream != nil:
 		err = errStreamNoEnd
 	case err == nil && c.stage != callReplied:
@@ -217,7 +221,8 @@ func notNegative(u *Units) *Units {
 }
 
 // Check calls a method of the Backend that uses no model, before Ask: to find out which sizes a model
-// allows, for example. Options.Timeout applies to it. It is not recorded, and no Observer is told.
+// allows, for example. Options.Timeout applies to it. It is not recorded, and no Observer is told. The
+// Backend is there as long as check runs, and [As] finds its methods.
 func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
 	if c.err != nil || c.stage != callBegun && c.stage != callReserved {
 		return c.keep(errCheckOrder)
@@ -226,7 +231,9 @@ func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
 	c.checked, c.stage = true, callBusy
 	defer func() { c.stage = stage }()
 	_, err := callUnrecorded(q, ClassBackend, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, check(ctx, q.h.backend)
+		c.backend.asking.Store(true)
+		defer c.backend.asking.Store(false)
+		return struct{}{}, check(ctx, &c.backend)
 	})
 	return err
 }
@@ -235,18 +242,16 @@ func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
 // Options.Timeout ends the ctx of ask, and the client gets a 504 then, whether ask returns or not. ask
 // returns what the reply tells of what was used, also beside an error; if the error wraps
 // [llm.ErrNotSent], nothing was used. From here on the request is recorded, also if the client leaves.
-// It is called once, after Reserve.
+// The Backend is as that of Check. Ask is called once, after Reserve.
 func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error {
 	if c.err != nil || c.stage != callReserved {
 		return c.keep(errAskOrder)
 	}
-	if c.stream != nil {
-		if err := c.stream.checkOrder(); err != nil {
-			return c.keep(err)
-		}
+	if err := c.checkOrder(); err != nil {
+		return c.keep(err)
 	}
 	c.stage = callBusy
-	if err := c.q.inCall(ClassBackend, func() error { return c.callBackend(ask) }); err != nil {
+	if err := c.q.inCall(ClassBackend, func() error { return c.call(ask) }); err != nil {
 		c.stage = callFailed
 		return c.keep(err)
 	}
@@ -254,8 +259,8 @@ func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error
 	return nil
 }
 
-// callBackend calls the function of Ask, and notes what was used.
-func (c *Call) callBackend(ask func(ctx context.Context, b Backend) (Used, error)) error {
+// call calls the function of Ask, and notes what was used.
+func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) error {
 	q := c.q
 	if err := q.beginChunks(&c.told); err != nil {
 		return err
@@ -264,7 +269,9 @@ func (c *Call) callBackend(ask func(ctx context.Context, b Backend) (Used, error
 	if c.stream != nil {
 		q.chunks.open()
 	}
-	used, err := ask(q.backendCtx, q.h.backend)
+	c.backend.asking.Store(true)
+	defer c.backend.asking.Store(false)
+	used, err := ask(q.backendCtx, &c.backend)
 	if c.stream != nil {
 		if incomplete := c.stream.complete(); err == nil && incomplete != nil {
 			err, used.Units = incomplete, nil
@@ -305,6 +312,9 @@ func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, erro
 	case c.err != nil || c.stage != callAsked && (!isQuery || c.stage != callBegun):
 		return c.keep(errReplyUnasked)
 	}
+	if err := c.checkOrder(); err != nil {
+		return c.keep(err)
+	}
 	if isQuery {
 		if err := q.client.Cause(); err != nil {
 			return c.keep(err)
@@ -318,6 +328,42 @@ func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, erro
 		return c.keep(err)
 	}
 	return nil
+}
+
+// checkOrder returns an error if the Backend or Append was used where a Call does not see it.
+func (c *Call) checkOrder() error {
+	if c.backend.outside.Load() {
+		return errBackendOrder
+	}
+	if c.stream != nil {
+		return c.stream.checkOrder()
+	}
+	return nil
+}
+
+// A callBackend is the Backend that the functions of Check and Ask get. It is there as long as they run.
+type callBackend struct {
+	next    Backend     // of the Handler
+	asking  atomic.Bool // they run, and may use the Backend on other goroutines
+	outside atomic.Bool // it was used when they did not
+}
+
+// Chat implements [Backend].
+func (b *callBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	next := b.Unwrap(ctx)
+	if next == nil {
+		return llm.Fail(errBackendOrder)
+	}
+	return next.Chat(ctx, req)
+}
+
+// Unwrap returns the Backend of the Handler, or nil outside of Check and Ask.
+func (b *callBackend) Unwrap(context.Context) Backend {
+	if !b.asking.Load() {
+		b.outside.Store(true)
+		return nil
+	}
+	return b.next
 }
 
 // Usage returns what the request has used, as it is recorded and limited, for the function of Reply.

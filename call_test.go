@@ -60,6 +60,28 @@ func TestCall_WrongOrders(t *testing.T) {
 	end := func(*llmhttp.Call) error {
 		return s.End(func(b []byte) ([]byte, error) { return append(b, "end"...), nil })
 	}
+	// Of a Backend, a step keeps what the next one uses.
+	var kept llmhttp.Backend
+	keep := func(call func(*llmhttp.Call, func(llmhttp.Backend)) error) func(*llmhttp.Call) error {
+		return func(c *llmhttp.Call) error { return call(c, func(b llmhttp.Backend) { kept = b }) }
+	}
+	keepInAsk := keep(func(c *llmhttp.Call, keep func(llmhttp.Backend)) error {
+		return c.Ask(func(_ context.Context, b llmhttp.Backend) (llmhttp.Used, error) { keep(b); return llmhttp.Used{}, nil })
+	})
+	keepInCheck := keep(func(c *llmhttp.Call, keep func(llmhttp.Backend)) error {
+		return c.Check(func(_ context.Context, b llmhttp.Backend) error { keep(b); return nil })
+	})
+	chat := func(c *llmhttp.Call) error {
+		for range kept.Chat(c.Context(), &llm.ChatRequest{}) {
+		}
+		return nil
+	}
+	find := func(c *llmhttp.Call) error {
+		if _, ok := llmhttp.As[llmhttp.ModelLister](c.Context(), kept); ok {
+			return errors.New("found")
+		}
+		return nil
+	}
 	type step = func(*llmhttp.Call) error
 	for name, tt := range map[string]struct {
 		steps   []step
@@ -84,6 +106,13 @@ func TestCall_WrongOrders(t *testing.T) {
 		"Reply in Check":        {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
 		"Reply twice":           {[]step{reserve, ask, reply, reply}, "Reply of a Call, or End of its ReplyStream, was called twice", 1},
 		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call, or Form, was called twice", 0},
+		"Backend after Ask":     {[]step{reserve, keepInAsk, chat, reply}, "the Backend of a Call was used outside of Check and Ask", 1},
+		"As after Ask":          {[]step{reserve, keepInAsk, find, reply}, "the Backend of a Call was used outside of Check and Ask", 1},
+		"Backend after Check":   {[]step{reserve, keepInCheck, chat, ask, reply}, "the Backend of a Call was used outside of Check and Ask", 0},
+		"As after Check":        {[]step{keepInCheck, find, reserve, ask, reply}, "the Backend of a Call was used outside of Check and Ask", 0},
+		"Backend before End":    {[]step{reserve, keepInCheck, stream, within(piece), chat, end}, "the Backend of a Call was used outside of Check and Ask", 1},
+		"Backend after Reply":   {[]step{reserve, keepInAsk, reply, chat}, "the Backend of a Call was used outside of Check and Ask", 1},
+		"Backend in Ask":        {[]step{reserve, keepInCheck, within(chat), reply}, "", 1},
 		"no Reply":              {[]step{reserve, ask}, "has neither replied nor returned an error", 1},
 		"nothing":               {nil, "has neither replied nor returned an error", 0},
 		"stream":                {[]step{reserve, stream, within(piece), end}, "", 1},
@@ -144,7 +173,7 @@ func TestCall_WrongOrders(t *testing.T) {
 					return
 				}
 				switch {
-				case name == "Reply twice", name == "End twice", name == "Append after End": // a complete reply was sent
+				case name == "Reply twice", name == "End twice", name == "Append after End", name == "Backend after Reply": // a complete reply was sent
 					assert.Contains(t, []string{"{}", "piece end"}, w.Body.String())
 				case strings.HasPrefix(w.Body.String(), "piece "):
 					assert.Equal(t, "piece failed", w.Body.String())

@@ -166,7 +166,7 @@ func (s *ReplyStream) End(appendEnd func(b []byte) ([]byte, error)) error {
 	case c.err != nil || c.stage != callAsked || c.stream != s:
 		return c.keep(errReplyUnasked)
 	}
-	if err := s.checkOrder(); err != nil {
+	if err := c.checkOrder(); err != nil {
 		return c.keep(err)
 	}
 	q := c.q
