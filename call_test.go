@@ -220,6 +220,7 @@ func TestCall_Form(t *testing.T) {
 	r := post("text", "multipart/form-data; boundary=B")
 	assert.Equal(t, 200, r.StatusCode, r.body)
 	assert.Equal(t, "Note: text", r.body)
+	s.waitForSummaries(1)
 	_, err := io.ReadAll(kept.Open())
 	assert.Error(t, err, "the request is over")
 	post("", "multipart/form-data; boundary=B").checkError(t, 400)
