@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -68,16 +67,8 @@ func errorType(status int, code string) string {
 	return "invalid_request_error"
 }
 
-// errorText returns the text of err. A panic in its Error method is part of the
-// text.
-func errorText(err error) (text string) {
-	defer func() {
-		if p := recover(); p != nil {
-			text = fmt.Sprintf("%T whose Error method panicked: %v", err, p)
-		}
-	}()
-	return err.Error()
-}
+// errorText returns the text of an error of the host.
+var errorText = panics.Text
 
 // setErrorHeaders sets the headers that an error reply has in every protocol.
 func setErrorHeaders(h http.Header, e *llm.Error) {
@@ -201,20 +192,8 @@ var (
 	errNilError = errors.New("llmhttp: a nil *Error was returned as an error")
 )
 
-// A panicError is a recovered panic.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func newPanicError(p any) *panicError { return &panicError{p, debug.Stack()} }
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
-}
+// newPanicError returns the error of a recovered panic.
+var newPanicError = panics.New
 
 // isResponseStoreError reports whether err wraps ErrResponseStore. It does not if a method of
 // err, such as Unwrap, panics.

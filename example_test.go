@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // hello is the body of a chat request.
@@ -100,7 +101,7 @@ func ExampleHandler_mount() {
 func ExampleServe() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Millisecond) // instead of signal.NotifyContext
 	defer stop()
-	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil)
+	usage := usagebuffer.New(memory.NewUsageStore(), nil)
 	h := llmhttp.NewHandler(shout, llmhttp.AllowAll("demo"), &llmhttp.Options{Usage: usage})
 
 	server := &http.Server{Addr: "127.0.0.1:0", Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
@@ -297,28 +298,6 @@ func ExampleLimits() {
 	// 200 remaining: 1
 	// 200 remaining: 0
 	// 429 remaining: 0
-}
-
-// A printStore is a UsageStore that prints the number of records it gets. Its Query
-// method is nil.
-type printStore struct{ llmhttp.UsageStore }
-
-func (printStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
-	fmt.Println("storing", len(records), "records")
-	return nil
-}
-
-// A UsageBuffer stores many records at a time. Close it after Handler.Shutdown.
-func ExampleUsageBuffer() {
-	usage := llmhttp.NewUsageBuffer(printStore{}, &llmhttp.UsageBufferOptions{Delay: time.Minute})
-	h := llmhttp.NewHandler(counter{}, llmhttp.AllowAll("acme"), &llmhttp.Options{Usage: usage})
-	for range 3 {
-		post(h, hello)
-	}
-	fmt.Println(usage.Close(context.Background()))
-	// Output:
-	// storing 3 records
-	// <nil>
 }
 
 // A tenant is the host's own data about a customer.

@@ -167,7 +167,7 @@ const interruptGrace = time.Second
 // [Serve] calls it in the right order with what else a server must stop. A host that
 // stops its server in another way calls Shutdown itself: before
 // [http.Server.Shutdown] has returned, which waits for streams without interrupting
-// them, and before [UsageBuffer.Close], which needs another context, because ctx may be
+// them, and before closing Options.Usage, which needs another context, because ctx may be
 // done. It may be called several times.
 //
 // A host that cancels the context of its requests, such as a BaseContext from

@@ -26,6 +26,7 @@ import (
 	"github.com/llmhttp/llmhttp/pricing"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/textfilter"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // These tests make mistakes that hosts have made: see docs/hosts.md.
@@ -48,10 +49,10 @@ func TestHosts_EmbeddingsAreRedacted(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, r.StatusCode, "what cannot be read is refused")
 }
 
-// A host puts a UsageBuffer in front of its store and a wrapper around that, and does not tell Serve.
+// A host puts a usagebuffer.Buffer in front of its store and a wrapper around that, and does not tell Serve.
 func TestHosts_UsageSurvivesShutdown(t *testing.T) {
 	store := new(usageLog)
-	buffer := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{BatchSize: 1000, Delay: time.Hour})
+	buffer := usagebuffer.New(store, &usagebuffer.Options{BatchSize: 1000, Delay: time.Hour})
 	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{Usage: wrappedStore{buffer}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 type hostValue struct{}
@@ -121,8 +122,8 @@ func TestHowto_OrderOfWrappers(t *testing.T) {
 	}
 	assert.Equal(t, rows, log.lines)
 
-	// A UsageBuffer stores records after the request.
-	buffer := llmhttp.NewUsageBuffer(store, nil)
+	// A Buffer stores records after the request.
+	buffer := usagebuffer.New(store, nil)
 	log.lines = nil
 	serve(buffer)
 	require.NoError(t, buffer.Close(t.Context()))

@@ -23,7 +23,8 @@ type Options struct {
 
 	// Usage records what requests used, and answers the usage endpoint within 10 seconds. If nil,
 	// usage is not recorded, the endpoint answers 404, and keys cannot have a [Quota]. A successful
-	// reply is sent only after Record has returned; wrap a slow store with [NewUsageBuffer].
+	// reply is sent only after Record has returned; put package usagebuffer in
+	// front of a slow store.
 	Usage UsageStore
 
 	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
@@ -85,7 +86,7 @@ type Options struct {
 	// and at most 10 minutes, for a day. The call that has succeeded is the last one.
 	//
 	// If Usage is a [QuotaEventStore], such as those of packages memory and sqlstore, also behind
-	// a [UsageBuffer], of all processes that share it one is called, and none after a restart. A
+	// package usagebuffer, of all processes that share it one is called, and none after a restart. A
 	// process that is killed between the call and its end in the store leads to a second call,
 	// when its claim of two minutes has lapsed: the same ID tells so. Then, and after a day
 	// of errors, a request of the subject is needed, which any process may get. With any other

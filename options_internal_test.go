@@ -24,22 +24,3 @@ func TestOptions_ZeroAndNegative(t *testing.T) {
 	negative := &Options{MaxBody: -1, MaxReply: -1, ReserveCompletion: -1, Timeout: -1, KeepAlive: -1, ReadTimeout: -1, WriteTimeout: -1}
 	assert.Equal(t, numbers{math.MaxInt64, math.MaxInt64, 0, -1, -1, -1, -1}, of(negative))
 }
-
-func TestUsageBufferOptions_ZeroAndNegative(t *testing.T) {
-	for _, test := range []struct {
-		opts           *UsageBufferOptions
-		size, capacity int
-		delay          time.Duration
-	}{
-		{nil, 100, 10_000, time.Second},
-		{&UsageBufferOptions{}, 100, 10_000, time.Second},
-		{&UsageBufferOptions{BatchSize: -1, Delay: -1}, 1, 10_000, 0},
-		{&UsageBufferOptions{BatchSize: 1000, Delay: time.Hour}, 1000, 100_000, time.Hour},
-		{&UsageBufferOptions{BatchSize: math.MaxInt}, math.MaxInt, math.MaxInt / 100 * 100, time.Second},
-	} {
-		b := NewUsageBuffer(struct{ UsageStore }{}, test.opts)
-		assert.Equal(t, test.size, b.size)
-		assert.Equal(t, test.capacity, b.capacity)
-		assert.Equal(t, test.delay, b.delay)
-	}
-}

@@ -32,13 +32,13 @@ import (
 //
 // So do several Handlers on the same store that share a [Reserver]. It has what their requests
 // have reserved, and for 10 seconds after a request has ended also what it has used, and
-// longer by the delay of a [UsageBuffer] that is Options.Usage: until then the sums of a Handler
+// longer by the Delay of Options.Usage (see [UsageStore]): until then the sums of a Handler
 // may not include it. As they may include it sooner, requests can be refused for that long
 // because of usage that counts twice, with an error that clients retry. The bound does not hold
 // for usage that a store shows later than that, nor for what a Reserver loses or cannot store.
 // With any other Limiter a Handler does not see the requests of the others: together they can
 // exceed a Quota by what the others serve between two reads, or have in progress or in a
-// UsageBuffer.
+// buffer of usage.
 //
 // If the store does not answer within 2 seconds, the last sums are used, with
 // what the Handler itself has served since. If there are none, because the key

@@ -19,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 func TestQuota_Start(t *testing.T) {
@@ -129,7 +130,7 @@ func TestQuota_Cost(t *testing.T) {
 	for name, q := range map[string]*quotaTest{
 		"no Options.Price":    {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}},
 		"no sums for keys":    {store: new(accountLog), quota: llmhttp.Quota{Cost: 1}, price: perToken},
-		"no store by key":     {store: llmhttp.NewUsageBuffer(new(accountLog), nil), quota: llmhttp.Quota{Cost: 1}, price: perToken},
+		"no store by key":     {store: usagebuffer.New(new(accountLog), nil), quota: llmhttp.Quota{Cost: 1}, price: perToken},
 		"Options.Price fails": {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}, price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { panic("boom") }},
 		"Options.Price has no price": {store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 1}, price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
 			return llmhttp.Cost{}, errCause
@@ -161,7 +162,7 @@ func TestQuota_WithoutSumsForKeys(t *testing.T) {
 		cause string
 	}{
 		"a store of accounts":  {new(accountLog), "the quota of key key_1 needs a UsageStore that can sum for each key: no sums for key: "},
-		"a buffer of that one": {llmhttp.NewUsageBuffer(new(accountLog), nil), "the quota of key key_1 needs a UsageStore that can sum for each key: no sums for key: "},
+		"a buffer of that one": {usagebuffer.New(new(accountLog), nil), "the quota of key key_1 needs a UsageStore that can sum for each key: no sums for key: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -332,11 +333,11 @@ func TestQuota_StoreHangs(t *testing.T) {
 	})
 }
 
-// Records in a UsageBuffer count toward the quota even if they cannot be stored.
-func TestQuota_UsageBuffer(t *testing.T) {
+// Records in a Buffer count toward the quota even if they cannot be stored.
+func TestQuota_Buffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{UsageStore: memory.NewUsageStore()}
-		buffer := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{BatchSize: 100, Delay: time.Hour, Logger: noLog})
+		buffer := usagebuffer.New(store, &usagebuffer.Options{BatchSize: 100, Delay: time.Hour, Logger: noLog})
 		t.Cleanup(func() { buffer.Close(context.Background()) })
 		q := &quotaTest{store: buffer, quota: llmhttp.Quota{Tokens: 60}, now: day(2026, 3, 10)}
 		s := q.start(t)

@@ -286,13 +286,43 @@ func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaE
 	query := UsageQuery{
 		Account: o.account, Subject: o.subject, From: q.Start(arrived), To: arrived.UTC().Truncate(day).Add(2 * day),
 	}
-	var sums, twice []UsageSum
-	var queryErr error
-	if b, ok := c.store.(*UsageBuffer); ok {
-		sums, twice, queryErr = b.query(ctx, query)
-	} else {
-		sums, queryErr = c.store.Query(ctx, query)
-	}
-	stored, doubtful = sumAmounts(sums), sumAmounts(twice)
+	twice := new(doubtfulAmount)
+	sums, queryErr := c.store.Query(context.WithValue(ctx, doubtfulKey{}, twice), query)
+	stored, doubtful = sumAmounts(sums), twice.sum()
 	err = queryErr
+}
+
+// doubtfulKey is the key under which the context of a query has its doubtfulAmount.
+type doubtfulKey struct{}
+
+// A doubtfulAmount adds up what a store tells by ReportDoubtful.
+type doubtfulAmount struct {
+	mu    sync.Mutex // guards total
+	total amount
+}
+
+func (d *doubtfulAmount) sum() amount {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.total
+}
+
+// ReportDoubtful tells the Handler that sums, which are a part of those that Query of a [UsageStore] is
+// about to return, may count twice. ctx is that of Query, or of a context made of it, so wrappers of
+// the store need not know of this. A store calls it that adds records to the sums of another store which
+// may have them, because it has not confirmed that it has stored them.
+//
+// For a [Quota], such usage is reserved but does not count as used: it can only lead to an error that
+// clients retry, and to no call of Options.QuotaReached. The next Query tells anew what is doubtful.
+//
+// ReportDoubtful may be called several times, also concurrently, before Query returns. It does nothing
+// with a context that is of no query for a Quota.
+func ReportDoubtful(ctx context.Context, sums ...UsageSum) {
+	d, ok := ctx.Value(doubtfulKey{}).(*doubtfulAmount)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.total = d.total.plus(sumAmounts(sums))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A lateStore is a store in memory whose first Record returns late, or which returns errors until
@@ -46,16 +47,18 @@ func (s *lateStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) 
 // leads neither to events nor to an error that clients do not retry, and it is not served twice.
 func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 	for name, test := range map[string]struct {
-		buffer  *llmhttp.UsageBufferOptions // nil for none
+		buffer  *usagebuffer.Options // nil for none
+		wrap    bool                 // a wrapper that hides what it does not have
 		limiter llmhttp.Limiter
 		err     error
 		reread  time.Duration // when the sums are read again after that
 	}{
 		"one Handler":         {},
 		"shared reservations": {limiter: new(stubReserver)},
-		"a buffer":            {buffer: &llmhttp.UsageBufferOptions{Delay: -1, Logger: noLog}, reread: 5 * time.Second},
-		"a batch":             {buffer: &llmhttp.UsageBufferOptions{Delay: time.Second, Logger: noLog}, reread: 5 * time.Second},
-		"a failed batch":      {buffer: &llmhttp.UsageBufferOptions{Delay: time.Second, Logger: noLog}, err: errCause, reread: 5 * time.Second},
+		"a buffer":            {buffer: &usagebuffer.Options{Delay: -1, Logger: noLog}, reread: 5 * time.Second},
+		"a batch":             {buffer: &usagebuffer.Options{Delay: time.Second, Logger: noLog}, reread: 5 * time.Second},
+		"a failed batch":      {buffer: &usagebuffer.Options{Delay: time.Second, Logger: noLog}, err: errCause, reread: 5 * time.Second},
+		"behind a wrapper":    {buffer: &usagebuffer.Options{Delay: time.Second, Logger: noLog}, wrap: true, err: errCause, reread: 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,9 +67,12 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 				defer release()
 				var store llmhttp.UsageStore = late
 				if test.buffer != nil {
-					buffer := llmhttp.NewUsageBuffer(late, test.buffer)
+					buffer := usagebuffer.New(late, test.buffer)
 					defer buffer.Close(t.Context())
 					store = buffer
+				}
+				if test.wrap {
+					store = guardStore{store}
 				}
 				var log eventLog
 				var served atomic.Int64

@@ -101,8 +101,8 @@ func (c *quotaCache) stored(e *quotaEntry) amount {
 // linger returns how long usage that the store has taken counts in a Reserver. A day is enough for
 // any buffer.
 func (c *quotaCache) linger() time.Duration {
-	if b, ok := StoreAs[*UsageBuffer](c.store); ok {
-		return quotaLinger + min(b.delay, day)
+	if s, ok := StoreAs[interface{ Delay() time.Duration }](c.store); ok {
+		return quotaLinger + min(max(s.Delay(), 0), day)
 	}
 	return quotaLinger
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A stubReserver grants all reservations, unless refuse tells otherwise, and notes its calls.
@@ -104,9 +105,9 @@ func TestQuota_IsReserved(t *testing.T) {
 				limiter.acquire = func(context.Context, ...llmhttp.Slot) (func(), int, error) { return func() {}, 0, nil }
 				var store llmhttp.UsageStore = memory.NewUsageStore()
 				if test.buffered {
-					buffer := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{Delay: 3 * time.Second})
+					buffer := usagebuffer.New(store, &usagebuffer.Options{Delay: 3 * time.Second})
 					defer buffer.Close(t.Context())
-					store = buffer
+					store = wrappedStore{buffer}
 				}
 				backend := test.backend
 				if backend == nil {

@@ -14,6 +14,14 @@ import (
 )
 
 // A UsageStore stores what accounts used. It must be safe for concurrent use.
+//
+// A store may have more methods, which are found with [StoreAs]:
+//
+//	Close(ctx context.Context) error // Serve calls it when no request is left that could add a record
+//	Delay() time.Duration            // how long Query of other processes may miss what Record has returned for; see Quota
+//
+// Those of a [QuotaEventStore] remember events, and package manage says what reports usage. Package
+// usagebuffer has a UsageStore that writes to another one later.
 type UsageStore interface {
 	// Record stores records. It skips records whose ID is already stored, so that a call that
 	// failed can be repeated. It must not retain the slice. A store may round times down to
@@ -22,7 +30,8 @@ type UsageStore interface {
 
 	// Query returns the sums for q, sorted by Start and then by Model, which is
 	// compared as Go compares strings. They include all records of the calls of
-	// Record that have returned without an error; [UsageBuffer] documents an exception.
+	// Record that have returned without an error; package usagebuffer documents an exception. What
+	// may count twice is told with [ReportDoubtful].
 	// There are no sums for periods without usage. For an empty range, an unknown
 	// account and an unknown subject, Query returns no sums and no error.
 	//
@@ -166,7 +175,7 @@ func (q UsageQuery) PeriodStart(t time.Time) time.Time {
 }
 
 // Includes reports whether q selects r. It is for stores that look at each record, as
-// [UsageBuffer] does at those that are not written yet.
+// package usagebuffer does at those that are not written yet.
 func (q UsageQuery) Includes(r *UsageRecord) bool {
 	if r.Account != q.Account || r.Time.Before(q.From) || !r.Time.Before(q.To) {
 		return false

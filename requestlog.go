@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/internal/panics"
 )
 
 // A requestLog logs errors of a request whose details are not sent to its client. Its methods
@@ -105,8 +106,8 @@ func (l *requestLog) print(level slog.Level, msg string, err error, more ...slog
 // stackOf returns the stack of a panic that err is or wraps, or "".
 func stackOf(err error) string {
 	defer func() { _ = recover() }() // a method of err, such as Unwrap, panicked
-	if p, ok := errors.AsType[*panicError](err); ok {
-		return string(p.stack)
+	if p, ok := errors.AsType[*panics.Error](err); ok {
+		return string(p.Stack)
 	}
 	return ""
 }

@@ -9,14 +9,18 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // ServeOptions configure [Serve]. The zero value is ready to use.
 type ServeOptions struct {
-	// Usage is closed when no request is left that could add a record. Nil means
-	// Options.Usage of the Handler if that is a UsageBuffer, or wraps one as [StoreAs] describes, so
-	// it seldom needs to be set. Other Handlers may go on to use it: see [UsageBuffer.Record].
-	Usage *UsageBuffer
+	// Usage is closed when no request is left that could add a record. Nil means Options.Usage of
+	// the Handler if that has this method, or wraps what has it as [StoreAs] describes, so it seldom
+	// needs to be set. Other Handlers may go on to use a Buffer of package usagebuffer.
+	Usage interface {
+		Close(ctx context.Context) error
+	}
 
 	// Delay is how long the server still accepts connections and requests after the
 	// context of Serve is done. Set it to the time in which a load balancer notices that
@@ -66,7 +70,7 @@ const (
 //
 // Serve returns the errors of the listeners and of Usage.Close, joined, and an error if
 // requests have not ended because they ignore their context; a record that such a request
-// makes later goes directly to the store of Usage. It returns nil if ctx was done and nothing
+// makes later gets to Usage after Close. It returns nil if ctx was done and nothing
 // was lost, even if requests were interrupted. Afterwards server and h cannot be used again,
 // and the listeners are closed.
 //
@@ -83,8 +87,10 @@ func Serve(ctx context.Context, server *http.Server, h *Handler, opts *ServeOpti
 	if opts != nil {
 		d.opts = *opts
 	}
-	if b, ok := StoreAs[*UsageBuffer](h.opts.Usage); ok {
-		d.opts.Usage = cmp.Or(d.opts.Usage, b)
+	if option.IsNil(d.opts.Usage) {
+		d.opts.Usage, _ = StoreAs[interface {
+			Close(ctx context.Context) error
+		}](h.opts.Usage)
 	}
 	if len(listeners) == 0 {
 		l, err := net.Listen("tcp", cmp.Or(server.Addr, ":http"))
@@ -152,7 +158,7 @@ func (d *drainer) awaitEnd(ctx context.Context, served <-chan error) error {
 	}
 }
 
-// drain ends the requests, the connections and the usage buffer, in this order.
+// drain ends the requests, the connections and Usage, in this order.
 func (d *drainer) drain() error {
 	timeout := cmp.Or(d.opts.DrainTimeout, defaultDrainTimeout)
 	closing, cancel := withTimeout(timeout, interruptGrace+closeGrace)
@@ -184,7 +190,7 @@ func (d *drainer) awaitRequests() error {
 }
 
 func (d *drainer) flush() error {
-	if d.opts.Usage == nil {
+	if option.IsNil(d.opts.Usage) {
 		return nil
 	}
 	ctx, cancel := withTimeout(cmp.Or(d.opts.FlushTimeout, defaultFlushTimeout), 0)

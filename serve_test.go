@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A drainBackend has models whose streams end in different ways.
@@ -63,8 +65,8 @@ func startServing(t *testing.T, c config, opts llmhttp.ServeOptions, listeners .
 	if c.usage == nil {
 		c.usage = new(usageLog)
 	}
-	opts.Usage = llmhttp.NewUsageBuffer(c.usage, &llmhttp.UsageBufferOptions{BatchSize: 1000, Delay: time.Hour})
-	c.opts.Usage = opts.Usage
+	buffer := usagebuffer.New(c.usage, &usagebuffer.Options{BatchSize: 1000, Delay: time.Hour})
+	opts.Usage, c.opts.Usage = buffer, buffer
 	s := &serving{testServer: newHandler(t, c), ended: make(chan error, 1)}
 	s.client = &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(s.client.CloseIdleConnections)
@@ -263,7 +265,7 @@ func TestServe_FlushTimeout(t *testing.T) {
 					return
 				}
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.ErrorContains(t, err, "llmhttp: 1 usage records not stored")
+				assert.ErrorContains(t, err, "usagebuffer: 1 usage records not stored")
 			})
 		})
 	}
@@ -363,4 +365,47 @@ func TestServe_Panics(t *testing.T) {
 	h := llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), nil)
 	assert.Panics(t, func() { llmhttp.Serve(t.Context(), nil, h, nil) })
 	assert.Panics(t, func() { llmhttp.Serve(t.Context(), new(http.Server), nil, nil) })
+}
+
+// A closingStore is a store of a host with a method Close.
+type closingStore struct {
+	*usageLog
+	closed *atomic.Int64
+}
+
+func (s closingStore) Close(context.Context) error {
+	s.closed.Add(1)
+	return errCause
+}
+
+// Serve closes any store that has a method for it, also behind a wrapper, and none in its place.
+func TestServe_ClosesTheStore(t *testing.T) {
+	var closed, other atomic.Int64
+	store := closingStore{new(usageLog), &closed}
+	for name, test := range map[string]struct {
+		usage     llmhttp.UsageStore
+		opts      *llmhttp.ServeOptions
+		closed    int64
+		wantOther int64
+	}{
+		"the store":         {store, nil, 1, 0},
+		"a wrapper":         {wrappedStore{store}, &llmhttp.ServeOptions{}, 1, 0},
+		"that of the opts":  {store, &llmhttp.ServeOptions{Usage: closingStore{nil, &other}}, 0, 1},
+		"a nil one in opts": {store, &llmhttp.ServeOptions{Usage: (*usagebuffer.Buffer)(nil)}, 1, 0},
+		"no such method":    {new(usageLog), &llmhttp.ServeOptions{Usage: (*usagebuffer.Buffer)(nil)}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			closed.Store(0)
+			other.Store(0)
+			h := llmhttp.NewHandler(new(drainBackend), llmhttp.AllowAll("acme"), &llmhttp.Options{Usage: test.usage})
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			err = llmhttp.Serve(ctx, &http.Server{Handler: h}, h, test.opts, l)
+			assert.Equal(t, test.closed, closed.Load())
+			assert.Equal(t, test.wantOther, other.Load())
+			assert.Equal(t, test.closed+test.wantOther > 0, errors.Is(err, errCause), "%v", err)
+		})
+	}
 }

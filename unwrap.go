@@ -41,9 +41,9 @@ func unwrapBackend(ctx context.Context, b Backend) (Backend, bool) {
 //
 //	Unwrap() llmhttp.UsageStore
 //
-// A Handler, [Serve] and a console look for the abilities of Options.Usage with it, such as those of a
-// [QuotaEventStore]. A wrapper with a state of its own has the abilities itself and no Unwrap, as a
-// UsageBuffer: see package manage for what reports usage behind it.
+// A Handler, [Serve] and a console look for the abilities of Options.Usage with it: see [UsageStore]. A
+// wrapper with a state of its own has the abilities itself and no Unwrap, as a Buffer of package
+// usagebuffer: see package manage for what reports usage behind it.
 func StoreAs[T any](s UsageStore) (T, bool) { return findAs[T](s, unwrap[UsageStore]) }
 
 // LimiterAs is [As] for a Limiter, whose method is

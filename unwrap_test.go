@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A wrappedStore is a wrapper that changes nothing.
@@ -100,12 +101,12 @@ func (e endlessLimiter) Unwrap() llmhttp.Limiter  { return e }
 
 func TestStoreAs(t *testing.T) {
 	store := memory.NewUsageStore()
-	buffer := llmhttp.NewUsageBuffer(store, nil)
-	found, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](wrappedStore{wrappedStore{buffer}})
+	buffer := usagebuffer.New(store, nil)
+	found, ok := llmhttp.StoreAs[*usagebuffer.Buffer](wrappedStore{wrappedStore{buffer}})
 	assert.True(t, ok)
 	assert.Same(t, buffer, found)
 	for name, s := range map[string]llmhttp.UsageStore{"nil": nil, "other": store, "guard": guardStore{buffer}, "wrapped nil": wrappedStore{}, "endless": endlessStore{}} {
-		_, ok := llmhttp.StoreAs[*llmhttp.UsageBuffer](s)
+		_, ok := llmhttp.StoreAs[*usagebuffer.Buffer](s)
 		assert.False(t, ok, name)
 	}
 }
@@ -132,12 +133,4 @@ func TestHandler_WrappedLimiter(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.chat(chatBody).StatusCode)
 	assert.EqualValues(t, 1, slots.acquired.Load())
 	assert.EqualValues(t, 1, slots.reserved.Load())
-}
-
-// A UsageBuffer finds a QuotaEventStore behind a wrapper of its store.
-func TestUsageBuffer_WrappedStore(t *testing.T) {
-	buffer := llmhttp.NewUsageBuffer(wrappedStore{memory.NewUsageStore()}, nil)
-	claimed, _, err := buffer.ClaimQuotaEvent(t.Context(), "event", time.Minute, time.Time{})
-	require.NoError(t, err)
-	assert.True(t, claimed)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -238,7 +239,7 @@ func TestUsage_SubscriptionWithoutItsStore(t *testing.T) {
 		startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).checkError(t, 503)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		store := llmhttp.NewUsageBuffer(new(accountLog), nil) // which knows no keys
+		store := usagebuffer.New(new(accountLog), nil) // which knows no keys
 		assert.Contains(t, startPipeServer(t, config{keys: keys, opts: llmhttp.Options{Usage: store}}).get(path).body, `"hard_limit_tokens":100`)
 	})
 }

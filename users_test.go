@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // perUserKeys returns a KeyStore in which each secret is that of a key of acme.
@@ -180,7 +181,7 @@ func forEachUserStore(t *testing.T, f func(t *testing.T, usage llmhttp.UsageStor
 	for name, newStore := range map[string]func() llmhttp.UsageStore{
 		"log":      func() llmhttp.UsageStore { return new(usageLog) },
 		"memory":   func() llmhttp.UsageStore { return memory.NewUsageStore() },
-		"a buffer": func() llmhttp.UsageStore { return llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil) },
+		"a buffer": func() llmhttp.UsageStore { return usagebuffer.New(memory.NewUsageStore(), nil) },
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t, newStore()) }) })
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 func TestNew_Errors(t *testing.T) {
@@ -41,7 +42,7 @@ func TestNew_Errors(t *testing.T) {
 		"login without User":    {keys, &console.Options{SignIn: &console.SignIn{Keys: true}, LoginURL: "/login"}, "Options.LoginURL needs Options.User"},
 		"zero proxy":            {keys, &console.Options{User: user, TrustedProxies: make([]netip.Prefix, 1)}, "Options.TrustedProxies[0]"},
 		"store without reports": {keys, &console.Options{User: user, Usage: plainStore{}}, "console: Options.Usage: manage: a console_test.plainStore cannot report usage"},
-		"buffer of such a one":  {keys, &console.Options{User: user, Usage: llmhttp.NewUsageBuffer(plainStore{}, nil)}, "console: Options.Usage: the store of the UsageBuffer: manage: a console_test.plainStore"},
+		"buffer of such a one":  {keys, &console.Options{User: user, Usage: usagebuffer.New(plainStore{}, nil)}, "console: Options.Usage: the store of the *usagebuffer.Buffer: manage: a console_test.plainStore"},
 		"nobody can sign in":    {keys, &console.Options{SignIn: &console.SignIn{}}, "nobody can sign in"},
 		"not a password hash":   {keys, &console.Options{SignIn: &console.SignIn{Admins: map[string]string{"ada": "x"}}}, "ada"},
 	} {
@@ -106,9 +107,9 @@ func TestNewKeyStore_Panics(t *testing.T) {
 // A plainStore is a UsageStore that cannot report.
 type plainStore struct{ llmhttp.UsageStore }
 
-// The console shows usage that waits in a UsageBuffer.
+// The console shows usage that waits in a Buffer.
 func TestUsage_BehindABuffer(t *testing.T) {
-	buffer := llmhttp.NewUsageBuffer(memory.NewUsageStore(), &llmhttp.UsageBufferOptions{BatchSize: 1000, Delay: time.Hour})
+	buffer := usagebuffer.New(memory.NewUsageStore(), &usagebuffer.Options{BatchSize: 1000, Delay: time.Hour})
 	h := newHostWithStores(t, memory.NewKeyStore(), buffer, nil)
 	require.NoError(t, buffer.Record(t.Context(), record("1", today(), "acme", "key_1", "waiting-model", 7)))
 	v := h.newAdmin(t)

@@ -31,7 +31,7 @@
 // each end user, and add to the credit of accounts that are prepaid.
 //
 // Options that are nil leave out what needs them. Usage must be able to report, as stores of
-// memory and sqlstore are, also behind a [llmhttp.UsageBuffer]: see [manage.ReporterOf]. Reports and
+// memory and sqlstore are, also behind package usagebuffer: see [manage.ReporterOf]. Reports and
 // lists have a time limit and wait for each other: see Options.ReportTimeout. A store should read them
 // with other connections than what requests of the API wait for, as sqlstore does.
 //

@@ -19,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 var (
@@ -37,7 +38,7 @@ func BenchmarkReports(b *testing.B) {
 	defer store.Close()
 	keys, secrets := insertLoadKeys(b, store)
 	insertLoadRecords(b, store, keys)
-	buffer := llmhttp.NewUsageBuffer(store, nil)
+	buffer := usagebuffer.New(store, nil)
 	defer func() { require.NoError(b, buffer.Close(context.Background())) }()
 	h := newHostWithStores(b, store, buffer, func(_ *host, o *console.Options) {
 		o.SignIn = nil
@@ -142,7 +143,7 @@ func (r *loadResult) String() string {
 
 // load sends requests at a fixed rate, each with another key, and checks four times a second whether
 // the process is ready, as examples/production does.
-func (h *host) load(b *testing.B, store *sqlstore.Store, buffer *llmhttp.UsageBuffer, secrets []string) *loadResult {
+func (h *host) load(b *testing.B, store *sqlstore.Store, buffer *usagebuffer.Buffer, secrets []string) *loadResult {
 	result := &loadResult{statuses: make(map[int]int)}
 	var mu sync.Mutex // guards result
 	var requests sync.WaitGroup

@@ -14,6 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // These tests run the kits for the implementations of this module.
@@ -41,7 +42,7 @@ func BenchmarkLimiter_InProcess(b *testing.B) { llmhttptest.BenchmarkLimiter(b, 
 
 func TestUsageStore_Buffer(t *testing.T) {
 	llmhttptest.TestUsageStore(t, func(t testing.TB) llmhttp.UsageStore {
-		b := llmhttp.NewUsageBuffer(memory.NewUsageStore(), &llmhttp.UsageBufferOptions{BatchSize: 7, Delay: time.Millisecond})
+		b := usagebuffer.New(memory.NewUsageStore(), &usagebuffer.Options{BatchSize: 7, Delay: time.Millisecond})
 		t.Cleanup(func() { assert.NoError(t, b.Close(context.Background())) })
 		return b
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A plainStore is a UsageStore that cannot report.
@@ -24,8 +25,8 @@ type wrapper struct{ llmhttp.UsageStore }
 
 func (w wrapper) Unwrap() llmhttp.UsageStore { return w.UsageStore }
 
-func newBuffer(t testing.TB, s llmhttp.UsageStore) *llmhttp.UsageBuffer {
-	b := llmhttp.NewUsageBuffer(s, &llmhttp.UsageBufferOptions{Delay: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+func newBuffer(t testing.TB, s llmhttp.UsageStore) *usagebuffer.Buffer {
+	b := usagebuffer.New(s, &usagebuffer.Options{Delay: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { _ = b.Close(context.Background()) })
 	return b
 }
@@ -55,13 +56,13 @@ func TestReporterOf(t *testing.T) {
 		"a plain store":    plainStore{memory.NewUsageStore()},
 		"behind a buffer":  newBuffer(t, plainStore{memory.NewUsageStore()}),
 		"behind a wrapper": wrapper{plainStore{memory.NewUsageStore()}},
-		"a nil buffer":     (*llmhttp.UsageBuffer)(nil),
+		"a nil buffer":     (*usagebuffer.Buffer)(nil),
 	} {
 		_, err := manage.ReporterOf(s)
 		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
 	}
 	_, err := manage.ReporterOf(newBuffer(t, plainStore{}))
-	assert.ErrorContains(t, err, "the store of the UsageBuffer: manage: a manage_test.plainStore cannot report usage")
+	assert.ErrorContains(t, err, "the store of the *usagebuffer.Buffer: manage: a manage_test.plainStore cannot report usage")
 }
 
 // A report lacks what the store does not take.

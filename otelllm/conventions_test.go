@@ -24,6 +24,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/rerank"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // The metrics of the conventions, copied from their tables:
@@ -425,7 +426,7 @@ func (failingStore) Query(context.Context, llmhttp.UsageQuery) ([]llmhttp.UsageS
 }
 
 func TestUsageStoreAway(t *testing.T) {
-	buffer := llmhttp.NewUsageBuffer(failingStore{}, &llmhttp.UsageBufferOptions{BatchSize: 100, Delay: math.MaxInt32, Logger: slog.New(slog.DiscardHandler)})
+	buffer := usagebuffer.New(failingStore{}, &usagebuffer.Options{BatchSize: 100, Delay: math.MaxInt32, Logger: slog.New(slog.DiscardHandler)})
 	f := newFixture(t, config{opts: llmhttp.Options{Usage: buffer}, telemetry: otelllm.Options{UsageBuffer: buffer}})
 	f.chat(chatBody)
 	require.NoError(t, buffer.Record(t.Context(), make([]llmhttp.UsageRecord, 9_999)...))

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // Options configures a [Telemetry]. The zero value is ready to use.
@@ -47,7 +47,7 @@ type Options struct {
 	Accounts bool
 
 	// UsageBuffer is observed by metrics of its records. It may be nil.
-	UsageBuffer *llmhttp.UsageBuffer
+	UsageBuffer *usagebuffer.Buffer
 
 	// Health returns whether the process is ready for requests, and for each of its
 	// checks, by name, whether the last one succeeded, for the metrics llmhttp.ready and

@@ -22,7 +22,7 @@ for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./
 done
 
 # What stands on the server needs nothing of the protocols, stores and Backends.
-for package in ./internal/ability ./internal/wire ./manage ./responsestore ./rerank ./all ./textfilter; do
+for package in ./internal/ability ./internal/wire ./manage ./responsestore ./rerank ./all ./textfilter ./usagebuffer; do
 	deps "$package"
 	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
 		fail "$package needs $found"

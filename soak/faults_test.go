@@ -135,7 +135,7 @@ func (sim *simulation) recorded(keyID string) (tokens int64) {
 	return tokens
 }
 
-// A bufferedStore is the store of a UsageBuffer. It rejects records during an outage, and
+// A bufferedStore is the store of a Buffer. It rejects records during an outage, and
 // sometimes fails after it has stored them.
 type bufferedStore struct {
 	usageStore

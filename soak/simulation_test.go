@@ -26,6 +26,7 @@ import (
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A simulation is a Handler with its server and clients, whose faults are random but
@@ -48,7 +49,7 @@ type simulation struct {
 // servers are the Handler, the server in front of it and the server behind it.
 type servers struct {
 	handler   *llmhttp.Handler
-	buffer    *llmhttp.UsageBuffer // between the Handler and the usage store, if there is one
+	buffer    *usagebuffer.Buffer // between the Handler and the usage store, if there is one
 	server    *httptest.Server
 	serverLog lockedBuffer
 	inner     *httptest.Server // behind the upstream, if there is one
@@ -219,7 +220,7 @@ func (sim *simulation) start() {
 	sim.client = sim.newClient()
 }
 
-// newUsageStore returns the usage store, perhaps behind a UsageBuffer.
+// newUsageStore returns the usage store, perhaps behind a Buffer.
 func (sim *simulation) newUsageStore() llmhttp.UsageStore {
 	if sim.rng.IntN(3) != 0 {
 		return &usageStore{sim}
@@ -227,7 +228,7 @@ func (sim *simulation) newUsageStore() llmhttp.UsageStore {
 	outage := sim.rng.IntN(20)
 	store := &bufferedStore{usageStore: usageStore{sim}, rng: rand.New(rand.NewPCG(sim.seed, 2)), outage: outage, end: outage + sim.rng.IntN(20),
 		stored: make(map[string]bool)}
-	sim.buffer = llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{
+	sim.buffer = usagebuffer.New(store, &usagebuffer.Options{
 		BatchSize: 1 + sim.rng.IntN(10), Delay: time.Duration(1+sim.rng.IntN(10)) * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})
 	return sim.buffer
@@ -323,7 +324,7 @@ func (sim *simulation) stop() {
 		sim.fail("Shutdown after the last request: %v", err)
 	}
 	if sim.buffer != nil && !eventually(func() bool { return sim.buffer.Close(ctx) == nil }) {
-		sim.fail("the UsageBuffer keeps %d records", sim.buffer.Waiting())
+		sim.fail("the Buffer keeps %d records", sim.buffer.Waiting())
 	}
 	sim.client.CloseIdleConnections()
 	sim.server.Close()

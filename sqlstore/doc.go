@@ -6,7 +6,7 @@
 //		return err
 //	}
 //	defer store.Close()
-//	usage := llmhttp.NewUsageBuffer(store, nil)
+//	usage := usagebuffer.New(store, nil)
 //	h := llmhttp.NewHandler(backend, store, &llmhttp.Options{Usage: usage})
 //
 // A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and
@@ -49,7 +49,7 @@
 // database. If the database does not answer, Record retries for ten seconds while the client waits.
 // Then the Handler logs that the record is lost.
 //
-// Behind a [llmhttp.UsageBuffer], requests do not wait for the database. A
+// Behind a Buffer of package usagebuffer, requests do not wait for the database. A
 // process that is killed loses the records that the buffer has not stored yet.
 // While the database is unavailable the buffer keeps records until it is full.
 // Then it refuses further records, and the Handler logs each of them.

@@ -15,6 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/sqlstore"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 func Example() {
@@ -29,7 +30,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	usage := llmhttp.NewUsageBuffer(store, nil)
+	usage := usagebuffer.New(store, nil)
 	h := llmhttp.NewHandler(memory.Echo(), store, &llmhttp.Options{Usage: usage})
 	server := httptest.NewServer(h)
 	defer server.Close()

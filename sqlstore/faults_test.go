@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 func TestStore_KilledPostgresLosesNoRecord(t *testing.T) {
@@ -107,13 +108,13 @@ func TestStore_KilledPostgresKeepsCredit(t *testing.T) {
 	assert.EqualValues(t, 3*added.Load(), queryInt(t, s, "SELECT sum(amount) FROM llmhttp_credit"))
 }
 
-func TestUsageBuffer_UnavailablePostgres(t *testing.T) {
+func TestBuffer_UnavailablePostgres(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t)
 	var log logBuffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	s := openStore(t, server.DSN(), &Options{KeepRecords: -1, Logger: logger})
-	b := llmhttp.NewUsageBuffer(s, &llmhttp.UsageBufferOptions{BatchSize: 100, Delay: 10 * time.Millisecond, Logger: logger})
+	b := usagebuffer.New(s, &usagebuffer.Options{BatchSize: 100, Delay: 10 * time.Millisecond, Logger: logger})
 	const capacity = 10_000 // of a buffer with batches of 100
 	next := 0
 	record := func(n int) error {
@@ -129,7 +130,7 @@ func TestUsageBuffer_UnavailablePostgres(t *testing.T) {
 
 	server.Kill(t)
 	require.NoError(t, record(capacity), "the buffer does not wait for the database")
-	require.ErrorIs(t, record(5), llmhttp.ErrUsageDropped)
+	require.ErrorIs(t, record(5), usagebuffer.ErrDropped)
 
 	server.Start(t)
 	require.NoError(t, b.Close(context.WithoutCancel(t.Context())))

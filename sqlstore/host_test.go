@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 func TestHandlers_ShareKeysAndUsage(t *testing.T) {
@@ -115,7 +116,7 @@ func TestHandler_PostgresHangs(t *testing.T) {
 	postgres := servertest.Postgres(t, servertest.Args("-c", "fsync=off"))
 	s, err := Open(t.Context(), postgres.DSN(), &Options{KeyTTL: time.Hour, Logger: discardLogger})
 	require.NoError(t, err)
-	buffer := llmhttp.NewUsageBuffer(s, &llmhttp.UsageBufferOptions{Logger: discardLogger})
+	buffer := usagebuffer.New(s, &usagebuffer.Options{Logger: discardLogger})
 	h := llmhttp.NewHandler(memory.Echo(), s, &llmhttp.Options{Usage: buffer, Logger: discardLogger})
 	_, plain := createKey(t, s, manage.KeyParams{})
 	_, limited := createKey(t, s, manage.KeyParams{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}})

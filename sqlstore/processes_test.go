@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // Tests start the test binary as a child process in one of these roles.
@@ -26,7 +27,7 @@ const (
 	roleMigrate = "migrate" // opens the database when it reads a line
 	roleDirect  = "direct"  // records until it is killed, and prints what it has recorded
 	roleServe   = "serve"   // serves the Responses API, and prints its address
-	roleBuffer  = "buffer"  // the same through a UsageBuffer, and prints what the buffer has stored
+	roleBuffer  = "buffer"  // the same through a Buffer, and prints what the buffer has stored
 	roleClaim   = "claim"   // claims quota events when it reads a line, and prints their IDs
 )
 
@@ -63,7 +64,7 @@ func runChild(role string) int {
 	case roleServe:
 		return serveResponses(s)
 	case roleBuffer:
-		recordForever(llmhttp.NewUsageBuffer(printingStore{s}, &llmhttp.UsageBufferOptions{BatchSize: 50, Delay: 100 * time.Millisecond}), 0, time.Millisecond)
+		recordForever(usagebuffer.New(printingStore{s}, &usagebuffer.Options{BatchSize: 50, Delay: 100 * time.Millisecond}), 0, time.Millisecond)
 	}
 	return 0
 }
@@ -172,9 +173,9 @@ func TestStore_KilledProcessLosesNoRecord(t *testing.T) {
 	})
 }
 
-// TestUsageBuffer_KilledProcess checks that a killed process loses only the
+// TestBuffer_KilledProcess checks that a killed process loses only the
 // records that the buffer has not stored, which are the last ones.
-func TestUsageBuffer_KilledProcess(t *testing.T) {
+func TestBuffer_KilledProcess(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
 		c := startChild(t, roleBuffer, dsn)
 		var recorded, stored []string

@@ -17,7 +17,7 @@ const pruneBatch = 5000
 //   - A query whose periods divide such a day counts the whole day as used at
 //     its beginning.
 //   - A record of such a day is counted again if it is recorded again. A
-//     [llmhttp.UsageBuffer] repeats records within minutes, so Prune refuses to
+//     Buffer of package usagebuffer repeats records within minutes, so Prune refuses to
 //     delete the records of the last 24 hours.
 //   - What an end user has used in a calendar month in UTC, all of whose days are
 //     such ones, is one sum for each model, so that a million end users need little

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // Package llmhttptest tests what every QuotaEventStore must do.
@@ -120,7 +121,7 @@ func TestQuotaEvents_Restart(t *testing.T) {
 		for range 2 {
 			s, err := Open(t.Context(), dsn, nil)
 			require.NoError(t, err)
-			buffer := llmhttp.NewUsageBuffer(s, nil)
+			buffer := usagebuffer.New(s, nil)
 			h := newQuotaHandler(buffer, func(context.Context, *llmhttp.QuotaEvent) error {
 				told++
 				return nil

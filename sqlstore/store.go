@@ -200,7 +200,7 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Close stops background work, stores when keys were last used and closes the
-// database. If an [llmhttp.UsageBuffer] writes to the Store, close the buffer
+// database. If a Buffer of package usagebuffer writes to the Store, close that
 // first. Calls after the first do nothing.
 func (s *Store) Close() error {
 	if !s.cache.close() {

@@ -266,7 +266,7 @@ func readRow(t testing.TB, s *Store, query string) map[string]any {
 }
 
 // TestStore_UnusualNames checks that no name makes Record fail. A record that
-// always fails would keep a UsageBuffer from storing any other.
+// always fails would keep a Buffer from storing any other.
 func TestStore_UnusualNames(t *testing.T) {
 	names := []string{
 		"", "'", `"`, `\`, `\x`, `\x00`, ";", "--", "$1", "%s", "\x00", "a\x00b", "\xff\xfe", "\xed\xa0\x80", "\U0010ffff", "é", "e\u0301",

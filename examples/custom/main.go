@@ -23,6 +23,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A calculator is a Backend. It evaluates each line of the last message, one line per pace.
@@ -103,7 +104,7 @@ func run(ctx context.Context, addr string, pace time.Duration, out io.Writer) er
 		llmhttp.HashSecret(bob):   {ID: "bob", Account: "school", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(3)}},
 	}
 	// A production host would use a database here.
-	usage := llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil)
+	usage := usagebuffer.New(memory.NewUsageStore(), nil)
 	h := llmhttp.NewHandler(calculator{pace}, keys, &llmhttp.Options{Usage: usage})
 
 	l, err := net.Listen("tcp", addr)

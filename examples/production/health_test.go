@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // /readyz turns no later than the grace after the failure, whenever that is and however
@@ -108,7 +109,7 @@ func TestHealth_UsageIsStoredAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var down atomic.Bool
-		usage := llmhttp.NewUsageBuffer(downStore{memory.NewUsageStore(), &down}, &llmhttp.UsageBufferOptions{Logger: slog.New(slog.DiscardHandler)})
+		usage := usagebuffer.New(downStore{memory.NewUsageStore(), &down}, &usagebuffer.Options{Logger: slog.New(slog.DiscardHandler)})
 		h := newHealthChecker(ctx)
 		h.add("usage", 0, usage.Check)
 		go h.run(ctx)

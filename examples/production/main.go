@@ -34,6 +34,7 @@ import (
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A config holds the values of the flags.
@@ -238,7 +239,7 @@ func run(c *config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLimiter()) }()
-	usage := llmhttp.NewUsageBuffer(store, &llmhttp.UsageBufferOptions{Delay: c.usageDelay})
+	usage := usagebuffer.New(store, &usagebuffer.Options{Delay: c.usageDelay})
 	health.add("usage", max(c.keyGrace, 0), usage.Check)
 	protocols, err := c.protocols.protocols(store)
 	if err != nil {
@@ -326,7 +327,7 @@ func newMux(h http.Handler, health *healthChecker) http.Handler {
 
 // serve serves routes, which contain h, until ctx is done. Then requests in progress may
 // finish.
-func (c *config) serve(ctx context.Context, h *llmhttp.Handler, routes http.Handler, usage *llmhttp.UsageBuffer) error {
+func (c *config) serve(ctx context.Context, h *llmhttp.Handler, routes http.Handler, usage *usagebuffer.Buffer) error {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func TestFleet_RollingRestart(t *testing.T) {
 	f.first.awaitReply(t, "/readyz", "draining")
 	client{f.first.url, other.Secret}.mustChat(t, 1) // a draining copy still serves
 	requests := 1
-	for requests < 90 && !f.first.HasEnded() { // a UsageBuffer stores 100 records at once
+	for requests < 90 && !f.first.HasEnded() { // a Buffer stores 100 records at once
 		client{f.url, other.Secret}.mustChat(t, 1)
 		requests++
 		time.Sleep(50 * time.Millisecond)

@@ -28,6 +28,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 // A config is the file. Secrets are in the environment.
@@ -182,7 +183,7 @@ func run(ctx context.Context, l net.Listener, file string, reload <-chan os.Sign
 		}
 	}()
 	h := llmhttp.NewHandler(guard(newCache(p.router)), p, &llmhttp.Options{
-		Usage: llmhttp.NewUsageBuffer(memory.NewUsageStore(), nil), Routes: all.Routes(),
+		Usage: usagebuffer.New(memory.NewUsageStore(), nil), Routes: all.Routes(),
 	})
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	return llmhttp.Serve(ctx, server, h, nil, l)

@@ -1,4 +1,4 @@
-package llmhttp_test
+package usagebuffer_test
 
 import (
 	"context"
@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
 var errDown = errors.New("down")
@@ -73,8 +75,8 @@ func (s *batchStore) log() string {
 	return strings.Join(list, " ")
 }
 
-func newUsageBuffer(s llmhttp.UsageStore, size int, delay time.Duration) *llmhttp.UsageBuffer {
-	return llmhttp.NewUsageBuffer(s, &llmhttp.UsageBufferOptions{BatchSize: size, Delay: delay, Logger: noLog})
+func newBuffer(s llmhttp.UsageStore, size int, delay time.Duration) *usagebuffer.Buffer {
+	return usagebuffer.New(s, &usagebuffer.Options{BatchSize: size, Delay: delay, Logger: noLog})
 }
 
 // usageRecords returns n records, whose IDs begin at first.
@@ -94,16 +96,16 @@ func recordEach(t *testing.T, b llmhttp.UsageStore, first, n int) {
 	}
 }
 
-// testUsageBuffer runs a test in a synctest bubble, with a store and a buffer for it.
-func testUsageBuffer(t *testing.T, size int, delay time.Duration, test func(*testing.T, *batchStore, *llmhttp.UsageBuffer)) {
+// testBuffer runs a test in a synctest bubble, with a store and a buffer for it.
+func testBuffer(t *testing.T, size int, delay time.Duration, test func(*testing.T, *batchStore, *usagebuffer.Buffer)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBatchStore()
-		test(t, s, newUsageBuffer(s, size, delay))
+		test(t, s, newBuffer(s, size, delay))
 	})
 }
 
-func TestUsageBuffer_StoresAFullBatchAtOnce(t *testing.T) {
-	testUsageBuffer(t, 10, time.Minute, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_StoresAFullBatchAtOnce(t *testing.T) {
+	testBuffer(t, 10, time.Minute, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		recordEach(t, b, 0, 9)
 		synctest.Wait()
 		assert.Empty(t, s.log())
@@ -118,8 +120,8 @@ func TestUsageBuffer_StoresAFullBatchAtOnce(t *testing.T) {
 	})
 }
 
-func TestUsageBuffer_StoresAfterTheDelay(t *testing.T) {
-	testUsageBuffer(t, 10, 3*time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_StoresAfterTheDelay(t *testing.T) {
+	testBuffer(t, 10, 3*time.Second, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		recordEach(t, b, 0, 1)
 		time.Sleep(2 * time.Second)
 		recordEach(t, b, 1, 2) // does not put it off
@@ -134,8 +136,8 @@ func TestUsageBuffer_StoresAfterTheDelay(t *testing.T) {
 	})
 }
 
-func TestUsageBuffer_DefaultSizeAndDelay(t *testing.T) {
-	testUsageBuffer(t, 0, 0, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_DefaultSizeAndDelay(t *testing.T) {
+	testBuffer(t, 0, 0, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		recordEach(t, b, 0, 1)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -146,16 +148,16 @@ func TestUsageBuffer_DefaultSizeAndDelay(t *testing.T) {
 	})
 }
 
-func TestNewUsageBuffer_PanicsWithoutAStore(t *testing.T) {
+func TestNew_PanicsWithoutAStore(t *testing.T) {
 	for _, s := range []llmhttp.UsageStore{nil, (*usageLog)(nil)} {
-		assert.PanicsWithValue(t, "llmhttp: nil UsageStore", func() { llmhttp.NewUsageBuffer(s, nil) })
+		assert.PanicsWithValue(t, "usagebuffer: nil UsageStore", func() { usagebuffer.New(s, nil) })
 	}
 }
 
 // Batches that the store did not accept are sent again with growing pauses, after the first time
 // in a single call. No record is lost or stored twice.
-func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
-	testUsageBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
+	testBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		s.fail = func(int) error {
 			if time.Since(s.start) < 5*time.Minute {
 				return errDown
@@ -178,8 +180,8 @@ func TestUsageBuffer_BacksOffWhenTheStoreFails(t *testing.T) {
 }
 
 // Check tries a store that has failed, whatever the time of the next try is, and no other.
-func TestUsageBuffer_Check(t *testing.T) {
-	testUsageBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_Check(t *testing.T) {
+	testBuffer(t, 2, time.Second, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		down := true
 		s.fail = func(int) error {
 			if down {
@@ -214,7 +216,7 @@ func TestUsageBuffer_Check(t *testing.T) {
 
 // A Check whose time ends while it writes a backlog has found out that the store works. The rest
 // is written without the backoff.
-func TestUsageBuffer_CheckOfABacklog(t *testing.T) {
+func TestBuffer_CheckOfABacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
@@ -229,7 +231,7 @@ func TestUsageBuffer_CheckOfABacklog(t *testing.T) {
 				return ctx.Err()
 			}
 		}}
-		b := newUsageBuffer(s, 10, time.Second)
+		b := newBuffer(s, 10, time.Second)
 		require.NoError(t, b.Record(t.Context(), usageRecords(0, 100)...))
 		time.Sleep(10 * time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -264,7 +266,7 @@ func (s pickyStore) Record(ctx context.Context, records ...llmhttp.UsageRecord) 
 
 // A record that the store rejects is found, logged and dropped. The others are stored
 // with a bounded number of calls.
-func TestUsageBuffer_DropsOnlyRejectedRecords(t *testing.T) {
+func TestBuffer_DropsOnlyRejectedRecords(t *testing.T) {
 	for name, bad := range map[string][]int{"first": {0}, "last": {99}, "one": {41}, "neighbours": {7, 8, 9}, "several": {0, 30, 31, 64, 99}} {
 		for _, size := range []int{1, 2, 100} {
 			t.Run(fmt.Sprintf("%s, batches of %d", name, size), func(t *testing.T) {
@@ -272,7 +274,7 @@ func TestUsageBuffer_DropsOnlyRejectedRecords(t *testing.T) {
 					s := newBatchStore()
 					log := new(logBuffer)
 					picky := pickyStore{s, func(model string) bool { return strings.Contains(model, "\x00") }}
-					b := llmhttp.NewUsageBuffer(picky, &llmhttp.UsageBufferOptions{
+					b := usagebuffer.New(picky, &usagebuffer.Options{
 						BatchSize: size, Delay: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)),
 					})
 					records := usageRecords(0, 200)
@@ -299,10 +301,10 @@ func TestUsageBuffer_DropsOnlyRejectedRecords(t *testing.T) {
 
 // Close writes what the store takes of a batch that it refuses. A record that the store refuses
 // alone makes no health check fail, and counts in sums.
-func TestUsageBuffer_RefusedRecord(t *testing.T) {
+func TestBuffer_RefusedRecord(t *testing.T) {
 	for _, bad := range []int{0, 4, 8} {
-		testUsageBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, _ *llmhttp.UsageBuffer) {
-			b := newUsageBuffer(pickyStore{s, func(model string) bool { return model == "bad" }}, 10, time.Hour)
+		testBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, _ *usagebuffer.Buffer) {
+			b := newBuffer(pickyStore{s, func(model string) bool { return model == "bad" }}, 10, time.Hour)
 			records := usageRecords(0, 9)
 			records[bad].Model = "bad"
 			require.NoError(t, b.Record(t.Context(), records...))
@@ -321,9 +323,9 @@ func TestUsageBuffer_RefusedRecord(t *testing.T) {
 
 // A store that sometimes fails causes no loss: a record is not dropped after a single
 // failure.
-func TestUsageBuffer_FailuresOfTheStoreDropNothing(t *testing.T) {
+func TestBuffer_FailuresOfTheStoreDropNothing(t *testing.T) {
 	for every := 1; every < 8; every++ {
-		testUsageBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+		testBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 			s.fail = func(call int) error {
 				if call < 40 && call%every == 0 || call > 60 && call < 80 {
 					return errDown
@@ -342,8 +344,8 @@ func TestUsageBuffer_FailuresOfTheStoreDropNothing(t *testing.T) {
 	}
 }
 
-func TestUsageBuffer_SurvivesAPanicOfTheStore(t *testing.T) {
-	testUsageBuffer(t, 1, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_SurvivesAPanicOfTheStore(t *testing.T) {
+	testBuffer(t, 1, time.Second, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		s.fail = func(call int) error {
 			if call == 1 {
 				panic("boom")
@@ -357,19 +359,19 @@ func TestUsageBuffer_SurvivesAPanicOfTheStore(t *testing.T) {
 	})
 }
 
-func TestUsageBuffer_KeepsAtMost10000Records(t *testing.T) {
-	testUsageBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_KeepsAtMost10000Records(t *testing.T) {
+	testBuffer(t, 10, time.Second, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		s.fail = func(int) error { return errDown }
 		dropped := 0
 		for _, r := range usageRecords(0, 12_000) {
 			if err := b.Record(t.Context(), r); err != nil {
-				require.ErrorIs(t, err, llmhttp.ErrUsageDropped)
+				require.ErrorIs(t, err, usagebuffer.ErrDropped)
 				dropped++
 			}
 		}
 		assert.Equal(t, 2000, dropped)
 		err := b.Record(t.Context(), usageRecords(12_000, 3)...)
-		require.ErrorIs(t, err, llmhttp.ErrUsageDropped)
+		require.ErrorIs(t, err, usagebuffer.ErrDropped)
 		assert.ErrorContains(t, err, "3")
 		s.mu.Lock()
 		s.fail = nil
@@ -380,8 +382,8 @@ func TestUsageBuffer_KeepsAtMost10000Records(t *testing.T) {
 }
 
 // Query stores what is buffered first, so that its sums are complete.
-func TestUsageBuffer_Query(t *testing.T) {
-	testUsageBuffer(t, 100, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_Query(t *testing.T) {
+	testBuffer(t, 100, time.Hour, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		query := func() int64 {
 			sums, err := b.Query(t.Context(), llmhttp.UsageQuery{Account: "acme"})
 			require.NoError(t, err)
@@ -400,8 +402,8 @@ func TestUsageBuffer_Query(t *testing.T) {
 }
 
 // After Close, Record calls the store directly and returns its error.
-func TestUsageBuffer_Close(t *testing.T) {
-	testUsageBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_Close(t *testing.T) {
+	testBuffer(t, 10, time.Hour, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		s.fail = func(call int) error {
 			if call == 2 {
 				return errDown
@@ -420,8 +422,8 @@ func TestUsageBuffer_Close(t *testing.T) {
 
 // When the store fails, the error of Close has the number of records left. Close may be
 // called again.
-func TestUsageBuffer_CloseFails(t *testing.T) {
-	testUsageBuffer(t, 100, time.Hour, func(t *testing.T, s *batchStore, b *llmhttp.UsageBuffer) {
+func TestBuffer_CloseFails(t *testing.T) {
+	testBuffer(t, 100, time.Hour, func(t *testing.T, s *batchStore, b *usagebuffer.Buffer) {
 		down := true
 		s.fail = func(int) error {
 			if down {
@@ -447,7 +449,7 @@ func TestUsageBuffer_CloseFails(t *testing.T) {
 
 // While the store hangs, Record returns at once, and Query and Close when their context
 // is done.
-func TestUsageBuffer_StoreHangs(t *testing.T) {
+func TestBuffer_StoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := &usageLog{before: func(ctx context.Context) error {
@@ -458,7 +460,7 @@ func TestUsageBuffer_StoreHangs(t *testing.T) {
 				return ctx.Err()
 			}
 		}}
-		b := newUsageBuffer(s, 1, time.Hour)
+		b := newBuffer(s, 1, time.Hour)
 		start := time.Now()
 		recordEach(t, b, 0, 1)
 		synctest.Wait() // the store hangs
@@ -482,7 +484,7 @@ func TestUsageBuffer_StoreHangs(t *testing.T) {
 	})
 }
 
-func TestUsageBuffer_ConcurrentCalls(t *testing.T) {
+func TestBuffer_ConcurrentCalls(t *testing.T) {
 	s := newBatchStore()
 	s.fail = func(call int) error {
 		// Not a record alone: one that is refused again and again by chance would be dropped.
@@ -491,7 +493,7 @@ func TestUsageBuffer_ConcurrentCalls(t *testing.T) {
 		}
 		return nil
 	}
-	b := newUsageBuffer(s, 7, time.Millisecond)
+	b := newBuffer(s, 7, time.Millisecond)
 	const goroutines, each = 8, 300
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -515,4 +517,17 @@ func TestUsageBuffer_ConcurrentCalls(t *testing.T) {
 	assert.Equal(t, goroutines*each, len(ids))
 	assert.Equal(t, goroutines*each, len(s.records()), "no record is stored twice")
 	assert.Zero(t, b.Dropped())
+}
+
+// A wrappedStore is a wrapper that changes nothing.
+type wrappedStore struct{ llmhttp.UsageStore }
+
+func (w wrappedStore) Unwrap() llmhttp.UsageStore { return w.UsageStore }
+
+// A Buffer finds a QuotaEventStore behind a wrapper of its store.
+func TestBuffer_WrappedStore(t *testing.T) {
+	buffer := usagebuffer.New(wrappedStore{memory.NewUsageStore()}, nil)
+	claimed, _, err := buffer.ClaimQuotaEvent(t.Context(), "event", time.Minute, time.Time{})
+	require.NoError(t, err)
+	assert.True(t, claimed)
 }

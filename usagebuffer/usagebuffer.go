@@ -1,4 +1,10 @@
-package llmhttp
+// Package usagebuffer has a [llmhttp.UsageStore] for slow ones, such as databases: requests do not wait for
+// those, because their usage is written in batches, in the background.
+//
+//	usage := usagebuffer.New(store, nil)
+//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: usage})
+//	err := llmhttp.Serve(ctx, &http.Server{Addr: addr, Handler: h}, h, nil) // closes usage
+package usagebuffer
 
 import (
 	"cmp"
@@ -12,36 +18,27 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
 )
 
-// ErrUsageDropped is wrapped by the error of a [UsageBuffer] that is full.
-var ErrUsageDropped = errors.New("llmhttp: usage dropped")
+// ErrDropped is wrapped by the error of a [Buffer] that is full.
+var ErrDropped = errors.New("usagebuffer: usage dropped")
 
 const (
 	defaultBatchSize  = 100
 	defaultBatchDelay = time.Second
 
-	// maxBatches is how many batches a UsageBuffer holds while its store fails.
+	// maxBatches is how many batches a Buffer holds while its store fails.
 	// It holds at least minRecords records.
 	maxBatches = 100
 	minRecords = 10_000
 
-	// batchTimeout is how long the store may take for one batch.
-	batchTimeout = 30 * time.Second
-
 	// maxBackoff bounds the delay between tries.
 	maxBackoff = time.Minute
-
-	// maxFailures is how many writes fail in a row until the store seems to be down.
-	maxFailures = 10
-
-	// maxRefusals is how often the store refuses a record alone, while it takes others, until the
-	// record is dropped.
-	maxRefusals = 5
 )
 
-// A UsageBuffer is a [UsageStore] that collects records and writes them to
+// A Buffer is a [llmhttp.UsageStore] that collects records and writes them to
 // another store in batches, in the background. It may be used concurrently.
 //
 // The records of a batch that the store refuses are written one by one, so that a
@@ -52,8 +49,8 @@ const (
 // batches, or 10,000 records if that is more; further records are dropped, and
 // Record returns an error. If the process ends without Close, the records in the
 // buffer are lost.
-type UsageBuffer struct {
-	store    UsageStore
+type Buffer struct {
+	store    llmhttp.UsageStore
 	size     int           // of a batch
 	delay    time.Duration // after which an incomplete batch is written
 	logger   *slog.Logger
@@ -64,7 +61,7 @@ type UsageBuffer struct {
 	writing chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	records []UsageRecord
+	records []llmhttp.UsageRecord
 	refused []refusedRecord // not in records
 	tried   map[string]bool // the IDs of records that the store may have: a write of them is in progress or has failed
 	timer   *time.Timer     // set while there are records and no goroutine writes them in the background
@@ -75,8 +72,8 @@ type UsageBuffer struct {
 	closed  bool
 }
 
-// UsageBufferOptions configure a [UsageBuffer]. The zero value is ready to use.
-type UsageBufferOptions struct {
+// Options configure a [Buffer]. The zero value is ready to use.
+type Options struct {
 	// BatchSize is the number of records that are written together. A batch is
 	// written as soon as it is complete. Zero means 100; negative means no batches:
 	// records are written one by one.
@@ -91,18 +88,17 @@ type UsageBufferOptions struct {
 	Logger *slog.Logger
 }
 
-// NewUsageBuffer returns a UsageBuffer that writes to s. Nil opts mean the zero
-// UsageBufferOptions. NewUsageBuffer panics if s is nil.
-func NewUsageBuffer(s UsageStore, opts *UsageBufferOptions) *UsageBuffer {
+// New returns a Buffer that writes to s. Nil opts mean the zero Options. New panics if s is nil.
+func New(s llmhttp.UsageStore, opts *Options) *Buffer {
 	if option.IsNil(s) {
-		panic("llmhttp: nil UsageStore")
+		panic("usagebuffer: nil UsageStore")
 	}
-	var o UsageBufferOptions
+	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	size := max(cmp.Or(o.BatchSize, defaultBatchSize), 1)
-	return &UsageBuffer{
+	return &Buffer{
 		store:    s,
 		size:     size,
 		delay:    max(cmp.Or(o.Delay, defaultBatchDelay), 0),
@@ -113,9 +109,9 @@ func NewUsageBuffer(s UsageStore, opts *UsageBufferOptions) *UsageBuffer {
 }
 
 // Record adds records to the buffer and returns at once. If the buffer is full,
-// it returns an error wrapping [ErrUsageDropped]. After Close it writes to the
+// it returns an error wrapping [ErrDropped]. After Close it writes to the
 // store directly.
-func (b *UsageBuffer) Record(ctx context.Context, records ...UsageRecord) error {
+func (b *Buffer) Record(ctx context.Context, records ...llmhttp.UsageRecord) error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -127,14 +123,14 @@ func (b *UsageBuffer) Record(ctx context.Context, records ...UsageRecord) error 
 	b.schedule()
 	if lost := len(records) - room; lost > 0 {
 		b.dropped += int64(lost)
-		return fmt.Errorf("%w: %d records, %d in total: the store does not keep up", ErrUsageDropped, lost, b.dropped)
+		return fmt.Errorf("%w: %d records, %d in total: the store does not keep up", ErrDropped, lost, b.dropped)
 	}
 	return nil
 }
 
 // schedule starts a write if one is due, or sets the timer for it. It is called
 // with mu held.
-func (b *UsageBuffer) schedule() {
+func (b *Buffer) schedule() {
 	switch {
 	case b.busy || b.closed || len(b.records) == 0:
 	case b.backoff == 0 && len(b.records) >= b.size:
@@ -145,7 +141,7 @@ func (b *UsageBuffer) schedule() {
 	}
 }
 
-func (b *UsageBuffer) onTimer() {
+func (b *Buffer) onTimer() {
 	b.mu.Lock()
 	b.timer = nil
 	run := !b.busy && !b.closed
@@ -157,7 +153,7 @@ func (b *UsageBuffer) onTimer() {
 }
 
 // run writes the collected records, in the background.
-func (b *UsageBuffer) run() {
+func (b *Buffer) run() {
 	err := b.writeAll(context.Background())
 	b.mu.Lock()
 	waiting, backoff := len(b.records)+len(b.refused), b.backoff
@@ -171,7 +167,7 @@ func (b *UsageBuffer) run() {
 
 // writeAll writes the records that are in the buffer when it is called, until the store seems to
 // be down. It returns an error if some are left.
-func (b *UsageBuffer) writeAll(ctx context.Context) error {
+func (b *Buffer) writeAll(ctx context.Context) error {
 	select {
 	case b.writing <- struct{}{}:
 		defer func() { <-b.writing }()
@@ -180,7 +176,7 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	left := len(b.records)
-	w := &usageWriter{b: b, ctx: ctx, failing: b.err != nil}
+	w := &writer{b: b, ctx: ctx, failing: b.err != nil}
 	b.mu.Unlock()
 	for left > 0 && !w.isDown() {
 		n := min(left, b.size)
@@ -200,21 +196,9 @@ func (b *UsageBuffer) writeAll(ctx context.Context) error {
 	return w.err
 }
 
-// write writes a batch to the store.
-func (b *UsageBuffer) write(ctx context.Context, batch []UsageRecord) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
-	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = newPanicError(p)
-		}
-	}()
-	return b.store.Record(ctx, batch...)
-}
-
 // noteResult sets when the next try is, and what Err returns, after w has written what it could. It
 // reports whether that is all but records that the store refuses alone.
-func (b *UsageBuffer) noteResult(w *usageWriter) (complete bool) {
+func (b *Buffer) noteResult(w *writer) (complete bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	complete = w.err == nil || w.accepted && !w.isDown()
@@ -244,25 +228,8 @@ func (b *UsageBuffer) noteResult(w *usageWriter) (complete bool) {
 	return complete
 }
 
-// markTried adds records to tried. It is called with mu held.
-func (b *UsageBuffer) markTried(records []UsageRecord) {
-	if b.tried == nil {
-		b.tried = make(map[string]bool)
-	}
-	for i := range records {
-		b.tried[records[i].ID] = true
-	}
-}
-
-// markWritten removes records from tried, because the store has them. It is called with mu held.
-func (b *UsageBuffer) markWritten(records []UsageRecord) {
-	for i := range records {
-		delete(b.tried, records[i].ID)
-	}
-}
-
 // Waiting returns how many records are in the buffer.
-func (b *UsageBuffer) Waiting() int {
+func (b *Buffer) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.records) + len(b.refused)
@@ -270,7 +237,7 @@ func (b *UsageBuffer) Waiting() int {
 
 // Dropped returns how many records were dropped because the buffer was full or
 // the store did not take them.
-func (b *UsageBuffer) Dropped() int64 {
+func (b *Buffer) Dropped() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.dropped
@@ -280,7 +247,7 @@ func (b *UsageBuffer) Dropped() int64 {
 // or if there was none. Otherwise it tries to write what waits, without regard to the time of the
 // next try, and returns an error if the store still takes nothing or ctx is done first. So a
 // readiness check that calls it passes as soon as the store works again.
-func (b *UsageBuffer) Check(ctx context.Context) error {
+func (b *Buffer) Check(ctx context.Context) error {
 	if b.lastErr() == nil {
 		return nil
 	}
@@ -289,7 +256,7 @@ func (b *UsageBuffer) Check(ctx context.Context) error {
 }
 
 // lastErr returns the error of the last write if the store took nothing.
-func (b *UsageBuffer) lastErr() error {
+func (b *Buffer) lastErr() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err
@@ -298,22 +265,16 @@ func (b *UsageBuffer) lastErr() error {
 // Query writes the collected records and queries the store. If they cannot be
 // written within half of the time that ctx allows, the sums of an account do not include
 // them. Those of a Subject, which limits are compared with, do: a record that the store has
-// stored although it has not confirmed that then counts twice until it is written again. The
-// Handler takes such usage for reserved and not for used.
-func (b *UsageBuffer) Query(ctx context.Context, q UsageQuery) ([]UsageSum, error) {
-	sums, _, err := b.query(ctx, q)
-	return sums, err
-}
-
-// query is Query. It returns a part of the sums that counts twice if the store has stored what it
-// has not confirmed.
-func (b *UsageBuffer) query(ctx context.Context, q UsageQuery) (sums, twice []UsageSum, err error) {
-	var unwritten []UsageRecord
-	if b.tryWriteAll(ctx) != nil && q.Subject != (SubjectID{}) {
+// stored although it has not confirmed that then counts twice until it is written again: see
+// [llmhttp.ReportDoubtful].
+func (b *Buffer) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.UsageSum, error) {
+	var unwritten []llmhttp.UsageRecord
+	if b.tryWriteAll(ctx) != nil && q.Subject != (llmhttp.SubjectID{}) {
 		unwritten = b.unwritten(q)
 	}
-	if sums, err = b.store.Query(ctx, q); err != nil {
-		return nil, nil, err
+	sums, err := b.store.Query(ctx, q)
+	if err != nil {
+		return nil, err
 	}
 	untried := b.untried(len(unwritten))
 	for i := range unwritten {
@@ -321,43 +282,43 @@ func (b *UsageBuffer) query(ctx context.Context, q UsageQuery) (sums, twice []Us
 		s := r.Sum()
 		s.Start = q.PeriodStart(r.Time)
 		if !untried[r.ID] {
-			twice = append(twice, s)
+			llmhttp.ReportDoubtful(ctx, s)
 		}
 		at, found := slices.BinarySearchFunc(sums, s, compareSums)
 		if !found {
-			sums = slices.Insert(sums, at, UsageSum{Start: s.Start, Model: s.Model})
+			sums = slices.Insert(sums, at, llmhttp.UsageSum{Start: s.Start, Model: s.Model})
 		}
 		sums[at].Add(s)
 	}
-	return sums, twice, nil
+	return sums, nil
 }
 
-// ClaimQuotaEvent calls the method of the store. If that is no [QuotaEventStore], the error wraps
+// ClaimQuotaEvent calls the method of the store. If that is no [llmhttp.QuotaEventStore], the error wraps
 // [errors.ErrUnsupported].
-func (b *UsageBuffer) ClaimQuotaEvent(
+func (b *Buffer) ClaimQuotaEvent(
 	ctx context.Context,
 	id string,
 	lease time.Duration,
 	keep time.Time,
 ) (claimed bool, wait time.Duration, err error) {
-	if s, ok := StoreAs[QuotaEventStore](b.store); ok {
+	if s, ok := llmhttp.StoreAs[llmhttp.QuotaEventStore](b.store); ok {
 		return s.ClaimQuotaEvent(ctx, id, lease, keep)
 	}
 	return false, 0, errNoQuotaEvents
 }
 
 // EndQuotaEvent calls the method of the store, as ClaimQuotaEvent does.
-func (b *UsageBuffer) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
-	if s, ok := StoreAs[QuotaEventStore](b.store); ok {
+func (b *Buffer) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
+	if s, ok := llmhttp.StoreAs[llmhttp.QuotaEventStore](b.store); ok {
 		return s.EndQuotaEvent(ctx, id, handled)
 	}
 	return errNoQuotaEvents
 }
 
-var errNoQuotaEvents = fmt.Errorf("llmhttp: the store of the UsageBuffer is no QuotaEventStore: %w", errors.ErrUnsupported)
+var errNoQuotaEvents = fmt.Errorf("usagebuffer: the store of the Buffer is no QuotaEventStore: %w", errors.ErrUnsupported)
 
 // unwritten returns the collected records that q selects.
-func (b *UsageBuffer) unwritten(q UsageQuery) (records []UsageRecord) {
+func (b *Buffer) unwritten(q llmhttp.UsageQuery) (records []llmhttp.UsageRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.records {
@@ -375,7 +336,7 @@ func (b *UsageBuffer) unwritten(q UsageQuery) (records []UsageRecord) {
 
 // untried returns the IDs of the collected records that the store was not asked to store, if n is
 // not zero.
-func (b *UsageBuffer) untried(n int) map[string]bool {
+func (b *Buffer) untried(n int) map[string]bool {
 	if n == 0 {
 		return nil
 	}
@@ -390,24 +351,27 @@ func (b *UsageBuffer) untried(n int) map[string]bool {
 	return ids
 }
 
-func compareSums(a, b UsageSum) int {
+func compareSums(a, b llmhttp.UsageSum) int {
 	return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.Model, b.Model))
 }
 
-// Store returns the store that b writes to. It lacks what waits in b: see [UsageBuffer.Flush].
-func (b *UsageBuffer) Store() UsageStore { return b.store }
+// Delay returns [Options].Delay, zero if that is negative.
+func (b *Buffer) Delay() time.Duration { return b.delay }
+
+// Store returns the store that b writes to. It lacks what waits in b: see [Buffer.Flush].
+func (b *Buffer) Store() llmhttp.UsageStore { return b.store }
 
 // Flush writes the records that wait, without regard to the time of the next try. It returns an
 // error if some of them are left because the store did not take them or ctx is done.
-func (b *UsageBuffer) Flush(ctx context.Context) error {
+func (b *Buffer) Flush(ctx context.Context) error {
 	if err := b.writeAll(ctx); err != nil {
-		return fmt.Errorf("llmhttp: %d usage records not stored: %w", b.Waiting(), err)
+		return fmt.Errorf("usagebuffer: %d usage records not stored: %w", b.Waiting(), err)
 	}
 	return nil
 }
 
 // tryWriteAll is like writeAll, but gives up after half of the time that ctx allows.
-func (b *UsageBuffer) tryWriteAll(ctx context.Context) error {
+func (b *Buffer) tryWriteAll(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok {
 		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
 		defer cancel()
@@ -416,11 +380,11 @@ func (b *UsageBuffer) tryWriteAll(ctx context.Context) error {
 	return b.writeAll(ctx)
 }
 
-// Close writes the records that are left. [Serve] calls it. Otherwise call it after
-// [Handler.Shutdown], with a context of its own. If the store fails or ctx is done
+// Close writes the records that are left. [llmhttp.Serve] calls it. Otherwise call it after
+// [llmhttp.Handler.Shutdown], with a context of its own. If the store fails or ctx is done
 // first, it returns an error that tells how many records are not stored, and may be
 // called again.
-func (b *UsageBuffer) Close(ctx context.Context) error {
+func (b *Buffer) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
 	if b.timer != nil {
@@ -429,126 +393,4 @@ func (b *UsageBuffer) Close(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	return b.Flush(ctx)
-}
-
-// A refusedRecord is one that the store refused when it was written alone.
-type refusedRecord struct {
-	UsageRecord
-	refusals int // while the store took others
-}
-
-// A usageWriter writes records for one call of writeAll. It is used by the goroutine that
-// holds UsageBuffer.writing.
-type usageWriter struct {
-	b        *UsageBuffer
-	ctx      context.Context
-	failing  bool // the last call of writeAll failed
-	accepted bool // the store took something
-	timedOut bool // the store did not answer
-	failures int  // in a row
-	err      error
-}
-
-// isDown reports whether the store seems to be down.
-func (w *usageWriter) isDown() bool {
-	return w.timedOut || w.failures >= maxFailures || w.isTrying() && w.failures > 0
-}
-
-// isTrying reports whether the store was failing, and has taken nothing yet. It then gets one
-// record, so that a store that is down gets one call.
-func (w *usageWriter) isTrying() bool { return w.failing && !w.accepted }
-
-// writeBatch writes the n oldest records. If the store refuses them, it writes them one by one.
-func (w *usageWriter) writeBatch(n int) {
-	if w.writeOldest(n) || n == 1 {
-		return
-	}
-	for ; n > 0 && !w.isDown(); n-- {
-		w.writeOldest(1)
-	}
-}
-
-// writeOldest writes the n oldest records in one call and reports whether the store took them.
-func (w *usageWriter) writeOldest(n int) bool {
-	b := w.b
-	b.mu.Lock()
-	batch := slices.Clone(b.records[:n])
-	b.markTried(batch)
-	b.mu.Unlock()
-	ok := w.write(batch)
-	if !ok && (n > 1 || w.timedOut) {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.records = slices.Delete(b.records, 0, n)
-	if ok {
-		b.markWritten(batch)
-	} else {
-		b.refused = append(b.refused, refusedRecord{UsageRecord: batch[0]})
-	}
-	return ok
-}
-
-// writeRefused writes the records that were refused alone once more, and drops those that were
-// refused too often.
-func (w *usageWriter) writeRefused() {
-	b := w.b
-	b.mu.Lock()
-	refused := slices.Clone(b.refused)
-	b.mu.Unlock()
-	var left []refusedRecord
-	var written []UsageRecord
-	for i := range refused {
-		r := refused[i]
-		if w.isDown() {
-			left = append(refused[i:], left...) // begins with the others the next time
-			break
-		}
-		if w.write([]UsageRecord{r.UsageRecord}) {
-			written = append(written, r.UsageRecord)
-			continue
-		}
-		if w.accepted && !w.timedOut {
-			r.refusals++
-		}
-		if r.refusals < maxRefusals {
-			left = append(left, r)
-		} else {
-			b.drop(&r.UsageRecord, w.err)
-		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.refused = left
-	b.markWritten(written)
-}
-
-// write writes records in one call and reports whether the store took them.
-func (w *usageWriter) write(records []UsageRecord) bool {
-	if err := w.b.write(w.ctx, records); err != nil {
-		w.err = err
-		w.failures++
-		w.timedOut = w.ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)
-		return false
-	}
-	w.failures, w.accepted = 0, true
-	return true
-}
-
-// drop logs a record that is dropped because of err.
-func (b *UsageBuffer) drop(r *UsageRecord, err error) {
-	b.mu.Lock()
-	b.dropped++
-	delete(b.tried, r.ID)
-	b.mu.Unlock()
-	b.logger.Error(
-		"usage record dropped: the store does not take it",
-		"id", r.ID,
-		"request_id", r.RequestID,
-		"account", r.Account,
-		"key_id", r.KeyID,
-		"operation", string(r.Operation),
-		"error", errorText(err),
-	)
 }
