@@ -337,33 +337,7 @@ func (r redactor) texts(texts ...*string) {
 }
 
 // errorInPlace redacts e and its cause, and returns e.
-func (r redactor) errorInPlace(e *llm.Error) *llm.Error {
-	r.texts(&e.Type, &e.Code, &e.Param, &e.Message)
-	if e.Err != nil {
-		e.Err = r.error(e.Err)
-	}
-	return e
-}
+func (r redactor) errorInPlace(e *llm.Error) *llm.Error { return r.r.InPlace(e) }
 
 // error returns err, or an error like it whose text is redacted.
-func (r redactor) error(err error) error {
-	text := errorText(err)
-	clean := r.text(text)
-	if clean == text {
-		return err
-	}
-	if e, ok := err.(*llm.Error); ok {
-		redacted := *e
-		return r.errorInPlace(&redacted)
-	}
-	return &redactedError{clean, err}
-}
-
-// A redactedError is like err, but does not reveal its text.
-type redactedError struct {
-	text string
-	err  error
-}
-
-func (e *redactedError) Error() string        { return e.text }
-func (e *redactedError) Is(target error) bool { return errors.Is(e.err, target) }
+func (r redactor) error(err error) error { return r.r.Error(err) }

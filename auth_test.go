@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/keycache"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -526,4 +527,13 @@ func TestRedactor_ShortSecret(t *testing.T) {
 	s := startServer(t, config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &llmhttp.Key{ID: "k"}, nil })})
 	r := s.chat("{", withSecret("e"))
 	assert.Equal(t, "We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)", r.checkError(t, 400).Message)
+}
+
+// A store that panics fails the request, and not the process.
+func TestAuth_CachePanics(t *testing.T) {
+	s := startServer(t, config{keys: keycache.New(llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
+		panic(errors.New(secretCause))
+	}), nil)})
+	assert.Equal(t, 503, s.chat(chatBody).StatusCode)
+	assert.Contains(t, s.log.String(), secretCause)
 }

@@ -14,7 +14,7 @@ deps ./llm
 if found=$(grep "^$module\(/\|$\)" <<<"$needed" | grep -v "^$module/internal/\|^$module/llm\$"); then
 	fail "package llm needs $found"
 fi
-for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./internal/order; do
+for above in ./llm/join ./internal/redact ./internal/invalid ./internal/texts ./internal/tokens ./internal/order; do
 	deps "$above"
 	if grep -qx "$module" <<<"$needed"; then
 		fail "$above needs the server"
@@ -22,7 +22,7 @@ for above in ./llm/join ./internal/invalid ./internal/texts ./internal/tokens ./
 done
 
 # What stands on the server needs nothing of the protocols, stores and Backends.
-for package in ./internal/ability ./internal/wire ./manage ./responsestore ./rerank ./all ./textfilter ./usagebuffer; do
+for package in ./internal/ability ./internal/wire ./manage ./responsestore ./rerank ./all ./textfilter ./usagebuffer ./keycache; do
 	deps "$package"
 	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
 		fail "$package needs $found"

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/keycache"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A keyCache caches the keys of the database, and remembers when each was last used.
 type keyCache struct {
-	*llmhttp.KeyCache
+	*keycache.Cache
 	maxUses int // the largest size of lastUsed
 
 	closing sync.Mutex      // held while reads begin
@@ -42,7 +43,7 @@ func newKeyCache(
 		defer context.AfterFunc(db.ctx, cancel)()
 		return read(ctx, llmhttp.HashSecret(secret))
 	})
-	c.KeyCache = llmhttp.NewKeyCache(store, &llmhttp.KeyCacheOptions{
+	c.Cache = keycache.New(store, &keycache.Options{
 		TTL: opts.KeyTTL, Grace: opts.KeyGrace, Size: opts.KeyCache, Logger: opts.logger(),
 	})
 	return c

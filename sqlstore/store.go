@@ -17,7 +17,7 @@ import (
 // Options configure a [Store]. The zero value is ready to use.
 type Options struct {
 	// KeyTTL is how long Lookup caches a key with its account, or the fact that a
-	// secret is unknown, as a [llmhttp.KeyCache] does. Changes by other processes, also of the credit of an
+	// secret is unknown, as package keycache does. Changes by other processes, also of the credit of an
 	// account, take effect within KeyTTL. Zero means 10 seconds; negative means
 	// no time.
 	KeyTTL time.Duration

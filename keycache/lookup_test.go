@@ -1,8 +1,7 @@
-package llmhttp_test
+package keycache_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -15,26 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/keycache"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-func ExampleCacheKeys() {
-	lookups := 0
-	database := llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
-		lookups++ // as in a query of a database
-		return &llmhttp.Key{ID: "key_1", Account: "acme"}, nil
-	})
-	keys := llmhttp.CacheKeys(database, time.Minute, time.Hour)
-	for range 3 {
-		key, err := keys.Lookup(context.Background(), "sk-demo")
-		fmt.Println(key.Account, err)
-	}
-	fmt.Println(lookups, "lookup")
-	// Output:
-	// acme <nil>
-	// acme <nil>
-	// acme <nil>
-	// 1 lookup
+// newCache returns a Cache with a TTL and a Grace, and the other options at their defaults.
+func newCache(store llmhttp.KeyStore, ttl, grace time.Duration) *keycache.Cache {
+	return keycache.New(store, &keycache.Options{TTL: ttl, Grace: grace})
 }
 
 // A countedStore is a KeyStore whose answers a test sets. It must not be used concurrently with set.
@@ -79,13 +65,13 @@ func captureDefaultLog(t *testing.T) *logBuffer {
 	return log
 }
 
-func TestCacheKeys(t *testing.T) {
+func TestCache(t *testing.T) {
 	log := captureDefaultLog(t)
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &llmhttp.Key{ID: "1"}, &llmhttp.Key{ID: "2"}
 		unavailable := fmt.Errorf("cannot look up %s", testSecret)
 		store := &countedStore{key: first}
-		keys := llmhttp.CacheKeys(store, 10*time.Second, time.Minute)
+		keys := newCache(store, 10*time.Second, time.Minute)
 		get := func() (*llmhttp.Key, error) { return keys.Lookup(t.Context(), testSecret) }
 
 		key, err := get()
@@ -122,12 +108,12 @@ func TestCacheKeys(t *testing.T) {
 }
 
 // An *Error is an answer of the store, unless it says that the store has failed.
-func TestCacheKeys_Errors(t *testing.T) {
+func TestCache_Errors(t *testing.T) {
 	captureDefaultLog(t)
 	for status, isServed := range map[int]bool{403: false, 429: false, 500: true, 503: true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &countedStore{key: &llmhttp.Key{ID: "1"}}
-			keys := llmhttp.CacheKeys(store, time.Second, time.Hour)
+			keys := newCache(store, time.Second, time.Hour)
 			_, err := keys.Lookup(t.Context(), testSecret)
 			require.NoError(t, err)
 			time.Sleep(time.Second)
@@ -138,25 +124,25 @@ func TestCacheKeys_Errors(t *testing.T) {
 	}
 }
 
-func TestCacheKeys_NegativeTTL(t *testing.T) {
+func TestCache_NegativeTTL(t *testing.T) {
 	store := &countedStore{key: &llmhttp.Key{ID: "1"}}
-	keys := llmhttp.CacheKeys(store, -1, time.Hour)
+	keys := newCache(store, -1, time.Hour)
 	for range 3 {
 		_, err := keys.Lookup(t.Context(), testSecret)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 3, store.count())
-	assert.Panics(t, func() { llmhttp.CacheKeys(nil, 0, 0) })
+	assert.Panics(t, func() { keycache.New(nil, nil) })
 }
 
 // Concurrent lookups share one, which goes on when the request that began it has ended, and sees the
 // values of its context.
-func TestCacheKeys_SharedLookup(t *testing.T) {
+func TestCache_SharedLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &countedStore{key: &llmhttp.Key{ID: "1"}, latency: time.Second}
 		type name struct{}
 		seen := make(chan any, 1)
-		keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
+		keys := newCache(llmhttp.KeyStoreFunc(func(ctx context.Context, secret string) (*llmhttp.Key, error) {
 			seen <- ctx.Value(name{})
 			return store.Lookup(ctx, secret)
 		}), 0, 0)
@@ -178,18 +164,9 @@ func TestCacheKeys_SharedLookup(t *testing.T) {
 	})
 }
 
-// A store that panics fails the request, and not the process.
-func TestCacheKeys_Panic(t *testing.T) {
-	s := startServer(t, config{keys: llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
-		panic(errors.New(secretCause))
-	}), 0, 0)})
-	assert.Equal(t, 503, s.chat(chatBody).StatusCode)
-	assert.Contains(t, s.log.String(), secretCause)
-}
-
 // A secret that a panic or an error of the store has is in no log, whatever interfaces of package slog the error has,
 // and in no error.
-func TestCacheKeys_SecretIsNotLogged(t *testing.T) {
+func TestCache_SecretIsNotLogged(t *testing.T) {
 	for name, fail := range map[string]func(secret string) error{
 		"panic with a text":      func(secret string) error { panic("bad secret " + secret) },
 		"panic with an error":    func(secret string) error { panic(fmt.Errorf("bad secret %q", secret)) },
@@ -202,7 +179,7 @@ func TestCacheKeys_SecretIsNotLogged(t *testing.T) {
 			log := captureDefaultLog(t)
 			synctest.Test(t, func(t *testing.T) {
 				failing := false
-				keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+				keys := newCache(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 					if failing {
 						return nil, fail(secret)
 					}
@@ -223,7 +200,7 @@ func TestCacheKeys_SecretIsNotLogged(t *testing.T) {
 			assert.NotContains(t, log.String(), testSecret)
 		})
 	}
-	keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := newCache(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return nil, fmt.Errorf("%s: %w", secret, llmhttp.ErrKeyNotFound)
 	}), 0, 0)
 	_, err := keys.Lookup(t.Context(), testSecret)
@@ -243,9 +220,9 @@ func (e loggedError) Error() string               { return "bad secret" }
 func (e loggedError) LogValue() slog.Value        { return slog.StringValue(e.secret) }
 
 // The cache has a bound, and unknown secrets take no place of keys.
-func TestCacheKeys_Bounded(t *testing.T) {
+func TestCache_Bounded(t *testing.T) {
 	lookups := 0
-	keys := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+	keys := newCache(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		lookups++
 		if secret == testSecret {
 			return &llmhttp.Key{ID: "1"}, nil

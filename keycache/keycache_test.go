@@ -1,4 +1,4 @@
-package llmhttp_test
+package keycache_test
 
 import (
 	"context"
@@ -15,12 +15,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/keycache"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A testCache is a KeyCache over a fake store, whose keys have the account "of" and their ID.
+// A testCache is a Cache over a fake store, whose keys have the account "of" and their ID.
 type testCache struct {
-	*llmhttp.KeyCache
+	*keycache.Cache
 	log *logBuffer
 
 	mu      sync.Mutex // guards the fields below
@@ -30,10 +31,10 @@ type testCache struct {
 	reads   int
 }
 
-func newTestCache(opts llmhttp.KeyCacheOptions) *testCache {
+func newTestCache(opts keycache.Options) *testCache {
 	c := &testCache{ids: make(map[string]string), log: new(logBuffer)}
 	opts.Logger = slog.New(slog.NewTextHandler(c.log, nil))
-	c.KeyCache = llmhttp.NewKeyCache(llmhttp.KeyStoreFunc(c.read), &opts)
+	c.Cache = keycache.New(llmhttp.KeyStoreFunc(c.read), &opts)
 	return c
 }
 
@@ -97,10 +98,10 @@ func (c *testCache) get(secrets ...string) (results []string) {
 
 // A key in use is read again before its TTL ends, while requests get the cached one. The TTL still
 // bounds how old that is.
-func TestKeyCache_Refresh(t *testing.T) {
+func TestCache_Refresh(t *testing.T) {
 	for ttl, begin := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second, 2 * time.Second: time.Second, time.Minute: 55 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newTestCache(llmhttp.KeyCacheOptions{TTL: ttl})
+			c := newTestCache(keycache.Options{TTL: ttl})
 			c.set("a", "A")
 			assert.Equal(t, []string{"A", "none"}, c.get("a", "b"))
 			time.Sleep(begin - 1)
@@ -134,9 +135,9 @@ func TestKeyCache_Refresh(t *testing.T) {
 	}
 }
 
-func TestKeyCache_ConcurrentLookupsShareOneRead(t *testing.T) {
+func TestCache_ConcurrentLookupsShareOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Second, Size: 10})
+		c := newTestCache(keycache.Options{TTL: time.Second, Size: 10})
 		c.set("a", "A")
 		c.setReads(nil, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -152,9 +153,9 @@ func TestKeyCache_ConcurrentLookupsShareOneRead(t *testing.T) {
 	})
 }
 
-func TestKeyCache_Forget(t *testing.T) {
+func TestCache_Forget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Hour, Size: 10})
+		c := newTestCache(keycache.Options{TTL: time.Hour, Size: 10})
 		c.set("a", "A")
 		c.set("b", "B")
 		assert.Equal(t, []string{"A"}, c.get("a"))
@@ -175,10 +176,10 @@ func TestKeyCache_Forget(t *testing.T) {
 	})
 }
 
-func TestKeyCache_ForgetIf(t *testing.T) {
+func TestCache_ForgetIf(t *testing.T) {
 	unavailable := errors.New("unavailable")
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Hour, Grace: time.Hour, Size: 10})
+		c := newTestCache(keycache.Options{TTL: time.Hour, Grace: time.Hour, Size: 10})
 		c.set("a", "A")
 		c.set("b", "B")
 		assert.Equal(t, []string{"A", "B", "none"}, c.get("a", "b", "suspended"))
@@ -210,8 +211,8 @@ func TestKeyCache_ForgetIf(t *testing.T) {
 }
 
 // Once its context is done, Lookup returns only what is cached.
-func TestKeyCache_DoneContext(t *testing.T) {
-	c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Second, Size: 10})
+func TestCache_DoneContext(t *testing.T) {
+	c := newTestCache(keycache.Options{TTL: time.Second, Size: 10})
 	c.ids["a"] = "key"
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -225,8 +226,8 @@ func TestKeyCache_DoneContext(t *testing.T) {
 	assert.Equal(t, "key", key.ID)
 }
 
-func TestKeyCache_Eviction(t *testing.T) {
-	c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Hour, Size: 10})
+func TestCache_Eviction(t *testing.T) {
+	c := newTestCache(keycache.Options{TTL: time.Hour, Size: 10})
 	var secrets, ids []string
 	for i := range 10 {
 		secrets, ids = append(secrets, fmt.Sprint(i)), append(ids, fmt.Sprint("K", i))
@@ -251,7 +252,7 @@ func TestKeyCache_Eviction(t *testing.T) {
 
 // A store that panics, exits its goroutine or returns nothing fails the lookup. It ends neither the
 // process nor the wait of others.
-func TestKeyCache_BrokenStore(t *testing.T) {
+func TestCache_BrokenStore(t *testing.T) {
 	for name, read := range map[string]func() (*llmhttp.Key, error){
 		"panic":   func() (*llmhttp.Key, error) { panic("broken") },
 		"exit":    func() (*llmhttp.Key, error) { runtime.Goexit(); return nil, nil },
@@ -259,13 +260,13 @@ func TestKeyCache_BrokenStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
-			c := llmhttp.CacheKeys(llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
+			c := newCache(llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 				reads++
 				return read()
 			}), time.Hour, 0)
 			for range 2 {
 				_, err := c.Lookup(t.Context(), "a")
-				assert.ErrorContains(t, err, "llmhttp: the KeyStore ")
+				assert.ErrorContains(t, err, "keycache: the KeyStore ")
 			}
 			assert.Equal(t, 2, reads, "nothing is cached")
 		})
@@ -273,10 +274,10 @@ func TestKeyCache_BrokenStore(t *testing.T) {
 }
 
 // An error that is an answer is neither cached nor replaced by an old key.
-func TestKeyCache_Refused(t *testing.T) {
+func TestCache_Refused(t *testing.T) {
 	refused := llm.Errorf(403, "", "refused").Error()
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(llmhttp.KeyCacheOptions{TTL: time.Second, Grace: time.Hour, Size: 10})
+		c := newTestCache(keycache.Options{TTL: time.Second, Grace: time.Hour, Size: 10})
 		c.set("a", "A")
 		assert.Equal(t, []string{"A"}, c.get("a"))
 		time.Sleep(time.Second)
@@ -289,10 +290,10 @@ func TestKeyCache_Refused(t *testing.T) {
 
 // While the store fails, keys are served within the grace. Only the first request after the TTL waits
 // for the store, and no request once it has failed.
-func TestKeyCache_Grace(t *testing.T) {
+func TestCache_Grace(t *testing.T) {
 	unavailable := errors.New("unavailable")
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCache(llmhttp.KeyCacheOptions{TTL: 10 * time.Second, Grace: time.Minute})
+		c := newTestCache(keycache.Options{TTL: 10 * time.Second, Grace: time.Minute})
 		c.set("a", "A")
 		assert.Equal(t, []string{"A", "none"}, c.get("a", "b"))
 		c.setReads(unavailable, time.Second)
@@ -335,7 +336,7 @@ func TestKeyCache_Grace(t *testing.T) {
 
 // Neither the error nor the panic of a store reveals the secret, to the caller or the log, also in
 // the background.
-func TestKeyCache_RevealsNoSecret(t *testing.T) {
+func TestCache_RevealsNoSecret(t *testing.T) {
 	for name, fail := range map[string]func(secret string) error{
 		"error": func(secret string) error { return fmt.Errorf("cannot look up %s", secret) },
 		"panic": func(secret string) error { panic("cannot look up " + secret) },
@@ -347,12 +348,12 @@ func TestKeyCache_RevealsNoSecret(t *testing.T) {
 		for _, wait := range []time.Duration{0, 7 * time.Second, 20 * time.Second} { // first, in the background, within the grace
 			synctest.Test(t, func(t *testing.T) {
 				log, failing := new(logBuffer), wait == 0
-				c := llmhttp.NewKeyCache(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+				c := keycache.New(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 					if failing {
 						return nil, fail(secret)
 					}
 					return &llmhttp.Key{ID: "1"}, nil
-				}), &llmhttp.KeyCacheOptions{Grace: time.Minute, Logger: slog.New(slog.NewTextHandler(log, nil))})
+				}), &keycache.Options{Grace: time.Minute, Logger: slog.New(slog.NewTextHandler(log, nil))})
 				_, err := c.Lookup(t.Context(), testSecret)
 				assert.Equal(t, failing, err != nil)
 				failing = true
