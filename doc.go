@@ -68,8 +68,8 @@
 // are known.
 //
 // An agent is a Backend that calls another one several times, and tools in between. Package agent has
-// one. Its parts are for others: [Relay] sends on what the model says and returns its reply,
-// [CallTools] runs the tool calls in parallel, [llm.StartCall] accounts for each call of a model by itself,
+// one. Its parts are for others: its Relay sends on what the model says and returns its reply,
+// its CallTools runs the tool calls in parallel, [llm.StartCall] accounts for each call of a model by itself,
 // and [llm.NewStream] turns the steps, which return errors, into a [llm.ChatStream].
 //
 // # Errors

@@ -71,7 +71,7 @@ func (r *run) run(ctx context.Context, sendChunk func(*llm.ChatChunk) error) err
 		if err := r.showProgress(own, send); err != nil {
 			return err
 		}
-		results, err := llmhttp.CallTools(ctx, own, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
+		results, err := CallTools(ctx, own, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
 			if t := r.tools[call.Function.Name]; t != nil {
 				return t.Run(ctx, call.Function.Arguments)
 			}
@@ -106,7 +106,7 @@ func (r *run) callModel(ctx context.Context, isLast bool, send func(*llm.ChatChu
 			r.served = cmp.Or(c.Model, r.served)
 		}
 	})
-	reply, err := llmhttp.Relay(stream, send)
+	reply, err := Relay(stream, send)
 	end(llm.CallResult{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
 	r.used.Add(reply.Usage)
 	r.unknown = r.unknown || reply.Usage == nil

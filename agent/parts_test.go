@@ -1,4 +1,4 @@
-package llmhttp_test
+package agent_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// An agent that lets a model call one tool. Package agent has one with more tools, bounds and state.
+// An agent of a host's own that lets a model call one tool.
 func ExampleRelay() {
 	var model llmhttp.Backend = &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		if last := req.Messages[len(req.Messages)-1]; last.Role == llm.RoleTool {
@@ -27,11 +28,11 @@ func ExampleRelay() {
 		}
 		return []memory.Step{memory.Say("Let me look. "), memory.Call("call_1", "clock", "{}")}
 	}}
-	var agent llmhttp.BackendFunc = func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+	var own llmhttp.BackendFunc = func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 			for range 5 {
 				callCtx, end := llm.StartCall(ctx, req.Model)
-				reply, err := llmhttp.Relay(model.Chat(callCtx, req.Clone()), send)
+				reply, err := agent.Relay(model.Chat(callCtx, req.Clone()), send)
 				end(llm.CallResult{Model: reply.Model, Usage: reply.Usage, Err: err})
 				if err != nil {
 					return err
@@ -40,7 +41,7 @@ func ExampleRelay() {
 				if len(m.ToolCalls) == 0 {
 					return nil
 				}
-				results, err := llmhttp.CallTools(ctx, m.ToolCalls, func(context.Context, llm.ToolCall) (llm.Message, error) {
+				results, err := agent.CallTools(ctx, m.ToolCalls, func(context.Context, llm.ToolCall) (llm.Message, error) {
 					return llm.Message{Content: llm.Text("noon")}, nil
 				})
 				if err != nil {
@@ -51,7 +52,7 @@ func ExampleRelay() {
 			return errors.New("the model has no answer")
 		})
 	}
-	reply, err := join.Collect(agent.Chat(context.Background(), &llm.ChatRequest{
+	reply, err := join.Collect(own.Chat(context.Background(), &llm.ChatRequest{
 		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("What time is it?")}},
 	}))
 	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
@@ -63,7 +64,7 @@ func ExampleCallTools() {
 		{ID: "call_1", Function: llm.FunctionCall{Name: "capital", Arguments: `{"country": "Norway"}`}},
 		{ID: "call_2", Function: llm.FunctionCall{Name: "capital", Arguments: `{"country": 1}`}},
 	}
-	results, err := llmhttp.CallTools(context.Background(), calls, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
+	results, err := agent.CallTools(context.Background(), calls, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
 		var arguments struct{ Country string }
 		if json.Unmarshal([]byte(call.Function.Arguments), &arguments) != nil {
 			return llm.Message{Content: llm.Text("country must be a string"), IsError: true}, nil
@@ -81,6 +82,29 @@ func ExampleCallTools() {
 	// tool call_2 country must be a string true
 }
 
+var errCause = errors.New("cause")
+
+func streamOf(chunks ...*llm.ChatChunk) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		for _, c := range chunks {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// parseChunks returns chunks that are given as JSON.
+func parseChunks(t *testing.T, lines ...string) (chunks []*llm.ChatChunk) {
+	t.Helper()
+	for _, line := range lines {
+		c := new(llm.ChatChunk)
+		require.NoError(t, json.Unmarshal([]byte(line), c), "%s", line)
+		chunks = append(chunks, c)
+	}
+	return chunks
+}
+
 // Relay sends what the model says, as it comes, and keeps what is for the agent.
 func TestRelay(t *testing.T) {
 	chunks := parseChunks(t,
@@ -92,7 +116,7 @@ func TestRelay(t *testing.T) {
 		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
 		`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}`)
 	var sent []string
-	r, err := llmhttp.Relay(streamOf(chunks...), func(c *llm.ChatChunk) error {
+	r, err := agent.Relay(streamOf(chunks...), func(c *llm.ChatChunk) error {
 		b, err := json.Marshal(c)
 		sent = append(sent, string(b))
 		for i := range c.Choices { // the receiver may change it
@@ -121,22 +145,28 @@ func TestRelay(t *testing.T) {
 
 func TestRelay_Errors(t *testing.T) {
 	discard := func(*llm.ChatChunk) error { return nil }
-	r, err := llmhttp.Relay(failAfter(errCause, "a").Chat(t.Context(), nil), discard)
+	failing := func(yield func(*llm.ChatChunk, error) bool) {
+		if yield(llm.TextChunk("a"), nil) {
+			yield(nil, errCause)
+		}
+	}
+	r, err := agent.Relay(failing, discard)
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, "a", r.Choices[0].Message.Content.Text())
 
-	for name, s := range map[string]llm.ChatStream{"nil": nil, "empty": streamOf(), "usage only": streamOf(&llm.ChatChunk{Usage: new(usageOf(1, 2))})} {
-		r, err := llmhttp.Relay(s, discard)
+	for name, s := range map[string]llm.ChatStream{"nil": nil, "empty": streamOf(), "usage only": streamOf(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 1, CompletionTokens: 2}})} {
+		r, err := agent.Relay(s, discard)
 		assert.Error(t, err, name)
 		require.NotNil(t, r, name)
 		assert.Empty(t, r.Choices, name)
 	}
 
 	// When send fails, the model stops, and the chunk counts.
-	chunks := []*llm.ChatChunk{chunkWithUsage("a", usageOf(3, 4)), llm.TextChunk("b")}
+	chunks := []*llm.ChatChunk{llm.TextChunk("a"), llm.TextChunk("b")}
+	chunks[0].Usage = &llm.Usage{TotalTokens: 7}
 	read := 0
 	counted := llm.Tee(streamOf(chunks...), func(*llm.ChatChunk, error) { read++ })
-	r, err = llmhttp.Relay(counted, func(*llm.ChatChunk) error { return errCause })
+	r, err = agent.Relay(counted, func(*llm.ChatChunk) error { return errCause })
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, 1, read)
 	assert.Equal(t, 7, r.Usage.TotalTokens)
@@ -152,7 +182,7 @@ func manyCalls(n int) (calls []llm.ToolCall) {
 func TestCallTools_RunsSomeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), func(_ context.Context, call llm.ToolCall) (llm.Message, error) {
+		results, err := agent.CallTools(t.Context(), manyCalls(40), func(_ context.Context, call llm.ToolCall) (llm.Message, error) {
 			time.Sleep(time.Second)
 			return llm.Message{Content: llm.Text("result of " + call.ID)}, nil
 		})
@@ -164,7 +194,7 @@ func TestCallTools_RunsSomeAtATime(t *testing.T) {
 			assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: llm.Text("result of " + id)}, m)
 		}
 	})
-	results, err := llmhttp.CallTools(t.Context(), nil, nil)
+	results, err := agent.CallTools(t.Context(), nil, nil)
 	assert.NoError(t, err)
 	assert.Empty(t, results)
 }
@@ -188,13 +218,13 @@ func TestCallTools_Ends(t *testing.T) {
 				return llm.Message{}, ctx.Err()
 			}
 		}
-		results, err := llmhttp.CallTools(t.Context(), manyCalls(40), waitUnlessFirst(func() error { return errCause }))
+		results, err := agent.CallTools(t.Context(), manyCalls(40), waitUnlessFirst(func() error { return errCause }))
 		assert.Equal(t, errCause, err)
 		assert.Nil(t, results)
 		assert.Equal(t, 15, ended, "the others do not begin")
 
 		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err = llmhttp.CallTools(ctx, manyCalls(2), waitUnlessFirst(func() error { cancel(errCause); return nil }))
+		_, err = agent.CallTools(ctx, manyCalls(2), waitUnlessFirst(func() error { cancel(errCause); return nil }))
 		assert.Equal(t, errCause, err)
 		assert.Equal(t, 1, ended)
 
@@ -207,9 +237,9 @@ func TestCallTools_Ends(t *testing.T) {
 						return
 					}
 					assert.Contains(t, got, "oops")
-					assert.Contains(t, got, "agent_test.go", "the stack of the tool")
+					assert.Contains(t, got, "parts_test.go", "the stack of the tool")
 				}()
-				llmhttp.CallTools(t.Context(), manyCalls(2), waitUnlessFirst(func() error { panic(v) }))
+				agent.CallTools(t.Context(), manyCalls(2), waitUnlessFirst(func() error { panic(v) }))
 			}()
 			assert.Equal(t, 1, ended)
 		}

@@ -1,4 +1,4 @@
-package llmhttp
+package agent
 
 import (
 	"context"
@@ -9,17 +9,16 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 )
 
-var (
-	errNoChoice = errors.New("llmhttp: the reply has no choice")
-)
+var errNoChoice = errors.New("agent: the reply has no choice")
 
 // Relay sends what a model generates in s on while it comes, and returns the whole reply as
-// [join.Collect] does. It is for agents, which show the client what the model says and carry out the
+// [join.Collect] does. It is for agents of a host's own, which show the client what the model says and carry out the
 // tool calls of the reply.
 //
 // Not sent are tool calls, the ends of choices, the usage, and what identifies the reply: an agent
@@ -30,7 +29,7 @@ var (
 // choice is an error too. The reply is never nil, so that its Usage can be added in any case.
 func Relay(s llm.ChatStream, send func(*llm.ChatChunk) error) (*llm.ChatResponse, error) {
 	if s == nil {
-		s = llm.Fail(errNilStream)
+		s = llm.Fail(callctx.ErrNilStream)
 	}
 	var sendErr error
 	reply, err := join.Collect(func(yield func(*llm.ChatChunk, error) bool) {
