@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"testing"
 	"time"
 
@@ -54,12 +53,6 @@ type BackendOptions struct {
 	Grace time.Duration
 }
 
-// models returns the models that are set.
-func (o *BackendOptions) models() []string {
-	all := []string{o.ChatModel, o.CompletionModel, o.ImageModel, o.ImageEditModel, o.EmbeddingModel, o.RerankModel, o.ModerationModel, o.SpeechModel, o.TranscriptionModel}
-	return slices.DeleteFunc(all, func(model string) bool { return model == "" })
-}
-
 // TestBackend tests a [llmhttp.Backend], and its optional methods for the models in opts. It makes
 // about a hundred short chats, and generates and edits about a dozen images of the smallest size each and twenty
 // short recordings.
@@ -73,23 +66,31 @@ func TestBackend(t *testing.T, b llmhttp.Backend, opts BackendOptions) {
 	if b == nil {
 		t.Fatal("the Backend is nil")
 	}
-	if len(opts.models()) == 0 {
+	test := newBackendTest(b, opts)
+	if len(test.models) == 0 {
 		t.Fatal("BackendOptions have no model, want at least one")
 	}
-	runChecks(t, backendChecks, func(testing.TB) backendTest { return newBackendTest(b, opts) })
+	runChecks(t, backendChecks, func(testing.TB) backendTest { return test })
 }
 
 // A backendTest is the Backend that a check tests.
 type backendTest struct {
 	llmhttp.Backend
-	opts BackendOptions
+	opts   BackendOptions
+	models []string // those of opts
 }
 
 func newBackendTest(b llmhttp.Backend, opts BackendOptions) backendTest {
 	opts.Timeout = min(option.Bound(opts.Timeout, time.Minute), forever)
 	opts.Grace = min(option.Bound(opts.Grace, 5*time.Second), forever)
 	opts.Prompt = cmp.Or(opts.Prompt, defaultPrompt)
-	return backendTest{b, opts}
+	test := backendTest{Backend: b, opts: opts}
+	for _, op := range operations {
+		if op.model != nil && op.model(&opts) != "" {
+			test.models = append(test.models, op.model(&opts))
+		}
+	}
+	return test
 }
 
 // forever is longer than any test. It can be added to a time.
@@ -101,83 +102,43 @@ have waited for it since the beginning of spring, and a child in yellow boots. G
 everywhere else! When the rain is over the fox returns, shakes the water out of its fur and looks for the dog. It has gone home,
 where there is a fire, a bowl of soup and somebody who reads aloud from a very long book about foxes.`
 
-var backendChecks = []check[backendTest]{
-	{"Chat", "the Backend depends on Stream, which is for the Handler.", checkChat},
-	{"ChatChoices", "N is ignored. Refuse it with a 4xx if the model cannot do it.", checkChatChoices},
-	{"ChatRequests", "the Backend assumes that a request has one form. Refuse what it does not support with a 4xx.", checkChatRequests},
-	{"ChatTokenLimit", "only one of MaxTokens and MaxCompletionTokens is read. ChatRequest.TokenLimit reads both.", checkChatTokenLimit},
-	{"ChatUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkChatUnknownModel},
-	{"ChatStartsLate", "Chat does its work before it returns the stream, not while the stream is iterated over.", checkChatStartsLate},
-	{"ChatBreak", "the result of yield is ignored.", checkChatBreak},
-	{"ChatCancel", "the context of Chat is not passed on.", checkChatCancel},
-	{"ChatCancelledBefore", "the context of Chat is not passed on.", checkChatCancelledBefore},
-	{"ChatConcurrent", "the state of one chat is visible to others.", checkChatConcurrent},
-	{
-		"ChatLeavesNoGoroutines",
-		"a goroutine is blocked in a send to a channel that is not received from after the stream has ended.",
-		checkChatLeavesNoGoroutines,
-	},
-	{
-		"Models",
-		"the list contains empty or duplicate models, lacks one of BackendOptions, comes from a map, or has a negative number of tokens.",
-		checkModels,
-	},
-	{
-		"Completions",
-		"prompts or choices are dropped, a chunk has more than texts, or the Backend does not refuse what it does not support with a 4xx.",
-		checkCompletions,
-	},
-	{"CompletionTokenLimit", "MaxTokens is not read.", checkCompletionTokenLimit},
-	{"CompletionUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkCompletionUnknownModel},
-	{"CompletionBreak", "the result of yield is ignored.", checkCompletionBreak},
-	{"CompletionCancel", "the context of Complete is not passed on.", checkCompletionCancel},
-	{"Images", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImages},
-	{"ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes},
-	{"ImageUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageUnknownModel},
-	{"ImageCancelled", "the context of GenerateImages is not passed on.", checkImageCancelled},
-	{"ImageStream", "an image that is not complete is the last one, or one that is complete is marked as Partial.", checkImageStream},
-	{"ImageStreamBreak", "the result of yield is ignored.", checkImageStreamBreak},
-	{"ImageStreamCancel", "the context of StreamImages is not passed on.", checkImageStreamCancel},
-	{"ImageEdits", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImageEdits},
-	{"ImageEditUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkImageEditUnknownModel},
-	{"ImageEditCancelled", "the context of EditImages is not passed on.", checkImageEditCancelled},
-	{"Embeddings", "vectors are dropped, or the Backend does not refuse what it does not support with a 4xx.", checkEmbeddings},
-	{"EmbeddingOrder", "vectors are in the order in which they were computed.", checkEmbeddingOrder},
-	{"EmbeddingUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkEmbeddingUnknownModel},
-	{"EmbeddingCancelled", "the context of Embed is not passed on.", checkEmbeddingCancelled},
-	{
-		"Rerank",
-		"documents are dropped, indices are not those of the request, or the Backend does not refuse what it does not support with a 4xx.",
-		checkRerank,
-	},
-	{"RerankOrder", "indices are positions in the order of the scores, or low scores are the best.", checkRerankOrder},
-	{"RerankUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkRerankUnknownModel},
-	{"RerankCancelled", "the context of Rerank is not passed on.", checkRerankCancelled},
-	{"Moderations", "results are dropped, or the Backend does not refuse what it does not support with a 4xx.", checkModerations},
-	{"ModerationOrder", "results are not in the order of the texts.", checkModerationOrder},
-	{"ModerationUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkModerationUnknownModel},
-	{"ModerationCancelled", "the context of Moderate is not passed on.", checkModerationCancelled},
-	{"Speech", "a reply has no audio, or the Backend does not refuse what it does not support with a 4xx.", checkSpeech},
-	{"SpeechUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkSpeechUnknownModel},
-	{"SpeechBreak", "the result of yield is ignored.", checkSpeechBreak},
-	{"SpeechCancel", "the context of Speak is not passed on.", checkSpeechCancel},
-	{"Transcriptions", "times are not seconds, or the Backend does not refuse what it does not support with a 4xx.", checkTranscriptions},
-	{"TranscriptionUnknownModel", "the model is not looked up, or the error is not ModelNotFound.", checkTranscriptionUnknownModel},
-	{"TranscriptionBreak", "the result of yield is ignored.", checkTranscriptionBreak},
-	{"TranscriptionCancel", "the context of Transcribe is not passed on.", checkTranscriptionCancel},
+// An operation is what the kits know of one.
+type operation struct {
+	model  func(o *BackendOptions) string // nil if there is none; if it is empty, the checks are skipped
+	checks []check[backendTest]
+	guards []check[guard] // those of [TestGuard]
 }
 
-// skipWithoutModel skips a check unless BackendOptions have a model for it.
-func skipWithoutModel(t testing.TB, model string) {
-	t.Helper()
-	if model == "" {
-		t.Skip("BackendOptions have no model for this endpoint")
+var operations = []operation{
+	chatOperation, modelsOperation, completionsOperation, imagesOperation, imageEditOperation,
+	embeddingsOperation, rerankOperation, moderationsOperation, speechOperation, transcriptionsOperation,
+}
+
+var backendChecks, guardChecks = allChecks()
+
+// allChecks returns the checks of operations.
+func allChecks() (checks []check[backendTest], guards []check[guard]) {
+	for _, op := range operations {
+		for _, c := range op.checks {
+			test := c.test
+			c.test = func(t testing.TB, b backendTest) {
+				t.Helper()
+				if op.model != nil && op.model(&b.opts) == "" {
+					t.Skip("BackendOptions have no model for this endpoint")
+				}
+				test(t, b)
+			}
+			checks = append(checks, c)
+		}
+		guards = append(guards, op.guards...)
 	}
+	return checks, guards
 }
 
 const (
-	causePlain    = "the server behind the Backend does not answer, or does not have the model of BackendOptions."
-	causeUnserved = "the Backend, or what wraps it, does not have the method that the endpoint needs."
+	causePlain       = "the server behind the Backend does not answer, or does not have the model of BackendOptions."
+	causeUnserved    = "the Backend, or what wraps it, does not have the method that the endpoint needs."
+	causeNotLookedUp = "the model is not looked up, or the error is not ModelNotFound."
 )
 
 // call calls f and waits until it returns. The context of f is done after
@@ -256,7 +217,6 @@ func wantCancelled[A, Req, Resp any](
 // not exist. model is one that exists.
 func (b *backendTest) wantUnknownModels(t testing.TB, model string, use func(model string) error) {
 	t.Helper()
-	skipWithoutModel(t, model)
 	if b.opts.AnyModel {
 		t.Skip("the Backend accepts any model")
 	}

@@ -9,8 +9,64 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 )
+
+var chatOperation = operation{
+	model: func(o *BackendOptions) string { return o.ChatModel },
+	checks: []check[backendTest]{
+		{"Chat", "the Backend depends on Stream, which is for the Handler.", checkChat},
+		{"ChatChoices", "N is ignored. Refuse it with a 4xx if the model cannot do it.", checkChatChoices},
+		{"ChatRequests", "the Backend assumes that a request has one form. Refuse what it does not support with a 4xx.", checkChatRequests},
+		{"ChatTokenLimit", "only one of MaxTokens and MaxCompletionTokens is read. ChatRequest.TokenLimit reads both.", checkChatTokenLimit},
+		{"ChatUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.ChatModel, func(model string) error {
+				req := b.chatRequest()
+				req.Model = model
+				r := b.chat(t.Context(), t, req)
+				if len(r.chunks) > 0 {
+					t.Errorf("the Backend yielded %d chunks for the model %q, which does not exist; want only an error", len(r.chunks), model)
+				}
+				return r.err
+			})
+		}},
+		{"ChatStartsLate", "Chat does its work before it returns the stream, not while the stream is iterated over.", checkChatStartsLate},
+		{"ChatBreak", "the result of yield is ignored.", func(t testing.TB, b backendTest) {
+			for n := 1; n <= 3; n++ {
+				r, ok := b.iterate(t.Context(), t, b.chatRequest(), func(r backendReply) bool { return len(r.chunks) < n })
+				if ok && r.err != nil {
+					usually(t, causePlain).Errorf("a plain chat yielded the error %v, want none", r.err)
+				}
+			}
+		}},
+		{"ChatCancel", "the context of Chat is not passed on.", func(t testing.TB, b backendTest) {
+			b.wantCancelledStream(t, func(ctx context.Context, more func(backendReply) bool) backendReply {
+				r, _ := b.iterate(ctx, t, b.chatRequest(), more)
+				return r
+			})
+		}},
+		{"ChatCancelledBefore", "the context of Chat is not passed on.", checkChatCancelledBefore},
+		{"ChatConcurrent", "the state of one chat is visible to others.", checkChatConcurrent},
+		{
+			"ChatLeavesNoGoroutines",
+			"a goroutine is blocked in a send to a channel that is not received from after the stream has ended.",
+			checkChatLeavesNoGoroutines,
+		},
+	},
+	guards: []check[guard]{
+		{"Chat", "the messages are not checked.", func(t testing.TB, g guard) {
+			g.check(t, func(ctx context.Context, b llmhttp.Backend) { drain(b.Chat(ctx, g.chat())) })
+		}},
+		{"CountTokens", guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, llmhttp.TokenCounter.CountTokens, g.chat())
+		}},
+	},
+}
+
+func (g *guard) chat() *llm.ChatRequest {
+	return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(g.text)}}}
+}
 
 // chatRequest returns a new plain chat request.
 func (b *backendTest) chatRequest() *llm.ChatRequest {
@@ -22,7 +78,6 @@ func (b *backendTest) chatRequest() *llm.ChatRequest {
 
 // checkChat makes plain chats, which must succeed whether or not the client asked for a stream.
 func checkChat(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	for _, stream := range []bool{false, true} {
 		req := b.chatRequest()
 		req.Stream = stream
@@ -38,7 +93,6 @@ func checkChat(t testing.TB, b backendTest) {
 }
 
 func checkChatChoices(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	for _, n := range []int{1, 2, 5} {
 		req := b.chatRequest()
 		req.N = &n
@@ -49,7 +103,6 @@ func checkChatChoices(t testing.TB, b backendTest) {
 }
 
 func checkChatRequests(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	for what, change := range unusualRequests {
 		req := b.chatRequest()
 		change(req)
@@ -144,7 +197,6 @@ var weatherTool = llm.Tool{Type: "function", Function: &llm.Function{Name: "weat
 const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 func checkChatTokenLimit(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 16
 	for _, limited := range []llm.ChatRequest{{MaxTokens: new(limit)}, {MaxCompletionTokens: new(limit)}} {
 		req := b.chatRequest()
@@ -157,18 +209,6 @@ func checkChatTokenLimit(t testing.TB, b backendTest) {
 	}
 }
 
-func checkChatUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.ChatModel, func(model string) error {
-		req := b.chatRequest()
-		req.Model = model
-		r := b.chat(t.Context(), t, req)
-		if len(r.chunks) > 0 {
-			t.Errorf("the Backend yielded %d chunks for the model %q, which does not exist; want only an error", len(r.chunks), model)
-		}
-		return r.err
-	})
-}
-
 // allowedGoroutines is how many goroutines manyStreams streams may leave behind,
 // for example for idle connections.
 const manyStreams, allowedGoroutines = 20, 10
@@ -176,7 +216,6 @@ const manyStreams, allowedGoroutines = 20, 10
 // checkChatStartsLate checks that Chat itself neither takes time nor starts
 // goroutines. Other work cannot be seen.
 func checkChatStartsLate(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	const limit = 100 * time.Millisecond
 	fastest := time.Hour // the machine may be slow for some of the calls
 	goroutines := countGoroutines(t, func(ctx context.Context) {
@@ -200,24 +239,6 @@ func checkChatStartsLate(t testing.TB, b backendTest) {
 	}
 }
 
-func checkChatBreak(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
-	for n := 1; n <= 3; n++ {
-		r, ok := b.iterate(t.Context(), t, b.chatRequest(), func(r backendReply) bool { return len(r.chunks) < n })
-		if ok && r.err != nil {
-			usually(t, causePlain).Errorf("a plain chat yielded the error %v, want none", r.err)
-		}
-	}
-}
-
-func checkChatCancel(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
-	b.wantCancelledStream(t, func(ctx context.Context, more func(backendReply) bool) backendReply {
-		r, _ := b.iterate(ctx, t, b.chatRequest(), more)
-		return r
-	})
-}
-
 // wantCancelledStream checks that a stream ends when its context is cancelled after some chunks.
 // iterate iterates over one until more returns false.
 func (b *backendTest) wantCancelledStream(t testing.TB, iterate func(ctx context.Context, more func(backendReply) bool) backendReply) {
@@ -239,14 +260,12 @@ func (b *backendTest) wantCancelledStream(t testing.TB, iterate func(ctx context
 }
 
 func checkChatCancelledBefore(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b.iterate(ctx, t, b.chatRequest(), func(backendReply) bool { return true })
 }
 
 func checkChatConcurrent(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	const chats = 8
 	runConcurrently(t, chats, func(int) {
 		if r := b.chat(t.Context(), t, b.chatRequest()); r.err != nil {
@@ -259,7 +278,6 @@ func checkChatConcurrent(t testing.TB, b backendTest) {
 // the end of the loop, or by a cancelled context, which the Backend may notice in the
 // loop or while it waits for its next chunk.
 func checkChatLeavesNoGoroutines(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ChatModel)
 	soon := func(cancel func()) { time.AfterFunc(time.Millisecond, cancel) }
 	checkAbandonedStreams(
 		t,

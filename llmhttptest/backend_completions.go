@@ -10,6 +10,42 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var completionsOperation = operation{
+	model: func(o *BackendOptions) string { return o.CompletionModel },
+	checks: []check[backendTest]{
+		{
+			"Completions",
+			"prompts or choices are dropped, a chunk has more than texts, or the Backend does not refuse what it does not support with a 4xx.",
+			checkCompletions,
+		},
+		{"CompletionTokenLimit", "MaxTokens is not read.", checkCompletionTokenLimit},
+		{"CompletionUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.CompletionModel, func(model string) error {
+				req := b.completionRequest("a")
+				req.Model = model
+				return b.complete(t.Context(), t, req, allChunks).err
+			})
+		}},
+		{"CompletionBreak", "the result of yield is ignored.", func(t testing.TB, b backendTest) {
+			for n := 1; n <= 3; n++ {
+				b.complete(t.Context(), t, b.completionRequest(b.opts.Prompt), func(r backendReply) bool { return len(r.chunks) < n })
+			}
+		}},
+		{"CompletionCancel", "the context of Complete is not passed on.", func(t testing.TB, b backendTest) {
+			b.wantCancelledStream(t, func(ctx context.Context, more func(backendReply) bool) backendReply {
+				req := b.completionRequest(b.opts.Prompt)
+				req.MaxTokens = nil
+				return b.complete(ctx, t, req, more)
+			})
+		}},
+	},
+	guards: []check[guard]{
+		{"Complete", guardCause, func(t testing.TB, g guard) {
+			guardStream(t, g, llmhttp.Completer.Complete, &llmhttp.CompletionRequest{Model: "m", Prompt: llmhttp.CompletionPrompt{Texts: []string{g.text}}})
+		}},
+	},
+}
+
 // completionRequest returns a plain request to complete prompts.
 func (b *backendTest) completionRequest(prompts ...string) *llmhttp.CompletionRequest {
 	return &llmhttp.CompletionRequest{Model: b.opts.CompletionModel, Prompt: llmhttp.CompletionPrompt{Texts: prompts}, MaxTokens: new(50)}
@@ -51,7 +87,6 @@ func (r *backendReply) wantTextsOnly(t testing.TB) {
 func allChunks(backendReply) bool { return true }
 
 func checkCompletions(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.CompletionModel)
 	for _, stream := range []bool{false, true} {
 		req := b.completionRequest(b.opts.Prompt)
 		if req.Stream = stream; stream {
@@ -94,7 +129,6 @@ func checkCompletions(t testing.TB, b backendTest) {
 }
 
 func checkCompletionTokenLimit(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.CompletionModel)
 	const limit = 4
 	req := b.completionRequest(b.opts.Prompt, b.opts.Prompt)
 	req.MaxTokens = new(limit)
@@ -103,28 +137,4 @@ func checkCompletionTokenLimit(t testing.TB, b backendTest) {
 			t.Errorf("the reply to 2 prompts used %d completion tokens, want at most %d for each", c.Usage.CompletionTokens, limit)
 		}
 	}
-}
-
-func checkCompletionUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.CompletionModel, func(model string) error {
-		req := b.completionRequest("a")
-		req.Model = model
-		return b.complete(t.Context(), t, req, allChunks).err
-	})
-}
-
-func checkCompletionBreak(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.CompletionModel)
-	for n := 1; n <= 3; n++ {
-		b.complete(t.Context(), t, b.completionRequest(b.opts.Prompt), func(r backendReply) bool { return len(r.chunks) < n })
-	}
-}
-
-func checkCompletionCancel(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.CompletionModel)
-	b.wantCancelledStream(t, func(ctx context.Context, more func(backendReply) bool) backendReply {
-		req := b.completionRequest(b.opts.Prompt)
-		req.MaxTokens = nil
-		return b.complete(ctx, t, req, more)
-	})
 }

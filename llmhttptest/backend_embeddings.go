@@ -12,6 +12,30 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var embeddingsOperation = operation{
+	model: func(o *BackendOptions) string { return o.EmbeddingModel },
+	checks: []check[backendTest]{
+		{"Embeddings", "vectors are dropped, or the Backend does not refuse what it does not support with a 4xx.", checkEmbeddings},
+		{"EmbeddingOrder", "vectors are in the order in which they were computed.", checkEmbeddingOrder},
+		{"EmbeddingUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.EmbeddingModel, func(model string) error {
+				req := b.embeddingRequest(sampleTexts[0])
+				req.Model = model
+				_, err := b.embed(t, req)
+				return err
+			})
+		}},
+		{"EmbeddingCancelled", "the context of Embed is not passed on.", func(t testing.TB, b backendTest) {
+			wantCancelled(&b, t, "Embed", llmhttp.Embedder.Embed, b.embeddingRequest("text"))
+		}},
+	},
+	guards: []check[guard]{
+		{"Embed", guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, llmhttp.Embedder.Embed, &llm.EmbeddingRequest{Model: "m", Input: llm.EmbeddingInput{Texts: []string{g.text}}})
+		}},
+	},
+}
+
 // embeddingRequest returns a plain request for the vectors of texts.
 func (b *backendTest) embeddingRequest(texts ...string) *llm.EmbeddingRequest {
 	return &llm.EmbeddingRequest{Model: b.opts.EmbeddingModel, Input: llm.EmbeddingInput{Texts: slices.Clone(texts)}}
@@ -75,7 +99,6 @@ var sampleTexts = []string{
 }
 
 func checkEmbeddings(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.EmbeddingModel)
 	one, all := b.mustEmbed(t, sampleTexts[0]), b.mustEmbed(t, sampleTexts...)
 	if len(one[0]) != len(all[0]) {
 		t.Errorf("vectors had %d dimensions and then %d, want the same", len(one[0]), len(all[0]))
@@ -110,7 +133,6 @@ func checkEmbeddings(t testing.TB, b backendTest) {
 // checkEmbeddingOrder compares the vectors of several texts with those that the
 // texts get in requests of their own.
 func checkEmbeddingOrder(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.EmbeddingModel)
 	all := b.mustEmbed(t, sampleTexts...)
 	for i, text := range sampleTexts {
 		alone := b.mustEmbed(t, text)[0]
@@ -128,18 +150,4 @@ func checkEmbeddingOrder(t testing.TB, b backendTest) {
 			}
 		}
 	}
-}
-
-func checkEmbeddingUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.EmbeddingModel, func(model string) error {
-		req := b.embeddingRequest(sampleTexts[0])
-		req.Model = model
-		_, err := b.embed(t, req)
-		return err
-	})
-}
-
-func checkEmbeddingCancelled(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.EmbeddingModel)
-	wantCancelled(&b, t, "Embed", llmhttp.Embedder.Embed, b.embeddingRequest("text"))
 }

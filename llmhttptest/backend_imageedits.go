@@ -14,6 +14,37 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var imageEditOperation = operation{
+	model: func(o *BackendOptions) string { return o.ImageEditModel },
+	checks: []check[backendTest]{
+		{"ImageEdits", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImageEdits},
+		{"ImageEditUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.ImageEditModel, func(model string) error {
+				req := b.imageEditRequest(t)
+				req.Model = model
+				return b.edit(t, req)
+			})
+		}},
+		{"ImageEditCancelled", "the context of EditImages is not passed on.", func(t testing.TB, b backendTest) {
+			wantCancelled(&b, t, "EditImages", llmhttp.ImageEditor.EditImages, b.imageEditRequest(t))
+		}},
+	},
+	guards: []check[guard]{
+		{"EditImages", guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, llmhttp.ImageEditor.EditImages, g.edit())
+		}},
+		{"StreamEdits", guardCause, func(t testing.TB, g guard) {
+			req := g.edit()
+			req.Stream = true
+			g.checkImageStream(t, req)
+		}},
+	},
+}
+
+func (g *guard) edit() *llm.ImageRequest {
+	return &llm.ImageRequest{Model: "m", Prompt: g.text, Images: []*llm.File{emptyFile()}}
+}
+
 // imageEditRequest returns a plain request for one edit of one image.
 func (b *backendTest) imageEditRequest(t testing.TB) *llm.ImageRequest {
 	t.Helper()
@@ -43,7 +74,6 @@ func (b *backendTest) edit(t testing.TB, req *llm.ImageRequest) error {
 }
 
 func checkImageEdits(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageEditModel)
 	if err := b.edit(t, b.imageEditRequest(t)); err != nil {
 		usually(t, causePlain).Fatalf("EditImages returned the error %v for a plain request, want nil", err)
 	}
@@ -75,17 +105,4 @@ func checkImageEdits(t testing.TB, b backendTest) {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of EditImages returned %+v and the error %v, want one image", calls, resp, err)
 		}
 	})
-}
-
-func checkImageEditUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.ImageEditModel, func(model string) error {
-		req := b.imageEditRequest(t)
-		req.Model = model
-		return b.edit(t, req)
-	})
-}
-
-func checkImageEditCancelled(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageEditModel)
-	wantCancelled(&b, t, "EditImages", llmhttp.ImageEditor.EditImages, b.imageEditRequest(t))
 }

@@ -21,6 +21,35 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var imagesOperation = operation{
+	model: func(o *BackendOptions) string { return o.ImageModel },
+	checks: []check[backendTest]{
+		{"Images", "the Backend ignores N or Size, or does not refuse what it does not support with a 4xx.", checkImages},
+		{"ImageSizes", "sizes are not of the form 1024x1024, or the model is not looked up.", checkImageSizes},
+		{"ImageUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.ImageModel, func(model string) error {
+				req := b.imageRequest(t, b.opts.ImageModel)
+				req.Model = model
+				return b.generate(t, req)
+			})
+		}},
+		{"ImageCancelled", "the context of GenerateImages is not passed on.", func(t testing.TB, b backendTest) {
+			wantCancelled(&b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, b.imageRequest(t, b.opts.ImageModel))
+		}},
+		{"ImageStream", "an image that is not complete is the last one, or one that is complete is marked as Partial.", checkImageStream},
+		{"ImageStreamBreak", "the result of yield is ignored.", checkImageStreamBreak},
+		{"ImageStreamCancel", "the context of StreamImages is not passed on.", checkImageStreamCancel},
+	},
+	guards: []check[guard]{
+		{"GenerateImages", guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, llmhttp.ImageGenerator.GenerateImages, &llm.ImageRequest{Model: "m", Prompt: g.text})
+		}},
+		{"StreamImages", guardCause, func(t testing.TB, g guard) {
+			g.checkImageStream(t, &llm.ImageRequest{Model: "m", Prompt: g.text, Stream: true})
+		}},
+	},
+}
+
 // imageRequest returns a plain request for one image of the smallest size.
 func (b *backendTest) imageRequest(t testing.TB, model string) *llm.ImageRequest {
 	t.Helper()
@@ -115,7 +144,6 @@ func wantImage(t testing.TB, what string, data []byte, size string) {
 }
 
 func checkImages(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageModel)
 	if err := b.generate(t, b.imageRequest(t, b.opts.ImageModel)); err != nil {
 		usually(t, causePlain).Fatalf("GenerateImages returned the error %v for a plain request, want nil", err)
 	}
@@ -144,7 +172,6 @@ func checkImages(t testing.TB, b backendTest) {
 }
 
 func checkImageSizes(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageModel)
 	sizes, err := ability.Call(llmhttp.ImageSizer.ImageSizes)(t.Context(), b.Backend, b.opts.ImageModel)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip("the Backend is not an ImageSizer")
@@ -171,17 +198,4 @@ func checkImageSizes(t testing.TB, b backendTest) {
 			)
 		}
 	}
-}
-
-func checkImageUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.ImageModel, func(model string) error {
-		req := b.imageRequest(t, b.opts.ImageModel)
-		req.Model = model
-		return b.generate(t, req)
-	})
-}
-
-func checkImageCancelled(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageModel)
-	wantCancelled(&b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, b.imageRequest(t, b.opts.ImageModel))
 }

@@ -9,6 +9,11 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+func (g *guard) checkImageStream(t testing.TB, req *llm.ImageRequest) {
+	t.Helper()
+	g.check(t, func(ctx context.Context, b llmhttp.Backend) { drain(llmhttp.StreamImages(ctx, b, req)) })
+}
+
 // A drawnReply is what a Backend has yielded for a request for a stream of images.
 type drawnReply struct {
 	chunks, complete int
@@ -84,7 +89,6 @@ func (r *drawnReply) add(t testing.TB, c *llm.ImageChunk, size string) {
 func all(drawnReply) bool { return true }
 
 func checkImageStream(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageModel)
 	for _, partial := range []*int{nil, new(0), new(2)} {
 		req := b.imageRequest(t, b.opts.ImageModel)
 		req.PartialImages = partial
@@ -109,14 +113,12 @@ func checkImageStream(t testing.TB, b backendTest) {
 }
 
 func checkImageStreamBreak(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageModel)
 	req := b.imageRequest(t, b.opts.ImageModel)
 	req.PartialImages = new(3)
 	b.drawStream(t.Context(), t, req, func(drawnReply) bool { return false })
 }
 
 func checkImageStreamCancel(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ImageModel)
 	req := b.imageRequest(t, b.opts.ImageModel)
 	req.PartialImages = new(3)
 	const limit = 1000 // more chunks than a Backend buffers

@@ -10,6 +10,14 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var modelsOperation = operation{
+	checks: []check[backendTest]{{
+		"Models",
+		"the list contains empty or duplicate models, lacks one of BackendOptions, comes from a map, or has a negative number of tokens.",
+		checkModels,
+	}},
+}
+
 func checkModels(t testing.TB, b backendTest) {
 	var lists [2][]string
 	for i := range lists {
@@ -35,7 +43,7 @@ func checkModels(t testing.TB, b backendTest) {
 	if !slices.Equal(lists[0], lists[1]) {
 		t.Errorf("ListModels returned %q and then %q, want the same order", lists[0], lists[1])
 	}
-	for _, id := range b.opts.models() {
+	for _, id := range b.models {
 		if !b.opts.AnyModel && !slices.Contains(lists[0], id) {
 			t.Errorf("ListModels returned %q, want it to include %q of BackendOptions", lists[0], id)
 		}

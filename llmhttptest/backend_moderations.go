@@ -12,6 +12,30 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var moderationsOperation = operation{
+	model: func(o *BackendOptions) string { return o.ModerationModel },
+	checks: []check[backendTest]{
+		{"Moderations", "results are dropped, or the Backend does not refuse what it does not support with a 4xx.", checkModerations},
+		{"ModerationOrder", "results are not in the order of the texts.", checkModerationOrder},
+		{"ModerationUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.ModerationModel, func(model string) error {
+				req := b.moderationRequest("a")
+				req.Model = model
+				_, err := b.moderate(t, req)
+				return err
+			})
+		}},
+		{"ModerationCancelled", "the context of Moderate is not passed on.", func(t testing.TB, b backendTest) {
+			wantCancelled(&b, t, "Moderate", llmhttp.Moderator.Moderate, b.moderationRequest("a", "b"))
+		}},
+	},
+	guards: []check[guard]{
+		{"Moderate", guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, llmhttp.Moderator.Moderate, &llmhttp.ModerationRequest{Model: "m", Input: llmhttp.ModerationInput{Texts: []string{g.text}}})
+		}},
+	},
+}
+
 // moderationRequest returns a plain request for moderations of texts.
 func (b *backendTest) moderationRequest(texts ...string) *llmhttp.ModerationRequest {
 	return &llmhttp.ModerationRequest{Model: b.opts.ModerationModel, Input: llmhttp.ModerationInput{Texts: texts}}
@@ -58,7 +82,6 @@ func (b *backendTest) mustModerate(t testing.TB, texts ...string) *llmhttp.Moder
 }
 
 func checkModerations(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ModerationModel)
 	b.mustModerate(t, sampleTexts[0])
 	b.mustModerate(t, sampleTexts...)
 	parts := func(list ...llm.Part) func(*llmhttp.ModerationRequest) {
@@ -90,7 +113,6 @@ func checkModerations(t testing.TB, b backendTest) {
 
 // checkModerationOrder asks about texts in another order: each keeps its result.
 func checkModerationOrder(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ModerationModel)
 	texts := append(slices.Clone(sampleTexts), moderatedText)
 	before := make(map[string]string)
 	for range texts {
@@ -107,17 +129,3 @@ func checkModerationOrder(t testing.TB, b backendTest) {
 
 // moderatedText has words by which models and filters of words find something.
 const moderatedText = "I hate you and will use violence: I am going to kill all of you."
-
-func checkModerationUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.ModerationModel, func(model string) error {
-		req := b.moderationRequest("a")
-		req.Model = model
-		_, err := b.moderate(t, req)
-		return err
-	})
-}
-
-func checkModerationCancelled(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.ModerationModel)
-	wantCancelled(&b, t, "Moderate", llmhttp.Moderator.Moderate, b.moderationRequest("a", "b"))
-}

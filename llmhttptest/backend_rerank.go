@@ -11,6 +11,37 @@ import (
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
+var rerankOperation = operation{
+	model: func(o *BackendOptions) string { return o.RerankModel },
+	checks: []check[backendTest]{
+		{
+			"Rerank",
+			"documents are dropped, indices are not those of the request, or the Backend does not refuse what it does not support with a 4xx.",
+			checkRerank,
+		},
+		{"RerankOrder", "indices are positions in the order of the scores, or low scores are the best.", checkRerankOrder},
+		{"RerankUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.RerankModel, func(model string) error {
+				req := b.rerankRequest("a", "b")
+				req.Model = model
+				_, err := b.rerank(t, req)
+				return err
+			})
+		}},
+		{"RerankCancelled", "the context of Rerank is not passed on.", func(t testing.TB, b backendTest) {
+			wantCancelled(&b, t, "Rerank", rerank.Reranker.Rerank, b.rerankRequest("a", "b"))
+		}},
+	},
+	guards: []check[guard]{
+		{"Rerank", guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, rerank.Reranker.Rerank, &rerank.Request{Model: "m", Query: g.text, Documents: []rerank.Document{{Text: "a"}}})
+		}},
+		{"RerankDocuments", "the documents are not checked, or " + guardCause, func(t testing.TB, g guard) {
+			guardCall(t, g, rerank.Reranker.Rerank, &rerank.Request{Model: "m", Query: "a", Documents: []rerank.Document{{Text: g.text}}})
+		}},
+	},
+}
+
 // rerankRequest returns a plain request for the scores of texts.
 func (b *backendTest) rerankRequest(query string, texts ...string) *rerank.Request {
 	req := &rerank.Request{Model: b.opts.RerankModel, Query: query}
@@ -59,7 +90,6 @@ func (b *backendTest) mustRerank(t testing.TB, query string, texts ...string) in
 }
 
 func checkRerank(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.RerankModel)
 	b.mustRerank(t, sampleTexts[0], sampleTexts[1])
 	b.mustRerank(t, sampleTexts[0], sampleTexts...)
 	objects := func(docs ...string) func(*rerank.Request) {
@@ -99,7 +129,6 @@ func checkRerank(t testing.TB, b backendTest) {
 
 // checkRerankOrder looks for texts among others, wherever they are.
 func checkRerankOrder(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.RerankModel)
 	texts := slices.Clone(sampleTexts)
 	for range texts {
 		for i, text := range texts {
@@ -109,18 +138,4 @@ func checkRerankOrder(t testing.TB, b backendTest) {
 		}
 		texts = append(texts[1:], texts[0])
 	}
-}
-
-func checkRerankUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.RerankModel, func(model string) error {
-		req := b.rerankRequest("a", "b")
-		req.Model = model
-		_, err := b.rerank(t, req)
-		return err
-	})
-}
-
-func checkRerankCancelled(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.RerankModel)
-	wantCancelled(&b, t, "Rerank", rerank.Reranker.Rerank, b.rerankRequest("a", "b"))
 }

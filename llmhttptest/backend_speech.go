@@ -14,6 +14,45 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var speechOperation = operation{
+	model: func(o *BackendOptions) string { return o.SpeechModel },
+	checks: []check[backendTest]{
+		{"Speech", "a reply has no audio, or the Backend does not refuse what it does not support with a 4xx.", checkSpeech},
+		{"SpeechUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.SpeechModel, func(model string) error {
+				req := b.speechRequest()
+				req.Model = model
+				return b.speak(t.Context(), t, req, always).err
+			})
+		}},
+		{"SpeechBreak", "the result of yield is ignored.", checkSpeechBreak},
+		{"SpeechCancel", "the context of Speak is not passed on.", func(t testing.TB, b backendTest) {
+			const limit = 1000 // more chunks than a Backend buffers
+			for n := range 2 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if n == 0 {
+					cancel()
+				}
+				req := b.speechRequest()
+				req.Input = strings.Repeat(req.Input+" ", 50)
+				r := b.speak(ctx, t, req, func(r spokenReply) bool {
+					cancel()
+					return r.chunks <= limit
+				})
+				cancel()
+				if r.chunks > limit {
+					t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
+				}
+			}
+		}},
+	},
+	guards: []check[guard]{
+		{"Speak", guardCause, func(t testing.TB, g guard) {
+			guardStream(t, g, llmhttp.Speaker.Speak, &llmhttp.SpeechRequest{Model: "m", Input: g.text, Voice: llmhttp.SpeechVoice{Name: "alloy"}})
+		}},
+	},
+}
+
 // speechRequest returns a plain request for speech.
 func (b *backendTest) speechRequest() *llmhttp.SpeechRequest {
 	return &llmhttp.SpeechRequest{
@@ -76,7 +115,6 @@ func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.Spee
 func always(spokenReply) bool { return true }
 
 func checkSpeech(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.SpeechModel)
 	if r := b.speak(t.Context(), t, b.speechRequest(), always); r.err != nil || r.bytes == 0 {
 		t.Fatalf("a plain request for speech got %d bytes of audio and the error %v, want audio", r.bytes, r.err)
 	}
@@ -109,38 +147,8 @@ func checkSpeech(t testing.TB, b backendTest) {
 	})
 }
 
-func checkSpeechUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.SpeechModel, func(model string) error {
-		req := b.speechRequest()
-		req.Model = model
-		return b.speak(t.Context(), t, req, always).err
-	})
-}
-
 func checkSpeechBreak(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.SpeechModel)
 	for n := range 2 {
 		b.speak(t.Context(), t, b.speechRequest(), func(r spokenReply) bool { return r.chunks <= n })
-	}
-}
-
-func checkSpeechCancel(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.SpeechModel)
-	const limit = 1000 // more chunks than a Backend buffers
-	for n := range 2 {
-		ctx, cancel := context.WithCancel(t.Context())
-		if n == 0 {
-			cancel()
-		}
-		req := b.speechRequest()
-		req.Input = strings.Repeat(req.Input+" ", 50)
-		r := b.speak(ctx, t, req, func(r spokenReply) bool {
-			cancel()
-			return r.chunks <= limit
-		})
-		cancel()
-		if r.chunks > limit {
-			t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
-		}
 	}
 }

@@ -13,6 +13,42 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
+var transcriptionsOperation = operation{
+	model: func(o *BackendOptions) string { return o.TranscriptionModel },
+	checks: []check[backendTest]{
+		{"Transcriptions", "times are not seconds, or the Backend does not refuse what it does not support with a 4xx.", checkTranscriptions},
+		{"TranscriptionUnknownModel", causeNotLookedUp, func(t testing.TB, b backendTest) {
+			b.wantUnknownModels(t, b.opts.TranscriptionModel, func(model string) error {
+				req := b.transcriptionRequest()
+				req.Model = model
+				return b.transcribe(t.Context(), t, req, untilEnd).err
+			})
+		}},
+		{"TranscriptionBreak", "the result of yield is ignored.", func(t testing.TB, b backendTest) {
+			for n := range 2 {
+				b.transcribe(t.Context(), t, b.transcriptionRequest(), func(r heardReply) bool { return r.chunks <= n })
+			}
+		}},
+		{"TranscriptionCancel", "the context of Transcribe is not passed on.", func(t testing.TB, b backendTest) {
+			const limit = 1000 // more chunks than a Backend buffers
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := b.transcribe(ctx, t, b.transcriptionRequest(), func(r heardReply) bool {
+				cancel()
+				return r.chunks <= limit
+			})
+			if r.chunks > limit {
+				t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
+			}
+		}},
+	},
+	guards: []check[guard]{
+		{"Transcribe", guardCause, func(t testing.TB, g guard) {
+			guardStream(t, g, llmhttp.Transcriber.Transcribe, &llmhttp.TranscriptionRequest{Model: "m", Prompt: g.text, File: emptyFile()})
+		}},
+	},
+}
+
 // recording returns the recording of BackendOptions, or a second of silence.
 func (o *BackendOptions) recording() *llm.File {
 	if o.Recording != nil {
@@ -124,7 +160,6 @@ func isTime(seconds float64) bool { return seconds >= 0 && !math.IsInf(seconds, 
 func untilEnd(heardReply) bool { return true }
 
 func checkTranscriptions(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.TranscriptionModel)
 	if r := b.transcribe(t.Context(), t, b.transcriptionRequest(), untilEnd); r.err != nil {
 		usually(t, causePlain).Fatalf("a plain request for a transcription got the error %v, want a text", r.err)
 	}
@@ -164,33 +199,4 @@ func checkTranscriptions(t testing.TB, b backendTest) {
 			usually(t, causeShared).Errorf("one of %d concurrent requests for a transcription got the error %v, want a text", calls, r.err)
 		}
 	})
-}
-
-func checkTranscriptionUnknownModel(t testing.TB, b backendTest) {
-	b.wantUnknownModels(t, b.opts.TranscriptionModel, func(model string) error {
-		req := b.transcriptionRequest()
-		req.Model = model
-		return b.transcribe(t.Context(), t, req, untilEnd).err
-	})
-}
-
-func checkTranscriptionBreak(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.TranscriptionModel)
-	for n := range 2 {
-		b.transcribe(t.Context(), t, b.transcriptionRequest(), func(r heardReply) bool { return r.chunks <= n })
-	}
-}
-
-func checkTranscriptionCancel(t testing.TB, b backendTest) {
-	skipWithoutModel(t, b.opts.TranscriptionModel)
-	const limit = 1000 // more chunks than a Backend buffers
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := b.transcribe(ctx, t, b.transcriptionRequest(), func(r heardReply) bool {
-		cancel()
-		return r.chunks <= limit
-	})
-	if r.chunks > limit {
-		t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
-	}
 }
