@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // A Matcher selects requests. See [Server.When].
@@ -143,32 +142,6 @@ func HasHeader(name, value string) Matcher {
 		got:   func(r *Request) string { return fmt.Sprintf("header %q", r.Header.Get(name)) },
 	}
 }
-
-// Embeddings returns a Matcher for requests for embeddings. Without it or the Matcher of another
-// operation, such as [Images], a [Rule] is for chats only.
-func Embeddings() Matcher { return operationMatcher(llmhttp.OperationEmbeddings) }
-
-// Completions returns a Matcher for requests to complete prompts without a chat: see [Embeddings].
-func Completions() Matcher { return operationMatcher(llmhttp.OperationCompletions) }
-
-// Images returns a Matcher for requests for images: see [Embeddings].
-func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
-
-// ImageEdits returns a Matcher for requests for edits of images: see [Embeddings].
-func ImageEdits() Matcher { return operationMatcher(llmhttp.OperationImageEdits) }
-
-// Rerank returns a Matcher for requests to rerank documents: see [Embeddings].
-func Rerank() Matcher { return operationMatcher(rerank.Operation) }
-
-// Moderations returns a Matcher for requests for moderations: see [Embeddings].
-func Moderations() Matcher { return operationMatcher(llmhttp.OperationModerations) }
-
-// Speech returns a Matcher for requests for speech: see [Embeddings].
-func Speech() Matcher { return operationMatcher(llmhttp.OperationSpeech) }
-
-// Transcriptions returns a Matcher for requests for transcriptions and translations of recordings:
-// see [Embeddings].
-func Transcriptions() Matcher { return operationMatcher(llmhttp.OperationTranscriptions) }
 
 // operationMatcher returns the Matcher of an operation other than chat. If the operation is one of this
 // module, a function has its name.

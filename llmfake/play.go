@@ -40,10 +40,8 @@ type player struct {
 	finished bool                        // sendFinish was called
 	err      error                       // why the reply failed
 
-	simulated bool        // of a request that is not for a chat
-	vectors   [][]float32 // of a request for embeddings
-	scores    []float64   // of a request to rerank
-	audio     [][]byte    // of a request for speech
+	simulated bool // of a request that is not for a chat
+	other     any  // of a request that is not for a chat: a slice, such as the scores of documents
 }
 
 // A textOf names a text of a reply, whose tokens are counted for themselves.

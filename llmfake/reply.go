@@ -185,26 +185,10 @@ func Choices(choices ...Reply) Reply {
 	return Reply{}.with("Choices("+strings.Join(texts, ", ")+")", func(p *player) bool { return p.playChoices(choices) })
 }
 
-// Vectors returns a Reply to a request for embeddings: a vector for each input, in order.
-func Vectors(vectors ...[]float32) Reply {
-	return Reply{}.with("Vectors(...)", func(p *player) bool {
-		p.vectors = vectors
-		return true
-	})
-}
-
-// Scores returns a Reply to a request to rerank documents: a score for each document, in order.
-func Scores(scores ...float64) Reply {
-	return Reply{}.with("Scores(...)", func(p *player) bool {
-		p.scores = scores
-		return true
-	})
-}
-
-// Audio returns a Reply to a request for speech: pieces of audio, each of which is sent at once.
-func Audio(pieces ...[]byte) Reply {
-	return Reply{}.with("Audio(...)", func(p *player) bool {
-		p.audio = pieces
+// otherReply returns a Reply to a request that is not for a chat, with what [player.other] says.
+func otherReply(text string, other any) Reply {
+	return Reply{}.with(text, func(p *player) bool {
+		p.other = other
 		return true
 	})
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
+	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // complete sends a chat with the given members and returns the decoded reply.
@@ -406,7 +408,7 @@ func TestScores(t *testing.T) {
 	srv.Use(script)
 	body := read(t, post(t, srv.Client(), "/v2/rerank", `{"model":"r","query":"Bergen","documents":["a","b"]}`))
 	assert.Contains(t, body, `"results":[{"index":1,"relevance_score":0.75},{"index":0,"relevance_score":0.25}]`)
-	assert.Equal(t, "Bergen", srv.Request(0).Rerank.Query)
+	assert.Equal(t, "Bergen", srv.Request(0).Asked.(*rerank.Request).Query)
 	body = read(t, post(t, srv.Client(), "/rerank", `{"model":"r","query":"Oslo","documents":["a","b"]}`))
 	assert.Contains(t, body, `"results":[{"index":0,"relevance_score":0.5},{"index":1,"relevance_score":0.125}]`)
 	body = read(t, post(t, srv.Client(), "/v1/rerank", `{"model":"r","query":"one","documents":["two","one"]}`))
@@ -421,7 +423,7 @@ func TestModerations(t *testing.T) {
 	assert.Equal(t, 429, post(t, srv.Client(), "/v1/moderations", ask).StatusCode)
 	body := read(t, post(t, srv.Client(), "/v1/moderations", ask))
 	assert.Contains(t, body, `"model":"omni-moderation-latest","results":[{"flagged":true,`)
-	assert.Equal(t, []string{"I hate Bergen"}, srv.Request(0).Moderation.Input.Texts)
+	assert.Equal(t, []string{"I hate Bergen"}, srv.Request(0).Asked.(*llmhttp.ModerationRequest).Input.Texts)
 }
 
 func TestCompletions(t *testing.T) {
@@ -437,6 +439,6 @@ func TestCompletions(t *testing.T) {
 	assert.Contains(t, body, `"choices":[{"text":"x): pass","index":0,"logprobs":null,"finish_reason":"stop"}]`)
 	assert.Contains(t, readBroken(t, ask(true)), `{"text":" pass"`)
 	assert.Contains(t, read(t, ask(true)), `"model":"base","choices":[{"text":" def","index":0,`, "the simulated model")
-	assert.Equal(t, "#", srv.Request(0).Completion.Suffix)
+	assert.Equal(t, "#", srv.Request(0).Asked.(*llmhttp.CompletionRequest).Suffix)
 	assert.Equal(t, "def f(", srv.Request(0).UserText())
 }

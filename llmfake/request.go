@@ -11,7 +11,6 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
-	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // The names of the formats of chat in [Request.Protocol].
@@ -50,17 +49,12 @@ type Request struct {
 
 	// Chat is the decoded request, in the terms of chat completions whatever the format was.
 	// It is nil if the request was not for a chat or was refused.
-	Chat       *llm.ChatRequest
-	Completion *llmhttp.CompletionRequest
-	Embedding  *llm.EmbeddingRequest
-	Image      *llm.ImageRequest // also for an edit; when that has ended, the content of its files is gone, and Body has it
-	Moderation *llmhttp.ModerationRequest
-	Rerank     *rerank.Request
-	Speech     *llmhttp.SpeechRequest
+	Chat *llm.ChatRequest
 
-	// Transcription is the request for a transcription or a translation. When it has ended, the
-	// content of its File is gone; Body has it.
-	Transcription *llmhttp.TranscriptionRequest
+	// Asked is the decoded request for another operation than a chat: a pointer to its type, such as an
+	// [*llm.EmbeddingRequest]. It is nil if the request was refused. When a request with files has ended,
+	// their content is gone; Body has it.
+	Asked any
 
 	// Status is the status of the reply. It is 0 while there is none, and if the connection
 	// was cut before.
@@ -73,7 +67,8 @@ type Request struct {
 	// Ended reports whether the reply has ended.
 	Ended bool
 
-	server *Server
+	server   *Server
+	userText string // unless Chat is set
 }
 
 // Turn returns the number of the turn of the conversation: 1 plus the number of replies of the
@@ -96,30 +91,19 @@ func (r *Request) Turn() int {
 // prompt of an image, the first text of an input for embeddings or moderations, the query for which
 // documents are ranked, or the text to speak.
 func (r *Request) UserText() string {
-	switch {
-	case r.Chat != nil:
-		for _, m := range slices.Backward(r.Chat.Messages) {
-			if m.Role == llm.RoleUser {
-				return m.Content.Text()
-			}
+	if r.Chat == nil {
+		return r.userText
+	}
+	for _, m := range slices.Backward(r.Chat.Messages) {
+		if m.Role == llm.RoleUser {
+			return m.Content.Text()
 		}
-	case r.Completion != nil && len(r.Completion.Prompt.Texts) > 0:
-		return r.Completion.Prompt.Texts[0]
-	case r.Image != nil:
-		return r.Image.Prompt
-	case r.Rerank != nil:
-		return r.Rerank.Query
-	case r.Embedding != nil && len(r.Embedding.Input.Texts) > 0:
-		return r.Embedding.Input.Texts[0]
-	case r.Moderation != nil && len(r.Moderation.Input.Texts) > 0:
-		return r.Moderation.Input.Texts[0]
-	case r.Moderation != nil:
-		return llm.Content(r.Moderation.Input.Parts).Text()
-	case r.Speech != nil:
-		return r.Speech.Input
 	}
 	return ""
 }
+
+// first returns the first of texts, if there is one.
+func first(texts []string) string { return strings.Join(texts[:min(len(texts), 1)], "") }
 
 // System returns the texts of the messages of the system and of the developer, one a line.
 func (r *Request) System() string {

@@ -37,8 +37,25 @@ var imagesOperation = operation{
 			wantCancelled(&b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, b.imageRequest(t, b.opts.ImageModel))
 		}},
 		{"ImageStream", "an image that is not complete is the last one, or one that is complete is marked as Partial.", checkImageStream},
-		{"ImageStreamBreak", "the result of yield is ignored.", checkImageStreamBreak},
-		{"ImageStreamCancel", "the context of StreamImages is not passed on.", checkImageStreamCancel},
+		{"ImageStreamBreak", "the result of yield is ignored.", func(t testing.TB, b backendTest) {
+			req := b.imageRequest(t, b.opts.ImageModel)
+			req.PartialImages = new(3)
+			b.drawStream(t.Context(), t, req, func(drawnReply) bool { return false })
+		}},
+		{"ImageStreamCancel", "the context of StreamImages is not passed on.", func(t testing.TB, b backendTest) {
+			req := b.imageRequest(t, b.opts.ImageModel)
+			req.PartialImages = new(3)
+			const limit = 1000 // more chunks than a Backend buffers
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := b.drawStream(ctx, t, req, func(r drawnReply) bool {
+				cancel()
+				return r.chunks <= limit
+			})
+			if r.chunks > limit {
+				t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
+			}
+		}},
 	},
 	guards: []check[guard]{
 		{"GenerateImages", guardCause, func(t testing.TB, g guard) {

@@ -111,24 +111,3 @@ func checkImageStream(t testing.TB, b backendTest) {
 		t.Errorf("StreamImages of an edit yielded %d complete images and the error %v, want 1 and none", r.complete, r.err)
 	}
 }
-
-func checkImageStreamBreak(t testing.TB, b backendTest) {
-	req := b.imageRequest(t, b.opts.ImageModel)
-	req.PartialImages = new(3)
-	b.drawStream(t.Context(), t, req, func(drawnReply) bool { return false })
-}
-
-func checkImageStreamCancel(t testing.TB, b backendTest) {
-	req := b.imageRequest(t, b.opts.ImageModel)
-	req.PartialImages = new(3)
-	const limit = 1000 // more chunks than a Backend buffers
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	r := b.drawStream(ctx, t, req, func(r drawnReply) bool {
-		cancel()
-		return r.chunks <= limit
-	})
-	if r.chunks > limit {
-		t.Errorf("the stream yielded %d chunks after its context was cancelled, want it to end", limit)
-	}
-}

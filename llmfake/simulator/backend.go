@@ -7,17 +7,16 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/endpoints"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
-	"github.com/llmhttp/llmhttp/rerank"
 )
 
-// The models of a [Backend].
+// The models of a [Backend], besides those of endpoints that are packages, such as [ModelRerank].
 const (
 	ModelChat       = "demo-chat"
 	ModelComplete   = "demo-complete"
 	ModelEmbed      = "demo-embed"
-	ModelRerank     = "demo-rerank"
 	ModelModeration = "demo-moderation"
 	ModelTranscribe = "demo-transcribe"
 	ModelImageLarge = "demo-image-large" // 1024x1024, 1024x1792, 1792x1024
@@ -81,11 +80,6 @@ const (
 // with common words have similar vectors. Token numbers count as words. Vectors
 // have length 1 and 256 dimensions; a request may ask for up to 3072.
 //
-// # Rerank
-//
-// The score of a document is the similarity of its vector and that of the query, from 0 to 1. An
-// object without a text is compared as JSON.
-//
 // # Moderations
 //
 // The categories are those of OpenAI. A text belongs to a category if it contains the words of its
@@ -117,7 +111,6 @@ var (
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
-	_ rerank.Reranker        = (*Backend)(nil)
 	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
@@ -153,7 +146,8 @@ func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, e
 	return promptTokens(req), nil
 }
 
-// ListModels implements [llmhttp.ModelLister]. The context window and the output limit of the
+// ListModels implements [llmhttp.ModelLister]. Each endpoint that is a package has a model with the name
+// of its operation. The context window and the output limit of the
 // chat model are for clients that ask for them. Chat does not enforce them.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	models := []llm.Model{
@@ -163,12 +157,16 @@ func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 		},
 		{ID: ModelComplete, DisplayName: "Demo completions", Capabilities: []llm.Capability{}},
 		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llm.Capability{llm.CapabilityEmbedding}},
-		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llm.Capability{}},
 		{ID: ModelModeration, DisplayName: "Demo moderations", Capabilities: []llm.Capability{}},
 		{ID: ModelTranscribe, DisplayName: "Demo transcriptions", Capabilities: []llm.Capability{}},
 		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llm.Capability{}},
 		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llm.Capability{}},
 		{ID: ModelSpeech, DisplayName: "Demo speech", Capabilities: []llm.Capability{}},
+	}
+	for _, e := range endpoints.All {
+		if endpoints.Supported(ctx, e.Operation, b) {
+			models = append(models, llm.Model{ID: "demo-" + e.Operation, DisplayName: "Demo " + e.Name, Capabilities: []llm.Capability{}})
+		}
 	}
 	for i := range models {
 		models[i].Created = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()

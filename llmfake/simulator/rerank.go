@@ -7,7 +7,13 @@ import (
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
-// Rerank implements [rerank.Reranker].
+// ModelRerank is the model of [Backend.Rerank]. ListModels derives it from the name of the operation.
+const ModelRerank = "demo-" + string(rerank.Operation)
+
+var _ rerank.Reranker = (*Backend)(nil)
+
+// Rerank implements [rerank.Reranker]. The score of a document is the similarity of its vector and that
+// of the query, from 0 to 1. An object without a text is compared as JSON.
 func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	if req.Model != ModelRerank {
 		return nil, llm.ModelNotFound(req.Model)

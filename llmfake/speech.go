@@ -1,0 +1,42 @@
+package llmfake
+
+import (
+	"context"
+
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llmfake/simulator"
+)
+
+// Speech returns a Matcher for requests for speech: see [Embeddings].
+func Speech() Matcher { return operationMatcher(llmhttp.OperationSpeech) }
+
+// Audio returns a Reply to a request for speech: pieces of audio, each of which is sent at once.
+func Audio(pieces ...[]byte) Reply { return otherReply("Audio(...)", pieces) }
+
+// Speak implements [llmhttp.Speaker].
+func (b backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+		p, err := b.s.playOther(ctx, func(r *Request) { r.Asked, r.Model, r.Stream, r.userText = new(*req), req.Model, true, req.Input })
+		switch {
+		case err != nil:
+			yield(nil, err)
+			return
+		case p.simulated:
+			asked := *req
+			asked.Model = simulator.ModelSpeech
+			b.s.model.Speak(ctx, &asked)(yield)
+			return
+		}
+		audio, _ := p.other.([][]byte)
+		if audio == nil {
+			yield(nil, p.misfit("for speech"))
+			return
+		}
+		for _, piece := range audio {
+			if !yield(&llmhttp.SpeechChunk{Audio: piece}, nil) {
+				return
+			}
+		}
+		yield(&llmhttp.SpeechChunk{Usage: p.usage}, nil)
+	}
+}
