@@ -27,6 +27,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/textfilter"
@@ -98,7 +99,7 @@ var abilities = []ability{
 	{reflect.TypeFor[llmhttp.ImageSizer](), imagesPath, `{"model":"m","prompt":%s,"size":"256x256"}`, 404, passes, hides},
 	{reflect.TypeFor[llmhttp.ImageStreamer](), imagesPath, `{"model":"m","prompt":%s,"stream":true}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.ModelLister](), modelsPath, ``, 404, passes, passes},
-	{reflect.TypeFor[llmhttp.Moderator](), moderationsPath, `{"model":"m","input":%s}`, 404, filters, hides},
+	{reflect.TypeFor[moderation.Moderator](), moderationsPath, `{"model":"m","input":%s}`, 404, filters, hides},
 	{reflect.TypeFor[rerank.Reranker](), rerankPath, `{"model":"m","query":%s,"documents":["a"]}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.Speaker](), speechPath, `{"model":"m","input":%s,"voice":"alloy"}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.TokenCounter](), "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":%s}]}`, 200, filters, hides},
@@ -190,8 +191,8 @@ func noted(called calledMethods) *countingStub {
 			noteCall[llmhttp.Transcriber](called, r)
 			return plain.Transcribe(ctx, r)
 		},
-		moderate: func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
-			noteCall[llmhttp.Moderator](called, r)
+		moderate: func(ctx context.Context, r *moderation.Request) (*moderation.Response, error) {
+			noteCall[moderation.Moderator](called, r)
 			return plain.Moderate(ctx, r)
 		},
 	}, called}

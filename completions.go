@@ -36,7 +36,6 @@ func (chatCompletions) Routes() []Route {
 		{Pattern: "POST /v1/images/edits", Bind: BindImageEdits(decodeImageEdit, newImageEvents)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
 		{Pattern: "POST /v1/audio/speech", Bind: BindSpeech(decodeSpeech)},
-		{Pattern: "POST /v1/moderations", Bind: BindModerations(decodeModerations)},
 		{Pattern: "POST /v1/audio/transcriptions", Bind: BindTranscriptions(decodeTranscription)},
 		{Pattern: "POST /v1/audio/translations", Bind: BindTranscriptions(decodeTranslation)},
 		{Pattern: "GET /v1/models", Bind: BindModels(decodeListModels)},

@@ -58,8 +58,8 @@
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [Completer], [ModelLister],
-// [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Moderator],
-// [Speaker], [Transcriber] or [TokenCounter], or the interface of a package such as rerank, whose routes
+// [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Speaker],
+// [Transcriber] or [TokenCounter], or the interface of a package such as rerank, whose routes
 // are in Options.Routes; package all has all of these. A wrapper that embeds a Backend has Chat alone. One that lets the
 // rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. Package textfilter,
 // for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a

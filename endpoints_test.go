@@ -16,16 +16,18 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/endpoints"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/responses"
 )
 
 // shippedRoutes are the routes of the packages of this module, by the paths of the packages.
 var shippedRoutes = map[string]func() []llmhttp.Route{
-	endpoints.Root:                func() []llmhttp.Route { return llmhttp.ChatCompletions().Routes() },
-	endpoints.Root + "/messages":  func() []llmhttp.Route { return messages.New(nil).Routes() },
-	endpoints.Root + "/responses": func() []llmhttp.Route { return responses.New(nil).Routes() },
-	endpoints.Root + "/rerank":    rerank.Routes,
+	endpoints.Root:                 func() []llmhttp.Route { return llmhttp.ChatCompletions().Routes() },
+	endpoints.Root + "/messages":   func() []llmhttp.Route { return messages.New(nil).Routes() },
+	endpoints.Root + "/responses":  func() []llmhttp.Route { return responses.New(nil).Routes() },
+	endpoints.Root + "/moderation": moderation.Routes,
+	endpoints.Root + "/rerank":     rerank.Routes,
 }
 
 // The list of endpoints has what the packages serve: each route, but those that exist only for some

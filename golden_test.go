@@ -27,6 +27,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/responses"
 )
@@ -176,7 +177,7 @@ type goldenBackend struct {
 	images     *llm.ImageResponse
 	embeddings *llm.EmbeddingResponse
 	rerank     *rerank.Response
-	moderation *llmhttp.ModerationResponse
+	moderation *moderation.Response
 }
 
 func (b *goldenBackend) set(t *testing.T, f archiveFile) {
@@ -305,7 +306,7 @@ func (b *goldenBackend) Rerank(context.Context, *rerank.Request) (*rerank.Respon
 	return b.rerank, nil
 }
 
-func (b *goldenBackend) Moderate(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (b *goldenBackend) Moderate(context.Context, *moderation.Request) (*moderation.Response, error) {
 	return b.moderation, nil
 }
 

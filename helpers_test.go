@@ -22,6 +22,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -94,7 +95,7 @@ var testOperations = []testOperation{
 		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
 	{rerank.Operation, rerank.Scope, rerankPath, rerankBody, "Hello, how are you?",
 		`{"model":"m","query":"q","documents":["a"],"top_n":1,"return_documents":true}`},
-	{llmhttp.OperationModerations, llmhttp.ScopeModerations, moderationsPath, moderationBody, "Hello, how are you?",
+	{moderation.Operation, moderation.Scope, moderationsPath, moderationBody, "Hello, how are you?",
 		`{"model":"m","input":["a"]}`},
 	{llmhttp.OperationTranscriptions, llmhttp.ScopeTranscriptions, transcriptionsPath, transcriptionBody, "Hello, how are you?",
 		`{"file":"a","model":"m","language":"en","prompt":"p","response_format":"verbose_json","temperature":0,"timestamp_granularities":"word","include":"logprobs","stream":false}`},
@@ -180,7 +181,7 @@ type stubBackend struct {
 	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
 	rerank     func(context.Context, *rerank.Request) (*rerank.Response, error)
 	transcribe func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream
-	moderate   func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
+	moderate   func(context.Context, *moderation.Request) (*moderation.Response, error)
 }
 
 func (b *stubBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
@@ -353,11 +354,11 @@ func (b *stubBackend) Rerank(ctx context.Context, r *rerank.Request) (*rerank.Re
 	return resp, b.called(ctx)
 }
 
-func (b *stubBackend) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (b *stubBackend) Moderate(ctx context.Context, r *moderation.Request) (*moderation.Response, error) {
 	if b.moderate != nil {
 		return b.moderate(ctx, r)
 	}
-	return &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, r.Input.Results()), Usage: b.usage}, b.called(ctx)
+	return &moderation.Response{Results: make([]moderation.Result, r.Input.Results()), Usage: b.usage}, b.called(ctx)
 }
 
 // streamBackend returns a Backend that calls f for each stream.

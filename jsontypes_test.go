@@ -17,7 +17,7 @@ var jsonSuite = codectest.Suite{
 		"Segment":       func() any { return new(llmhttp.TranscriptionSegment) },
 		"Word":          func() any { return new(llmhttp.TranscriptionWord) },
 	},
-	NotObjects: []string{"CompletionPrompt", "ModerationInput", "RerankDocument"},
+	NotObjects: []string{"CompletionPrompt"},
 }
 
 func TestJSON_TypesAreComplete(t *testing.T)          { jsonSuite.TypesAreComplete(t) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -135,9 +136,9 @@ func TestObservation_Started(t *testing.T) {
 				PresencePenalty: new(1.0), FrequencyPenalty: new(-1.0), Seed: new(9), Stop: []string{"x"},
 			}}},
 		{"moderations", moderationsPath, `{"model":"m","input":["a","b"]}`,
-			llmhttp.RequestInfo{Operation: llmhttp.OperationModerations, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 2}}},
+			llmhttp.RequestInfo{Operation: moderation.Operation, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 2}}},
 		{"moderation of parts", moderationsPath, `{"model":"m","input":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`,
-			llmhttp.RequestInfo{Operation: llmhttp.OperationModerations, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
+			llmhttp.RequestInfo{Operation: moderation.Operation, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 1}}},
 		{"rerank", rerankPath, `{"model":"m","query":"q","documents":["a","b","c"]}`,
 			llmhttp.RequestInfo{Operation: rerank.Operation, Model: "m", Params: llmhttp.RequestParams{Choices: 1, Messages: 3}}},
 	} {

@@ -75,8 +75,7 @@ var queryOperation operation
 func operations() []*operation {
 	return []*operation{
 		&chatOperation, &completionsOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
-		&speechOperation, &transcriptionsOperation, &moderationsOperation,
-		&modelsOperation, &usageOperation,
+		&speechOperation, &transcriptionsOperation, &modelsOperation, &usageOperation,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -158,7 +159,7 @@ func outcomeOperations() []outcomeOperation {
 		switch op.name {
 		case llmhttp.OperationSpeech:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, true})
-		case llmhttp.OperationEmbeddings, rerank.Operation, llmhttp.OperationModerations:
+		case llmhttp.OperationEmbeddings, rerank.Operation, moderation.Operation:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, false})
 		default:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, false}, outcomeOperation{string(op.name) + " stream", op.path, op.with(`"stream":true`), true})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -636,7 +637,7 @@ func TestSettle_ClientsLeaveBeforeTheUsage(t *testing.T) {
 
 // Every operation that calls a model has its usage last, or replies at once.
 func TestSettle_StreamedRepliesAreKnown(t *testing.T) {
-	atOnce := []llmhttp.Operation{llmhttp.OperationEmbeddings, rerank.Operation, llmhttp.OperationModerations}
+	atOnce := []llmhttp.Operation{llmhttp.OperationEmbeddings, rerank.Operation, moderation.Operation}
 	for _, op := range llmhttp.Operations() {
 		_, known := streamedReplies[op]
 		assert.True(t, known || slices.Contains(atOnce, op), "%s", op)

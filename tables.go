@@ -14,8 +14,6 @@ var (
 	deltaJSON            = jsonwire.ObjectOf[llm.Delta]("")
 	streamOptionsJSON    = jsonwire.ObjectOf[llm.StreamOptions]("")
 	stringListJSON       = jsonwire.TableOf[llm.StringList]("")
-	partJSON             = jsonwire.ObjectOf[llm.Part]("")
-	partsJSON            = jsonwire.TableOf[[]llm.Part]("list")
 	usageJSON            = jsonwire.ObjectOf[llm.Usage]("")
 	mediaUsageJSON       = jsonwire.ObjectOf[llm.Usage]("media")
 	embeddingUsageJSON   = jsonwire.ObjectOf[llm.Usage]("embeddings")

@@ -11,11 +11,12 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // Routes returns new Routes for Options.Routes. A Backend that does not have the method that one of
 // them needs gets a 404 for it.
 func Routes() []llmhttp.Route {
-	return slices.Concat(rerank.Routes())
+	return slices.Concat(moderation.Routes(), rerank.Routes())
 }

@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
 // Moderations returns a Matcher for requests for moderations: see [Embeddings].
-func Moderations() Matcher { return operationMatcher(llmhttp.OperationModerations) }
+func Moderations() Matcher { return operationMatcher(moderation.Operation) }
 
-// Moderate implements [llmhttp.Moderator].
-func (b backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+// Moderate implements [moderation.Moderator].
+func (b backend) Moderate(ctx context.Context, req *moderation.Request) (*moderation.Response, error) {
 	p, err := b.s.playOther(ctx, func(r *Request) {
 		r.Asked, r.Model, r.userText = new(*req), req.Model, cmp.Or(first(req.Input.Texts), llm.Content(req.Input.Parts).Text())
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -423,7 +424,7 @@ func TestModerations(t *testing.T) {
 	assert.Equal(t, 429, post(t, srv.Client(), "/v1/moderations", ask).StatusCode)
 	body := read(t, post(t, srv.Client(), "/v1/moderations", ask))
 	assert.Contains(t, body, `"model":"omni-moderation-latest","results":[{"flagged":true,`)
-	assert.Equal(t, []string{"I hate Bergen"}, srv.Request(0).Asked.(*llmhttp.ModerationRequest).Input.Texts)
+	assert.Equal(t, []string{"I hate Bergen"}, srv.Request(0).Asked.(*moderation.Request).Input.Texts)
 }
 
 func TestCompletions(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -59,7 +60,7 @@ var (
 	_ llmhttp.ImageStreamer  = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ rerank.Reranker        = (*echo)(nil)
-	_ llmhttp.Moderator      = (*echo)(nil)
+	_ moderation.Moderator   = (*echo)(nil)
 	_ llmhttp.Speaker        = (*echo)(nil)
 )
 

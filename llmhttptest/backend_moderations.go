@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
 var moderationsOperation = operation{
@@ -26,26 +26,26 @@ var moderationsOperation = operation{
 			})
 		}},
 		{"ModerationCancelled", "the context of Moderate is not passed on.", func(t testing.TB, b backendTest) {
-			wantCancelled(&b, t, "Moderate", llmhttp.Moderator.Moderate, b.moderationRequest("a", "b"))
+			wantCancelled(&b, t, "Moderate", moderation.Moderator.Moderate, b.moderationRequest("a", "b"))
 		}},
 	},
 	guards: []check[guard]{
 		{"Moderate", guardCause, func(t testing.TB, g guard) {
-			guardCall(t, g, llmhttp.Moderator.Moderate, &llmhttp.ModerationRequest{Model: "m", Input: llmhttp.ModerationInput{Texts: []string{g.text}}})
+			guardCall(t, g, moderation.Moderator.Moderate, &moderation.Request{Model: "m", Input: moderation.Input{Texts: []string{g.text}}})
 		}},
 	},
 }
 
 // moderationRequest returns a plain request for moderations of texts.
-func (b *backendTest) moderationRequest(texts ...string) *llmhttp.ModerationRequest {
-	return &llmhttp.ModerationRequest{Model: b.opts.ModerationModel, Input: llmhttp.ModerationInput{Texts: texts}}
+func (b *backendTest) moderationRequest(texts ...string) *moderation.Request {
+	return &moderation.Request{Model: b.opts.ModerationModel, Input: moderation.Input{Texts: texts}}
 }
 
 // moderate returns the response to req and reports its faults.
-func (b *backendTest) moderate(t testing.TB, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (b *backendTest) moderate(t testing.TB, req *moderation.Request) (*moderation.Response, error) {
 	t.Helper()
 	asked := *req // before the Backend may change req
-	resp, err := callMethod(b, t, "Moderate", llmhttp.Moderator.Moderate, req)
+	resp, err := callMethod(b, t, "Moderate", moderation.Moderator.Moderate, req)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (b *backendTest) moderate(t testing.TB, req *llmhttp.ModerationRequest) (*l
 }
 
 // mustModerate is moderate of texts in a plain request, which must succeed.
-func (b *backendTest) mustModerate(t testing.TB, texts ...string) *llmhttp.ModerationResponse {
+func (b *backendTest) mustModerate(t testing.TB, texts ...string) *moderation.Response {
 	t.Helper()
 	resp, err := b.moderate(t, b.moderationRequest(texts...))
 	if err != nil {
@@ -84,18 +84,18 @@ func (b *backendTest) mustModerate(t testing.TB, texts ...string) *llmhttp.Moder
 func checkModerations(t testing.TB, b backendTest) {
 	b.mustModerate(t, sampleTexts[0])
 	b.mustModerate(t, sampleTexts...)
-	parts := func(list ...llm.Part) func(*llmhttp.ModerationRequest) {
-		return func(r *llmhttp.ModerationRequest) { r.Input = llmhttp.ModerationInput{Parts: list} }
+	parts := func(list ...llm.Part) func(*moderation.Request) {
+		return func(r *moderation.Request) { r.Input = moderation.Input{Parts: list} }
 	}
 	text := llm.Part{Type: llm.PartText, Text: sampleTexts[0]}
 	picture := llm.Part{Type: llm.PartImage, ImageURL: &llm.ImageURL{URL: onePixel}}
-	for _, change := range []func(*llmhttp.ModerationRequest){
-		func(r *llmhttp.ModerationRequest) {
+	for _, change := range []func(*moderation.Request){
+		func(r *moderation.Request) {
 			r.Input.Texts = []string{"", " ", "\n", "\x00", "\U0001f642", "same", "same", strings.Repeat("word ", 200)}
 		},
-		func(r *llmhttp.ModerationRequest) { r.Input.Texts = slices.Repeat(sampleTexts, 30) },
+		func(r *moderation.Request) { r.Input.Texts = slices.Repeat(sampleTexts, 30) },
 		parts(text), parts(text, text), parts(picture), parts(text, picture),
-		func(r *llmhttp.ModerationRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
+		func(r *moderation.Request) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`1`)} },
 	} {
 		req := b.moderationRequest(sampleTexts...)
 		change(req)
@@ -105,7 +105,7 @@ func checkModerations(t testing.TB, b backendTest) {
 	}
 	const calls = 8
 	runConcurrently(t, calls, func(int) {
-		if resp, err := ability.Call(llmhttp.Moderator.Moderate)(t.Context(), b.Backend, b.moderationRequest("one", "two")); err != nil || len(resp.Results) != 2 {
+		if resp, err := ability.Call(moderation.Moderator.Moderate)(t.Context(), b.Backend, b.moderationRequest("one", "two")); err != nil || len(resp.Results) != 2 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of Moderate returned %+v and the error %v, want 2 results", calls, resp, err)
 		}
 	})

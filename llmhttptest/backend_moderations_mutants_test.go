@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
 type (
-	moderationReq  = llmhttp.ModerationRequest
-	moderationResp = llmhttp.ModerationResponse
+	moderationReq  = moderation.Request
+	moderationResp = moderation.Response
 )
 
 func (e *echo) Moderate(_ context.Context, req *moderationReq) (*moderationResp, error) {
@@ -33,7 +33,7 @@ func findHate(req *moderationReq) (*moderationResp, error) {
 	resp := &moderationResp{Usage: &llm.Usage{PromptTokens: len(texts)}}
 	for _, text := range texts {
 		hate := strings.Contains(text, "hate")
-		resp.Results = append(resp.Results, llmhttp.ModerationResult{
+		resp.Results = append(resp.Results, moderation.Result{
 			Flagged: hate, Categories: map[string]bool{"hate": hate}, Scores: map[string]float64{"hate": 0.5}, InputTypes: map[string][]string{"hate": {"text"}},
 		})
 	}
@@ -86,7 +86,7 @@ var moderationMutants = []mutant[backendTest]{
 	{"concurrent calls are refused", "Moderations", backendFixture(func(e *echo) { e.moderate = exclusive(findHate) })},
 
 	{"harmful texts come first", "ModerationOrder", editingModeration(func(resp *moderationResp) {
-		slices.SortStableFunc(resp.Results, func(a, b llmhttp.ModerationResult) int {
+		slices.SortStableFunc(resp.Results, func(a, b moderation.Result) int {
 			switch {
 			case a.Flagged && !b.Flagged:
 				return -1

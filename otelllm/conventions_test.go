@@ -22,6 +22,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/usagebuffer"
@@ -197,8 +198,8 @@ func (other) Rerank(context.Context, *rerank.Request) (*rerank.Response, error) 
 	return &rerank.Response{Results: make([]rerank.Result, 1)}, nil
 }
 
-func (other) Moderate(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
-	return &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, 1)}, nil
+func (other) Moderate(context.Context, *moderation.Request) (*moderation.Response, error) {
+	return &moderation.Response{Results: make([]moderation.Result, 1)}, nil
 }
 
 func (other) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/textfilter"
@@ -27,7 +28,7 @@ type multimodal struct {
 	generate func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) // and for edits
 	embed    func(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 	rerank   func(ctx context.Context, r *rerank.Request) (*rerank.Response, error)
-	moderate func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error)
+	moderate func(ctx context.Context, r *moderation.Request) (*moderation.Response, error)
 	sizes    func(model string) ([]string, error)
 }
 
@@ -47,7 +48,7 @@ func (b *multimodal) Rerank(ctx context.Context, r *rerank.Request) (*rerank.Res
 	return b.rerank(ctx, r)
 }
 
-func (b *multimodal) Moderate(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (b *multimodal) Moderate(ctx context.Context, r *moderation.Request) (*moderation.Response, error) {
 	return b.moderate(ctx, r)
 }
 
@@ -83,11 +84,11 @@ func newMultimodal(name string, err error) *multimodal {
 			}
 			return &rerank.Response{Model: name}, nil
 		},
-		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+		moderate: func(context.Context, *moderation.Request) (*moderation.Response, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &llmhttp.ModerationResponse{Model: name}, nil
+			return &moderation.Response{Model: name}, nil
 		},
 		sizes: func(string) ([]string, error) { return nil, err },
 	}
@@ -98,7 +99,7 @@ func TestOneShots_Fallback(t *testing.T) {
 		generate: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return nil, nil },
 		embed:    func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) { return nil, nil },
 		rerank:   func(context.Context, *rerank.Request) (*rerank.Response, error) { return nil, nil },
-		moderate: func(context.Context, *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+		moderate: func(context.Context, *moderation.Request) (*moderation.Response, error) {
 			return nil, nil
 		},
 	}
@@ -115,7 +116,7 @@ func TestOneShots_Fallback(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
-		moderate: func(ctx context.Context, _ *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+		moderate: func(ctx context.Context, _ *moderation.Request) (*moderation.Response, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
@@ -136,7 +137,7 @@ func TestOneShots_Fallback(t *testing.T) {
 			delete(r.Extra, "x")
 			return nil, errDial
 		},
-		moderate: func(_ context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+		moderate: func(_ context.Context, r *moderation.Request) (*moderation.Response, error) {
 			r.Input.Texts[0], r.Model = "b", "x"
 			delete(r.Extra, "x")
 			return nil, errDial
@@ -177,19 +178,19 @@ func TestOneShots_Fallback(t *testing.T) {
 					return rank(ctx, r)
 				}
 				moderate := second.moderate
-				second.moderate = func(ctx context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
-					assert.Equal(t, &llmhttp.ModerationRequest{Model: "m", Input: llmhttp.ModerationInput{Texts: []string{"a"}}, Extra: unchanged}, r)
+				second.moderate = func(ctx context.Context, r *moderation.Request) (*moderation.Response, error) {
+					assert.Equal(t, &moderation.Request{Model: "m", Input: moderation.Input{Texts: []string{"a"}}, Extra: unchanged}, r)
 					return moderate(ctx, r)
 				}
 				r := newInOrderRouter(t, nil, test.first, second)
-				input := llmhttp.ModerationInput{Texts: []string{"a"}}
-				moderation, moderationErr := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: "m", Input: input, Extra: extra})
+				input := moderation.Input{Texts: []string{"a"}}
+				moderated, moderationErr := r.Moderate(t.Context(), &moderation.Request{Model: "m", Input: input, Extra: extra})
 				images, imagesErr := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: "m", N: &n, Extra: extra})
 				vectors, vectorsErr := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Dimensions: &n, Extra: extra})
 				ranking, rankingErr := r.Rerank(t.Context(), &rerank.Request{Model: "m", Documents: documents, Extra: extra})
 				if test.want == "" {
 					assert.Error(t, moderationErr)
-					assert.Nil(t, moderation)
+					assert.Nil(t, moderated)
 					assert.Error(t, rankingErr)
 					assert.Nil(t, ranking)
 					assert.Error(t, imagesErr)
@@ -202,7 +203,7 @@ func TestOneShots_Fallback(t *testing.T) {
 				require.NoError(t, vectorsErr)
 				require.NoError(t, rankingErr)
 				require.NoError(t, moderationErr)
-				assert.Equal(t, test.want, moderation.Model)
+				assert.Equal(t, test.want, moderated.Model)
 				assert.Equal(t, test.want, ranking.Model)
 				assert.Equal(t, test.want, images.Data[0].URL)
 				assert.Equal(t, test.want, vectors.Model)
@@ -244,7 +245,7 @@ func TestOneShots_Unsupported(t *testing.T) {
 		_, err1 := r.GenerateImages(t.Context(), &llm.ImageRequest{Model: model})
 		_, err2 := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: model})
 		_, err3 := r.Rerank(t.Context(), &rerank.Request{Model: model})
-		_, err4 := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})
+		_, err4 := r.Moderate(t.Context(), &moderation.Request{Model: model})
 		_, err5 := r.ImageSizes(t.Context(), model)
 		return []error{err1, err2, err3, err4, err5}
 	}

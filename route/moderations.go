@@ -3,18 +3,20 @@ package route
 import (
 	"context"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
-var moderations = &oneShot[llmhttp.ModerationRequest, llmhttp.ModerationResponse]{
-	name:   llmhttp.OperationModerations,
-	model:  func(r *llmhttp.ModerationRequest) *string { return &r.Model },
-	call:   ability.Call(llmhttp.Moderator.Moderate),
-	served: func(r *llmhttp.ModerationResponse) *string { return &r.Model },
+var _ moderation.Moderator = (*Router)(nil)
+
+var moderations = &oneShot[moderation.Request, moderation.Response]{
+	name:   moderation.Operation,
+	model:  func(r *moderation.Request) *string { return &r.Model },
+	call:   ability.Call(moderation.Moderator.Moderate),
+	served: func(r *moderation.Response) *string { return &r.Model },
 }
 
-// Moderate implements [llmhttp.Moderator]. Each try gets a copy of req.
-func (r *Router) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+// Moderate implements [moderation.Moderator]. Each try gets a copy of req.
+func (r *Router) Moderate(ctx context.Context, req *moderation.Request) (*moderation.Response, error) {
 	return moderations.serve(ctx, r, req)
 }

@@ -25,7 +25,6 @@ var (
 	_ llmhttp.ImageSizer     = (*Router)(nil)
 	_ llmhttp.Embedder       = (*Router)(nil)
 	_ llmhttp.Speaker        = (*Router)(nil)
-	_ llmhttp.Moderator      = (*Router)(nil)
 )
 
 // New returns a Router for routes. It copies routes and opts. Nil opts mean the

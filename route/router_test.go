@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -135,9 +136,9 @@ func (r *recorder) Rerank(_ context.Context, req *rerank.Request) (*rerank.Respo
 	return &rerank.Response{Model: req.Model + "-2026"}, nil
 }
 
-func (r *recorder) Moderate(_ context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (r *recorder) Moderate(_ context.Context, req *moderation.Request) (*moderation.Response, error) {
 	r.record(req.Model)
-	return &llmhttp.ModerationResponse{Model: req.Model + "-2026"}, nil
+	return &moderation.Response{Model: req.Model + "-2026"}, nil
 }
 
 func TestRouter_ModelNames(t *testing.T) {
@@ -187,9 +188,9 @@ func TestRouter_ModelNames(t *testing.T) {
 			ranking, err := r.Rerank(t.Context(), &rerank.Request{Model: model})
 			require.NoError(t, err)
 			assert.Equal(t, test.reply, ranking.Model)
-			moderation, err := r.Moderate(t.Context(), &llmhttp.ModerationRequest{Model: model})
+			moderated, err := r.Moderate(t.Context(), &moderation.Request{Model: model})
 			require.NoError(t, err)
-			assert.Equal(t, test.reply, moderation.Model)
+			assert.Equal(t, test.reply, moderated.Model)
 			assert.Equal(t, slices.Repeat([]string{test.sent}, 4), right.models)
 			assert.Empty(t, wrong.models)
 			assert.Equal(t, model, req.Model, "the caller's request is not changed")

@@ -113,9 +113,9 @@ var notRewritten = map[string]string{
 	"llmhttp.SpeechRequest.StreamFormat":                        "one of a few",
 	"rerank.Request.Model":                                      "chooses the model",
 	"llmhttp.CompletionRequest.Model":                           "chooses the model",
-	"llmhttp.ModerationRequest.Model":                           "chooses the model",
-	"llmhttp.ModerationRequest.Input.Parts[0].Type":             "one of a few",
-	"llmhttp.ModerationRequest.Input.Parts[0].ImageURL.Detail":  "one of a few",
+	"moderation.Request.Model":                                  "chooses the model",
+	"moderation.Request.Input.Parts[0].Type":                    "one of a few",
+	"moderation.Request.Input.Parts[0].ImageURL.Detail":         "one of a few",
 	"llm.EmbeddingRequest.Model":                                "chooses the model",
 	"llm.EmbeddingRequest.EncodingFormat":                       "one of a few",
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/textfilter"
 )
@@ -226,9 +227,9 @@ func (b *recordingBackend) Complete(_ context.Context, r *llmhttp.CompletionRequ
 	return llm.Reply("Hello!")
 }
 
-func (b *recordingBackend) Moderate(_ context.Context, r *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+func (b *recordingBackend) Moderate(_ context.Context, r *moderation.Request) (*moderation.Response, error) {
 	b.requests = append(b.requests, r)
-	resp := &llmhttp.ModerationResponse{Results: make([]llmhttp.ModerationResult, r.Input.Results())}
+	resp := &moderation.Response{Results: make([]moderation.Result, r.Input.Results())}
 	resp.Results[0].Extra = llm.Extra{"reason": json.RawMessage(jsonText(filterSecret))}
 	return resp, nil
 }

@@ -25,7 +25,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, completions, images, imageEdits, embeddings, speech, transcriptions, translations, moderations, models, tokenize endpoint
+	chat, completions, images, imageEdits, embeddings, speech, transcriptions, translations, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -40,7 +40,6 @@ var (
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
-	_ llmhttp.Moderator      = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
@@ -85,7 +84,6 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.imageEdits = b.newEndpoint(http.MethodPost, "images/edits")
 	b.embeddings = b.newEndpoint(http.MethodPost, "embeddings")
 	b.speech = b.newEndpoint(http.MethodPost, "audio/speech")
-	b.moderations = b.newEndpoint(http.MethodPost, "moderations")
 	b.transcriptions = b.newEndpoint(http.MethodPost, "audio/transcriptions")
 	b.translations = b.newEndpoint(http.MethodPost, "audio/translations")
 	b.models = b.newEndpoint(http.MethodGet, "models")

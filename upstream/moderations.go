@@ -2,12 +2,15 @@ package upstream
 
 import (
 	"context"
+	"net/http"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
-// Moderate implements [llmhttp.Moderator].
-func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+var _ moderation.Moderator = (*Backend)(nil)
+
+// Moderate implements [moderation.Moderator].
+func (b *Backend) Moderate(ctx context.Context, req *moderation.Request) (*moderation.Response, error) {
 	model := b.modelNames(req.Model)
 	r := *req
 	r.Model = model.server
@@ -15,7 +18,7 @@ func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return fetchResults(ctx, b, b.moderations, body, model, req.CheckReply, func(resp *llmhttp.ModerationResponse) resultsReply {
+	return fetchResults(ctx, b, b.newEndpoint(http.MethodPost, "moderations"), body, model, req.CheckReply, func(resp *moderation.Response) resultsReply {
 		return resultsReply{len(resp.Results), resp.Extra, &resp.Model}
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 	"github.com/llmhttp/llmhttp/responses"
 	"github.com/llmhttp/llmhttp/route"
@@ -501,7 +502,7 @@ func formBody(file string, fields ...string) string {
 // Every operation that calls a model either streams with its usage last, and is in streamedOperations,
 // or replies at once.
 func TestReadOn_OperationsAreKnown(t *testing.T) {
-	known := map[llmhttp.Operation]bool{llmhttp.OperationEmbeddings: true, rerank.Operation: true, llmhttp.OperationModerations: true}
+	known := map[llmhttp.Operation]bool{llmhttp.OperationEmbeddings: true, rerank.Operation: true, moderation.Operation: true}
 	for _, op := range streamedOperations {
 		known[op.name] = true
 	}

@@ -54,7 +54,7 @@ var All = []Endpoint{
 		Name: "rerank", Scope: "rerank", Operation: "rerank", Package: Root + "/rerank",
 		Patterns: []string{"POST /v1/rerank", "POST /v2/rerank", "POST /rerank"},
 	},
-	{Name: "moderations", Patterns: []string{"POST /v1/moderations"}, Scope: "moderations", Operation: "moderations", Package: Root},
+	{Name: "moderations", Patterns: []string{"POST /v1/moderations"}, Scope: "moderations", Operation: "moderations", Package: Root + "/moderation"},
 	{Name: "models", Patterns: []string{"GET /v1/models", "GET /v1/models/{id...}"}, Scope: "models", Package: Root},
 	{
 		Name: "usage", Scope: "usage", Package: Root,

@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
@@ -57,7 +58,7 @@ var (
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ rerank.Reranker        = (*Backend)(nil)
-	_ llmhttp.Moderator      = (*Backend)(nil)
+	_ moderation.Moderator   = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
 )
@@ -252,8 +253,8 @@ func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) 
 	}
 }
 
-// Moderate implements [llmhttp.Moderator].
-func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+// Moderate implements [moderation.Moderator].
+func (b *Backend) Moderate(ctx context.Context, req *moderation.Request) (*moderation.Response, error) {
 	if req.Model != Judge {
 		return nil, llm.ModelNotFound(req.Model)
 	}
@@ -264,9 +265,9 @@ func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) 
 	if req.Input.Parts != nil {
 		texts = []string{llm.Content(req.Input.Parts).Text()}
 	}
-	resp := &llmhttp.ModerationResponse{Model: req.Model}
+	resp := &moderation.Response{Model: req.Model}
 	for _, text := range texts {
-		result := llmhttp.ModerationResult{Flagged: strings.Contains(text, "violence"), Scores: map[string]float64{"violence": 0}}
+		result := moderation.Result{Flagged: strings.Contains(text, "violence"), Scores: map[string]float64{"violence": 0}}
 		if result.Flagged {
 			result.Scores["violence"] = 1
 		}

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/endpoints"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
-// The models of a [Backend], besides those of endpoints that are packages, such as [ModelRerank].
+// The models of a [Backend], besides [ModelRerank].
 const (
 	ModelChat       = "demo-chat"
 	ModelComplete   = "demo-complete"
@@ -111,7 +111,7 @@ var (
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
-	_ llmhttp.Moderator      = (*Backend)(nil)
+	_ moderation.Moderator   = (*Backend)(nil)
 	_ llmhttp.Speaker        = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
 	_ llmhttp.Transcriber    = (*Backend)(nil)
@@ -146,8 +146,7 @@ func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, e
 	return promptTokens(req), nil
 }
 
-// ListModels implements [llmhttp.ModelLister]. Each endpoint that is a package has a model with the name
-// of its operation. The context window and the output limit of the
+// ListModels implements [llmhttp.ModelLister]. The context window and the output limit of the
 // chat model are for clients that ask for them. Chat does not enforce them.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	models := []llm.Model{
@@ -157,16 +156,12 @@ func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 		},
 		{ID: ModelComplete, DisplayName: "Demo completions", Capabilities: []llm.Capability{}},
 		{ID: ModelEmbed, DisplayName: "Demo embeddings", Capabilities: []llm.Capability{llm.CapabilityEmbedding}},
+		{ID: ModelRerank, DisplayName: "Demo rerank", Capabilities: []llm.Capability{}},
 		{ID: ModelModeration, DisplayName: "Demo moderations", Capabilities: []llm.Capability{}},
 		{ID: ModelTranscribe, DisplayName: "Demo transcriptions", Capabilities: []llm.Capability{}},
 		{ID: ModelImageLarge, DisplayName: "Demo images, large", Capabilities: []llm.Capability{}},
 		{ID: ModelImageSmall, DisplayName: "Demo images, small", Capabilities: []llm.Capability{}},
 		{ID: ModelSpeech, DisplayName: "Demo speech", Capabilities: []llm.Capability{}},
-	}
-	for _, e := range endpoints.All {
-		if endpoints.Supported(ctx, e.Operation, b) {
-			models = append(models, llm.Model{ID: "demo-" + e.Operation, DisplayName: "Demo " + e.Name, Capabilities: []llm.Capability{}})
-		}
 	}
 	for i := range models {
 		models[i].Created = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()

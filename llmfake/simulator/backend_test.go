@@ -279,7 +279,7 @@ func TestBackend_ListModels(t *testing.T) {
 		assert.Equal(t, "llmhttp", m.OwnedBy)
 		assert.Equal(t, models[0].Created, m.Created)
 	}
-	assert.Equal(t, []string{"demo-chat", "demo-complete", "demo-embed", "demo-moderation", "demo-transcribe", "demo-image-large", "demo-image-small", "demo-speech", "demo-rerank"}, ids)
+	assert.Equal(t, []string{"demo-chat", "demo-complete", "demo-embed", "demo-rerank", "demo-moderation", "demo-transcribe", "demo-image-large", "demo-image-small", "demo-speech"}, ids)
 	models[0].ID = "changed"
 	again, err := simulator.New().ListModels(t.Context())
 	require.NoError(t, err)

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
 // harmCategories are the categories of omni-moderation-latest.
@@ -21,15 +21,15 @@ const (
 	harmlessScore = 0.01
 )
 
-// Moderate implements [llmhttp.Moderator].
-func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) (*llmhttp.ModerationResponse, error) {
+// Moderate implements [moderation.Moderator].
+func (b *Backend) Moderate(ctx context.Context, req *moderation.Request) (*moderation.Response, error) {
 	if req.Model != ModelModeration {
 		return nil, llm.ModelNotFound(req.Model)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	resp := &llmhttp.ModerationResponse{Model: req.Model, Usage: new(llm.Usage)}
+	resp := &moderation.Response{Model: req.Model, Usage: new(llm.Usage)}
 	texts, types := req.Input.Texts, []string{"text"}
 	if parts := req.Input.Parts; parts != nil {
 		texts = []string{llm.Content(parts).Text()}
@@ -45,8 +45,8 @@ func (b *Backend) Moderate(ctx context.Context, req *llmhttp.ModerationRequest) 
 	return resp, nil
 }
 
-func moderate(text string, types []string) llmhttp.ModerationResult {
-	r := llmhttp.ModerationResult{
+func moderate(text string, types []string) moderation.Result {
+	r := moderation.Result{
 		Categories: make(map[string]bool), Scores: make(map[string]float64), InputTypes: make(map[string][]string),
 	}
 	text = strings.ToLower(text)

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
+	"github.com/llmhttp/llmhttp/moderation"
 )
 
 func TestModerate(t *testing.T) {
-	moderate := func(input string) *llmhttp.ModerationResponse {
-		req := new(llmhttp.ModerationRequest)
+	moderate := func(input string) *moderation.Response {
+		req := new(moderation.Request)
 		require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-moderation","input":`+input+`}`), req))
 		resp, err := simulator.New().Moderate(t.Context(), req)
 		require.NoError(t, err)
@@ -37,10 +37,10 @@ func TestModerate(t *testing.T) {
 	assert.True(t, resp.Results[0].Flagged)
 	assert.Equal(t, []string{"text", "image"}, resp.Results[0].InputTypes["hate"])
 
-	_, err := simulator.New().Moderate(t.Context(), &llmhttp.ModerationRequest{Model: "other"})
+	_, err := simulator.New().Moderate(t.Context(), &moderation.Request{Model: "other"})
 	assert.Equal(t, llm.ModelNotFound("other"), err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = simulator.New().Moderate(ctx, &llmhttp.ModerationRequest{Model: simulator.ModelModeration})
+	_, err = simulator.New().Moderate(ctx, &moderation.Request{Model: simulator.ModelModeration})
 	assert.ErrorIs(t, err, context.Canceled)
 }

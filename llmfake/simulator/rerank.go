@@ -7,8 +7,8 @@ import (
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
-// ModelRerank is the model of [Backend.Rerank]. ListModels derives it from the name of the operation.
-const ModelRerank = "demo-" + string(rerank.Operation)
+// ModelRerank is the model of [Backend.Rerank].
+const ModelRerank = "demo-rerank"
 
 var _ rerank.Reranker = (*Backend)(nil)
 
