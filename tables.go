@@ -16,7 +16,6 @@ var (
 	stringListJSON       = jsonwire.TableOf[llm.StringList]("")
 	usageJSON            = jsonwire.ObjectOf[llm.Usage]("")
 	mediaUsageJSON       = jsonwire.ObjectOf[llm.Usage]("media")
-	embeddingUsageJSON   = jsonwire.ObjectOf[llm.Usage]("embeddings")
 	embeddingRequestJSON = jsonwire.ObjectOf[llm.EmbeddingRequest]("")
 	embeddingInputJSON   = jsonwire.TableOf[llm.EmbeddingInput]("")
 	imageRequestJSON     = jsonwire.ObjectOf[llm.ImageRequest]("")

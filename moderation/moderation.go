@@ -2,9 +2,10 @@
 //
 //	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Routes: moderation.Routes()})
 //
-// The Handler then serves POST /v1/moderations, if the Backend is a [Moderator]. Otherwise clients get a
-// 404. It checks the number of the results and their scores. A key needs the scope "moderations", if it
-// has any. The usage is in tokens, and is estimated if the Backend does not tell it.
+// The Handler then serves POST /v1/moderations, if [llmhttp.As] finds a [Moderator] in the Backend.
+// Otherwise clients get a 404. It checks the number of results and their scores. A key needs the scope
+// "moderations", unless its Scopes are nil. The usage is in tokens, and is estimated if the Backend does
+// not tell it.
 package moderation
 
 import (
@@ -57,12 +58,11 @@ func serve(c *llmhttp.Call) error {
 }
 
 // Serve serves a request that another wire format has, for the function of a route that a Protocol makes
-// of [Endpoint] with [llmhttp.NewRoute]. The function reads the Body of c, checks req by
-// [Request.Validate]; Serve calls Reserve, Ask and Reply. It owns req.
+// of [Endpoint] with [llmhttp.NewRoute]. That function reads the Body of c into a Request and checks it
+// by [Request.Validate]; Serve, which then owns req, calls Reserve, Ask and Reply.
 //
-// appendReply appends the reply to b, which may be nil, and returns it. The reply that it gets is
-// complete, with the usage that is recorded. It is only valid during the call. An error of appendReply
-// fails the request.
+// appendReply appends the reply to b. The reply that it gets is complete, with the usage that is recorded.
+// It is only valid during the call.
 func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *Response) ([]byte, error)) error {
 	err := c.Reserve(llmhttp.Estimate{
 		Model: req.Model, User: req.EndUser(), Tokens: func() int { return req.countTokens(wire.Estimator(c, req.Model)) },
@@ -82,6 +82,7 @@ func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *Resp
 			return llmhttp.Used{}, asked.CheckReply(nil)
 		}
 		reply = *resp // which belongs to the Backend
+		// What a reply has used that is not valid is charged.
 		return llmhttp.Used{Usage: reply.Usage, Model: reply.Model, Size: reply.size()}, asked.CheckReply(resp)
 	})
 	if err != nil {

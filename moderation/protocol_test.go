@@ -2,7 +2,6 @@ package moderation_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -51,7 +50,7 @@ func (judge) serve(c *llmhttp.Call) error {
 }
 
 func (judge) AppendError(b []byte, e *llm.Error, _ string) ([]byte, int) {
-	b, _ = json.Marshal(map[string]string{"message": e.Message})
+	b, _ = llmhttp.AppendJSON(b, map[string]string{"message": e.Message})
 	return b, e.Status
 }
 

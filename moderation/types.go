@@ -239,7 +239,8 @@ func (r *Response) UnmarshalJSON(data []byte) error {
 	return param.UnmarshalReply(data, responseJSON, r)
 }
 
-// CheckReply returns an error that tells why resp, which may be nil, is no reply to r.
+// CheckReply returns an error that tells why resp, which may be nil, is no reply to r: it has more or
+// fewer results than r asks for, or a score that is not finite. Clients of a Handler get a 500 for it.
 func (r *Request) CheckReply(resp *Response) error {
 	if resp == nil || len(resp.Results) != r.Input.Results() {
 		return fmt.Errorf("moderation: the number of results is not %d", r.Input.Results())
