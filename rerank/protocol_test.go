@@ -2,7 +2,6 @@ package rerank_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -52,7 +51,7 @@ func (coherent) serve(c *llmhttp.Call) error {
 }
 
 func (coherent) AppendError(b []byte, e *llm.Error, _ string) ([]byte, int) {
-	b, _ = json.Marshal(map[string]string{"message": e.Message})
+	b, _ = llmhttp.AppendJSON(b, map[string]string{"message": e.Message})
 	return b, e.Status
 }
 
