@@ -424,14 +424,22 @@ test("interrupted stream", async (t) => {
   assert.match(got.text, /^one two/);
   assert(got.error instanceof OpenAI.APIError, `${got.error}`);
   assert.equal(got.error.error.type, "server_error");
-  const { requests, completion_tokens } = await usage(server);
+  const { requests, completion_tokens } = await usage(server, 1);
   assert.equal(requests, 1);
   assert(completion_tokens > 0, "the tokens that were sent are recorded");
 });
 
-async function usage(server) {
+// usage returns what is recorded when that is so many requests: one that fails is recorded after its
+// client has the error.
+async function usage(server, requests) {
   const headers = { Authorization: `Bearer ${gatewayKey}` };
-  const response = await fetch(`${server.api}/dashboard/billing/usage`, { headers });
-  assert.equal(response.status, 200);
-  return response.json();
+  for (;;) {
+    const response = await fetch(`${server.api}/dashboard/billing/usage`, { headers });
+    assert.equal(response.status, 200);
+    const report = await response.json();
+    if (report.requests >= requests) {
+      return report;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }
