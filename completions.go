@@ -28,7 +28,7 @@ func (chatCompletions) Secret(r *http.Request) string { return BearerSecret(r) }
 
 // Routes returns the routes of all operations of OpenAI's API.
 func (chatCompletions) Routes() []Route {
-	usage, subscription := usageOperation.bind(serveUsage), usageOperation.bind(serveSubscription)
+	usage, subscription := usageOperation.bindCall(serveUsage), usageOperation.bindCall(serveSubscription)
 	return []Route{
 		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
 		{Pattern: "POST /v1/completions", Bind: BindCompletions(decodeTextCompletion)},

@@ -363,18 +363,8 @@ func (q *request) askLedger(call func() error) error {
 // tellLimits makes every reply tell the last known states of the limits.
 func (q *request) tellLimits() { q.format.setLimits(q.ledger.limits()) }
 
-// replyJSON writes v, which may be of any type, as the whole reply.
-func (q *request) replyJSON(v any) error {
-	return q.reply(func(b []byte) ([]byte, error) { return AppendJSON(b, v) })
-}
-
 // contentTypeJSON is the Content-Type of replies that are not streams, and of error replies.
 const contentTypeJSON = "application/json"
-
-// reply writes what encode appends, which is JSON, as the whole reply.
-func (q *request) reply(encode func(b []byte) ([]byte, error)) error {
-	return q.replyAs(http.StatusOK, contentTypeJSON, encode)
-}
 
 // replyAs writes what encode appends as the whole reply, with the given status and
 // Content-Type.

@@ -33,7 +33,8 @@ var usageOperation = operation{scope: ScopeUsage}
 // serveUsage serves GET /v1/dashboard/billing/usage. The reply has the members of
 // OpenAI's legacy format, with costs in US cents, and others for tokens, requests
 // and images.
-func serveUsage(q *request) error {
+func serveUsage(c *Call) error {
+	q := c.q
 	store := q.h.opts.Usage
 	if store == nil {
 		return errUnknownURL(q.r)
@@ -48,7 +49,7 @@ func serveUsage(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.replyJSON(newBillingReply(sums))
+	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) { return AppendJSON(b, newBillingReply(sums)) })
 }
 
 // askUsageStore calls ask, which asks the usage store.
@@ -159,7 +160,8 @@ type subscriptionReply struct {
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quotas and the
 // expiry of the key. Of several quotas in money, or in tokens, it tells the one of which the
 // least is left.
-func serveSubscription(q *request) error {
+func serveSubscription(c *Call) error {
+	q := c.q
 	q.ledger.commit()
 	p := newQuotaReport(q)
 	if q.h.opts.Usage != nil && len(p.quotas) > 0 {
@@ -185,7 +187,7 @@ func serveSubscription(q *request) error {
 	if !q.key.Expires.IsZero() {
 		reply.AccessUntil = q.key.Expires.Unix()
 	}
-	return q.replyJSON(&reply)
+	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) { return AppendJSON(b, &reply) })
 }
 
 // A quotaReport has what the subscription endpoint tells about the quotas of a key and of its
