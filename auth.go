@@ -329,13 +329,6 @@ func newRedactor(secret string) redactor { return redactor{redact.New(secret)} }
 
 func (r redactor) text(s string) string { return r.r.Text(s) }
 
-// texts redacts texts in place.
-func (r redactor) texts(texts ...*string) {
-	for _, s := range texts {
-		*s = r.text(*s)
-	}
-}
-
 // errorInPlace redacts e and its cause, and returns e.
 func (r redactor) errorInPlace(e *llm.Error) *llm.Error { return r.r.InPlace(e) }
 
