@@ -3,8 +3,6 @@ package llmhttp
 import (
 	"context"
 	"time"
-
-	"github.com/llmhttp/llmhttp/internal/callctx"
 )
 
 // beginCall must be called before each call to the Backend, or to anything else to which
@@ -61,9 +59,3 @@ func (q *request) notifyStarted(req describer, began time.Time) {
 	q.backendCtx = q.observer.notifyStarted(q.client.Context())
 	q.backend.began = began
 }
-
-// Mistakes of a Backend, which package llm finds too.
-var (
-	errNilStream = callctx.ErrNilStream
-	errNoChunk   = callctx.ErrNoChunk
-)

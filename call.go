@@ -131,12 +131,14 @@ func (c *Call) run(serve func(*Call) error) error {
 // class returns the class of an error that has none: when Reserve has succeeded the Backend is the
 // cause, and from Check on if no model is called.
 func (c *Call) class() ErrorClass {
-	isQuery := c.q.route.binding.op.name == ""
-	if c.stage == callRefused || c.stage == callBegun && !(c.checked && isQuery) {
+	if c.stage == callRefused || c.stage == callBegun && !(c.checked && c.isQuery()) {
 		return ""
 	}
 	return ClassBackend
 }
+
+// isQuery reports whether the operation calls no model.
+func (c *Call) isQuery() bool { return c.q.route.binding.op.name == "" }
 
 // keep keeps the first error.
 func (c *Call) keep(err error) error {
@@ -191,7 +193,7 @@ func (c *Call) TextTokens() func(model, text string) int { return c.q.h.opts.Tex
 // once, before Ask.
 func (c *Call) Reserve(e Estimate) error {
 	switch {
-	case c.q.route.binding.op.name == "":
+	case c.isQuery():
 		return c.keep(errReserveQuery)
 	case c.err != nil || c.stage != callBegun:
 		return c.keep(errReserveOrder)
@@ -292,7 +294,7 @@ func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) erro
 		return err
 	}
 	if most := q.h.opts.MaxReply; int64(used.Size) > most {
-		return errReplyTooLarge(most)
+		return invalid.ReplyTooLarge(most)
 	}
 	return nil
 }
@@ -303,19 +305,18 @@ func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) erro
 // nevertheless.
 func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, error)) error {
 	q := c.q
-	isQuery := q.route.binding.op.name == ""
 	switch {
 	case c.stage == callReplied:
 		return c.keep(errReplyTwice)
 	case c.stream != nil && c.err == nil:
 		return c.keep(errReplyInStream)
-	case c.err != nil || c.stage != callAsked && (!isQuery || c.stage != callBegun):
+	case c.err != nil || c.stage != callAsked && (!c.isQuery() || c.stage != callBegun):
 		return c.keep(errReplyUnasked)
 	}
 	if err := c.checkOrder(); err != nil {
 		return c.keep(err)
 	}
-	if isQuery {
+	if c.isQuery() {
 		if err := q.client.Cause(); err != nil {
 			return c.keep(err)
 		}
@@ -392,9 +393,9 @@ type Endpoint struct {
 	Output Output
 }
 
-// NewRoute returns a Route, for Options.Routes or Protocol.Routes, whose requests serve serves: see [Call]. pattern is
-// that of a [Route]. It panics if a name of e is malformed, if its Operation is one of this package, or
-// if serve is nil. serve is called concurrently.
+// NewRoute returns a Route, for Options.Routes or the Routes of a [Protocol], whose requests serve serves:
+// see [Call]. pattern is that of a [Route]. It panics if a name of e is malformed, if its Operation is one
+// of this package, or if serve is nil. serve is called concurrently.
 func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
 	if e == nil || serve == nil {
 		panic("llmhttp: NewRoute needs an Endpoint and a function: " + pattern)
@@ -411,14 +412,14 @@ func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
 	}
 	op := &operation{name: e.Operation, scope: e.Scope, supportedBy: e.Supported, output: e.Output}
 	bind := op.bindCall(serve)
-	bind.pkg = callerPackage(1)
+	bind.pkg = callerPackage()
 	return Route{Pattern: pattern, Bind: bind}
 }
 
-// callerPackage returns the path of the package that has called the function that calls it, if skip is 1.
-func callerPackage(skip int) string {
+// callerPackage returns the path of the package that has called the function that calls it.
+func callerPackage() string {
 	var pcs [1]uintptr
-	runtime.Callers(skip+2, pcs[:])
+	runtime.Callers(3, pcs[:])                       // without runtime.Callers, this function and the one that calls it
 	frame, _ := runtime.CallersFrames(pcs[:]).Next() // which knows inlined functions, as FuncForPC does not
 	return packageOf(frame.Function)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/internal/tokens"
@@ -272,7 +273,7 @@ func (q *request) callChat(req generation) error {
 	q.observer.startTranscript(q.backendCtx, req, &q.chat.order)
 	stream := req.send(q.backendCtx, q.h.backend)
 	if stream == nil {
-		stream = llm.Fail(errNilStream)
+		stream = llm.Fail(callctx.ErrNilStream)
 	}
 	stream(q.yield)
 	return q.closeChunks()

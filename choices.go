@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/llm"
@@ -66,7 +67,7 @@ func (b choiceMaker) sendChoice(ctx context.Context, req *llm.ChatRequest, i, n 
 	}()
 	s := b.Backend.Chat(ctx, req)
 	if s == nil {
-		return errNilStream
+		return callctx.ErrNilStream
 	}
 	began := false
 	for c, err := range s {
@@ -93,7 +94,7 @@ func (b choiceMaker) sendChoice(ctx context.Context, req *llm.ChatRequest, i, n 
 		}
 	}
 	if !began {
-		return errNoChunk
+		return callctx.ErrNoChunk
 	}
 	return nil
 }

@@ -28,5 +28,5 @@ func TestPackageOf(t *testing.T) {
 	} {
 		assert.Equal(t, want, packageOf(function), function)
 	}
-	assert.Equal(t, "github.com/llmhttp/llmhttp", callerPackage(0))
+	assert.Equal(t, "github.com/llmhttp/llmhttp", func() string { return callerPackage() }())
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
@@ -24,7 +23,7 @@ const (
 func completeError(r *http.Request, err error) (e *llm.Error) {
 	defer func() {
 		if p := recover(); p != nil { // a method of err, such as Unwrap, panicked
-			e = &llm.Error{Status: http.StatusInternalServerError, Type: errorType(500, ""), Message: messageInternal, Err: newPanicError(p)}
+			e = &llm.Error{Status: http.StatusInternalServerError, Type: errorType(500, ""), Message: messageInternal, Err: panics.New(p)}
 		}
 	}()
 	var found *llm.Error
@@ -66,9 +65,6 @@ func errorType(status int, code string) string {
 	}
 	return "invalid_request_error"
 }
-
-// errorText returns the text of an error of the host.
-var errorText = panics.Text
 
 // setErrorHeaders sets the headers that an error reply has in every protocol.
 func setErrorHeaders(h http.Header, e *llm.Error) {
@@ -167,9 +163,6 @@ func classifyStatus(status int, failing ErrorClass) ErrorClass {
 	return failing
 }
 
-// errReplyTooLarge returns the error of a reply with more bytes than limit.
-var errReplyTooLarge = invalid.ReplyTooLarge
-
 // Errors that end a request before its Backend does. As causes of the context
 // they tell the Backend why.
 var (
@@ -191,9 +184,6 @@ var (
 	errNoError  = errors.New("llmhttp: WriteError was called without an error")
 	errNilError = errors.New("llmhttp: a nil *Error was returned as an error")
 )
-
-// newPanicError returns the error of a recovered panic.
-var newPanicError = panics.New
 
 // isResponseStoreError reports whether err wraps ErrResponseStore. It does not if a method of
 // err, such as Unwrap, panics.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
@@ -205,7 +206,7 @@ func findStreamer[A any](ctx context.Context, b Backend) ImageStreamer {
 // that is not there.
 func tryStream(stream llm.ImageStream, yield func(*llm.ImageChunk, error) bool) bool {
 	if stream == nil {
-		yield(nil, errNilStream)
+		yield(nil, callctx.ErrNilStream)
 		return true
 	}
 	begun, missing := false, false

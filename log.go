@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -91,16 +92,16 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 		text("param", jsonwire.Clip(e.Param, 128))
 	}
 	if s.Err != nil && !s.ErrorClass.IsClientError() {
-		attrs = append(attrs, slog.String("error", errorText(s.Err)))
+		attrs = append(attrs, slog.String("error", panics.Text(s.Err)))
 	}
 	if s.PriceErr != nil {
-		attrs = append(attrs, slog.String("price_error", errorText(s.PriceErr)))
+		attrs = append(attrs, slog.String("price_error", panics.Text(s.PriceErr)))
 	}
 	if s.RecordErr != nil {
-		attrs = append(attrs, slog.String("record_error", errorText(s.RecordErr)))
+		attrs = append(attrs, slog.String("record_error", panics.Text(s.RecordErr)))
 	}
 	if s.SaveErr != nil {
-		attrs = append(attrs, slog.String("save_error", errorText(s.SaveErr)))
+		attrs = append(attrs, slog.String("save_error", panics.Text(s.SaveErr)))
 	}
 	return attrs
 }

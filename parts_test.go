@@ -26,7 +26,7 @@ import (
 // parts: see docs/architecture.md. Package exchange is a part too. A file that declares the
 // descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
-	"handler.go", "serve.go", "routes.go", "binding.go", "operation.go",
+	"handler.go", "serve.go", "routes.go", "notfound.go", "binding.go", "operation.go",
 	"request.go", "call.go", "replystream.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go", "origin.go",
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
@@ -71,7 +71,7 @@ func TestParts_ViolationsAreFound(t *testing.T) {
 		"function that calls one":   {"requestlog.go", `func mutant(ctx context.Context) { checkUnknownMembers(ctx, nil) }`},
 		"interface":                 {"request.go", `func (q *request) mutant() { mutant2(q) }; func mutant2(interface{ finish() }) {}`},
 		"type parameter":            {"request.go", `func (q *request) mutant() { clone(q) }`},
-		"any":                       {"request.go", `func (q *request) mutant() { newPanicError(q) }`},
+		"any":                       {"request.go", `func (q *request) mutant() { panics.New(q) }`},
 		"panic":                     {"request.go", `func (q *request) mutant() { panic(q) }`},
 		"closure":                   {"chat.go", `func (q *request) mutant() { q.client.Fail(nil, func() { q.finish() }) }`},
 		"closure that asks":         {"chat.go", `func (q *request) mutant() { ctx := q.backendCtx; q.client.Fail(nil, func() { requestFrom(ctx) }) }`},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/order"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/llm"
@@ -93,7 +94,7 @@ func (g *chunkGate) close() error {
 func (p *chatPipeline) receive(c *llm.ChatChunk, out *exchange.Buffer) error {
 	if c != nil {
 		if p.size += texts.Size(c); int64(p.size) > p.maxReply {
-			return errReplyTooLarge(p.maxReply)
+			return invalid.ReplyTooLarge(p.maxReply)
 		}
 	}
 	p.setOut(out)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/internal/saturating"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -252,7 +253,7 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost,
 func callPrice(price func(*UsageRecord) (Cost, error), r *UsageRecord) (cost Cost, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError(p)
+			err = panics.New(p)
 		}
 	}()
 	return price(r)

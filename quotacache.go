@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -265,7 +266,7 @@ func (c *quotaCache) query(ctx context.Context, o quotaOwner, q Quota, e *quotaE
 	err := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError(p)
+			err = panics.New(p)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()

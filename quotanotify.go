@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/claims"
+	"github.com/llmhttp/llmhttp/internal/panics"
 )
 
 // A quotaNotifier calls Options.QuotaReached, on goroutines of its own.
@@ -127,7 +128,7 @@ func (n *quotaNotifier) try(e *QuotaEvent, retry time.Duration) (handled bool, w
 	claimed, wait, err := n.claim(e)
 	switch {
 	case err != nil:
-		n.logger.Error("quota event not claimed", "id", e.ID, "error", errorText(err), "retry_after", retry)
+		n.logger.Error("quota event not claimed", "id", e.ID, "error", panics.Text(err), "retry_after", retry)
 		return false, retry
 	case !claimed:
 		return wait <= 0, wait
@@ -135,10 +136,10 @@ func (n *quotaNotifier) try(e *QuotaEvent, retry time.Duration) (handled bool, w
 	err = n.callHost(e)
 	if err != nil {
 		n.logger.Error("Options.QuotaReached failed", "id", e.ID, "account", e.Account, "subject_kind", e.Subject.Kind,
-			"subject", e.Subject.ID, "share", e.Share, "error", errorText(err), "retry_after", retry)
+			"subject", e.Subject.ID, "share", e.Share, "error", panics.Text(err), "retry_after", retry)
 	}
 	if endErr := n.endClaim(e, err == nil); endErr != nil {
-		n.logger.Error("quota event not stored, so that it may be told again", "id", e.ID, "error", errorText(endErr))
+		n.logger.Error("quota event not stored, so that it may be told again", "id", e.ID, "error", panics.Text(endErr))
 	}
 	return err == nil, retry
 }
@@ -149,7 +150,7 @@ func (n *quotaNotifier) callHost(e *QuotaEvent) (err error) {
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError(p)
+			err = panics.New(p)
 		}
 	}()
 	c := *e
@@ -191,7 +192,7 @@ func (n *quotaNotifier) askStore(ask func(ctx context.Context) error) (err error
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError(p)
+			err = panics.New(p)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), quotaStoreTime)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/panics"
 )
 
 // A replyFormat makes what an exchange sends besides the reply, and logs what happens to it:
@@ -111,7 +112,7 @@ func (f *replyFormat) Recovered(e exchange.LogEvent, p any) {
 	if e == exchange.WriterPanicked {
 		message = "writing a stream failed"
 	}
-	f.log.print(slog.LevelError, message, newPanicError(p))
+	f.log.print(slog.LevelError, message, panics.New(p))
 }
 
 // A headerField is a header of a reply that the host sets. The name is canonical.

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -99,7 +101,7 @@ func AppendStream[Chunk any](
 	appendChunk func(b []byte, c *Chunk) ([]byte, error),
 ) error {
 	if stream == nil {
-		return errNilStream
+		return callctx.ErrNilStream
 	}
 	q, g := s.c.q, &s.c.q.chunks
 	var current *Chunk
@@ -217,7 +219,7 @@ type replyPieces struct {
 // add adds a piece. If the reply is a stream, it is appended to out.
 func (r *replyPieces) add(p *Progress, out *exchange.Buffer, appendPiece func(b []byte) ([]byte, error)) (err error) {
 	if r.size += p.Size; int64(r.size) > r.maxReply {
-		return errReplyTooLarge(r.maxReply)
+		return invalid.ReplyTooLarge(r.maxReply)
 	}
 	r.output.AddText(p.Text)
 	r.began = r.began || p.HasOutput

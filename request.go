@@ -13,6 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounded"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/invalid"
+	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/internal/randomid"
 	"github.com/llmhttp/llmhttp/llm"
@@ -93,7 +94,7 @@ func (q *request) run(serve func() error) {
 	err := errGoexit
 	defer func() {
 		if p := recover(); p != nil {
-			err = newPanicError(p)
+			err = panics.New(p)
 		}
 		if err != nil {
 			q.fail(err)

@@ -74,7 +74,7 @@ func (l *requestLog) printFailure(class ErrorClass, msg string, err error) {
 // recoverAndLog recovers from a panic and logs it. It must be deferred.
 func (l *requestLog) recoverAndLog(failure string) {
 	if p := recover(); p != nil {
-		l.print(slog.LevelError, failure, newPanicError(p))
+		l.print(slog.LevelError, failure, panics.New(p))
 	}
 }
 
@@ -95,7 +95,7 @@ func (l *requestLog) print(level slog.Level, msg string, err error, more ...slog
 		slog.String("request_id", l.requestID),
 		slog.String("scope", scope),
 		slog.String("key_id", keyID),
-		slog.String("error", redact.text(errorText(err))),
+		slog.String("error", redact.text(panics.Text(err))),
 	}
 	if stack := stackOf(err); stack != "" {
 		attrs = append(attrs, slog.String("stack", redact.text(stack)))

@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"errors"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -29,7 +30,7 @@ func (q *request) endChunks() {
 func (q *request) closeChunks() error {
 	err := q.chunks.close()
 	if err == nil && q.chunks.stats.count == 0 {
-		err = errNoChunk
+		err = callctx.ErrNoChunk
 	}
 	q.backend.notSent = errors.Is(err, llm.ErrNotSent)
 	// A Backend may return without an error when its context is done. That is not the end of a

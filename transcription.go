@@ -238,7 +238,7 @@ func serveTranscription(c *Call, req *TranscriptionRequest, encoder Transcriptio
 	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
 	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
 		return Used{}, AppendStream(s, streamAbility(ctx, b, Transcriber.Transcribe, req), func(chunk *TranscriptionChunk) Progress {
-			p := Progress{Units: &units, Text: chunk.Text, HasOutput: true, Size: chunk.size()}
+			p := Progress{Units: &units, Text: chunk.Text, HasOutput: true, Size: chunk.Size()}
 			length := millis(chunk.length())
 			if u := chunk.Usage; u != nil {
 				p.Usage = u.Tokens

@@ -71,8 +71,8 @@ func millis(seconds float64) int64 {
 	return int64(math.Ceil(min(seconds, most)*1000 - 1e-6)) // 8.47 has no exact value
 }
 
-// size returns the size of c in bytes, about.
-func (c *TranscriptionChunk) size() int {
+// Size returns how many bytes c has, about, for what bounds the chunks that it keeps.
+func (c *TranscriptionChunk) Size() int {
 	n := len(c.Text) + len(c.Language) + jsonwire.ExtraSize(c.Extra)
 	for i := range c.Segments {
 		s := &c.Segments[i]

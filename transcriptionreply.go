@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strconv"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonjoin"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -27,7 +28,7 @@ func CollectTranscription(s TranscriptionStream) (*TranscriptionChunk, error) {
 		}
 	}
 	if !began {
-		return joined.chunk(), errNoChunk
+		return joined.chunk(), callctx.ErrNoChunk
 	}
 	return joined.chunk(), nil
 }

@@ -21,7 +21,7 @@ var keyFieldNames = append([]string{"name", "account", "expires", "scopes", "mod
 type keyForm struct {
 	form
 	Scopes      []scopeBox
-	OtherScopes string // what was entered that is no scope, or not yet one with a box
+	OtherScopes string // names that were entered and are no scopes, which the form shows again
 	admin       bool   // whether an administrator sent the form
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/keycache"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -22,7 +23,7 @@ import (
 // A testCache is a Cache over a fake store, whose keys have the account "of" and their ID.
 type testCache struct {
 	*keycache.Cache
-	log *logBuffer
+	log *proctest.Buffer
 
 	mu      sync.Mutex // guards the fields below
 	ids     map[string]string
@@ -32,7 +33,7 @@ type testCache struct {
 }
 
 func newTestCache(opts keycache.Options) *testCache {
-	c := &testCache{ids: make(map[string]string), log: new(logBuffer)}
+	c := &testCache{ids: make(map[string]string), log: new(proctest.Buffer)}
 	opts.Logger = slog.New(slog.NewTextHandler(c.log, nil))
 	c.Cache = keycache.New(llmhttp.KeyStoreFunc(c.read), &opts)
 	return c
@@ -347,7 +348,7 @@ func TestCache_RevealsNoSecret(t *testing.T) {
 	} {
 		for _, wait := range []time.Duration{0, 7 * time.Second, 20 * time.Second} { // first, in the background, within the grace
 			synctest.Test(t, func(t *testing.T) {
-				log, failing := new(logBuffer), wait == 0
+				log, failing := new(proctest.Buffer), wait == 0
 				c := keycache.New(llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 					if failing {
 						return nil, fail(secret)

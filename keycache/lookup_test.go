@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/keycache"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -58,8 +59,8 @@ func (s *countedStore) count() int {
 }
 
 // captureDefaultLog makes slog.Default() write to what it returns, until the test ends.
-func captureDefaultLog(t *testing.T) *logBuffer {
-	log, before := new(logBuffer), slog.Default()
+func captureDefaultLog(t *testing.T) *proctest.Buffer {
+	log, before := new(proctest.Buffer), slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return log

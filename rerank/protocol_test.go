@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/endpointtest"
@@ -16,16 +14,8 @@ import (
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
-// A coherent Protocol has the errors of Cohere's API, and a shorter reply.
-type coherent struct{ llmhttp.Protocol }
-
-func (coherent) Name() string { return "coherent" }
-
-func (p coherent) Routes() []llmhttp.Route {
-	return []llmhttp.Route{llmhttp.NewRoute("POST /v3/rerank", rerank.Endpoint, p.serve)}
-}
-
-func (coherent) serve(c *llmhttp.Call) error {
+// serveCoherent serves a route of a Protocol whose reply is shorter than that of Cohere.
+func serveCoherent(c *llmhttp.Call) error {
 	var body struct {
 		Model string   `json:"model"`
 		Query string   `json:"query"`
@@ -50,78 +40,29 @@ func (coherent) serve(c *llmhttp.Call) error {
 	})
 }
 
-func (coherent) AppendError(b []byte, e *llm.Error, _ string) ([]byte, int) {
-	b, _ = llmhttp.AppendJSON(b, map[string]string{"message": e.Message})
-	return b, e.Status
-}
-
 // A route of a Protocol has the Protocol's form of requests, replies and errors, and the limits and
 // records of each other route.
 func TestServe_Protocol(t *testing.T) {
 	const valid = `{"model":"m","query":"q","texts":["a","b"]}`
-	chatOnly := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") })
 	failing := backend(func(context.Context, *rerank.Request) (*rerank.Response, error) { return nil, assert.AnError })
-	for name, tt := range map[string]struct {
-		backend llmhttp.Backend
-		key     llmhttp.Key
-		body    string
-		status  int
-		reply   string
-		records int
-	}{
+	p := endpointtest.NewProtocol("/v3/rerank", rerank.Endpoint, serveCoherent)
+	endpointtest.CheckProtocol(t, p, rerank.Operation, llmhttp.Options{}, map[string]endpointtest.ProtocolTest{
 		"complete":            {scores(0.25, 0.5), llmhttp.Key{}, valid, 200, "m: 1 best of 2, 4 tokens", 1},
 		"unknown member":      {scores(0.25, 0.5), llmhttp.Key{}, `{"model":"m","query":"q","texts":["a"],"api_key":"x"}`, 400, `{"message":"Unknown parameter: 'api_key'."}`, 0},
 		"not valid":           {scores(0.25, 0.5), llmhttp.Key{}, `{"model":"m","query":"q"}`, 400, `{"message":"Missing required parameter: 'documents'."}`, 0},
 		"scope":               {scores(0.25, 0.5), llmhttp.Key{Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, valid, 403, `Missing scope: rerank`, 0},
 		"tokens":              {scores(0.25, 0.5), llmhttp.Key{Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(1)}}, valid, 429, `{"message":`, 0},
-		"no Reranker":         {chatOnly, llmhttp.Key{}, valid, 404, `{"message":"Invalid URL (POST /v3/rerank)"}`, 0},
+		"no Reranker":         {endpointtest.ChatOnly, llmhttp.Key{}, valid, 404, `{"message":"Invalid URL (POST /v3/rerank)"}`, 0},
 		"the Backend fails":   {failing, llmhttp.Key{}, valid, 500, `{"message":`, 1},
 		"appendReply fails":   {scores(0.25, 0.5), llmhttp.Key{}, `{"model":"unwritable","query":"q","texts":["a","b"]}`, 500, `{"message":`, 1},
 		"a reply too short":   {scores(0.25), llmhttp.Key{}, valid, 500, `{"message":`, 1},
 		"a result with a NaN": {scores(0.25, math.NaN()), llmhttp.Key{}, valid, 500, `{"message":`, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := endpointtest.New(t, tt.backend, tt.key, llmhttp.Options{Protocols: []llmhttp.Protocol{coherent{llmhttp.ChatCompletions()}}})
-			w := s.Post("/v3/rerank", tt.body)
-			assert.Equal(t, tt.status, w.Code, w.Body)
-			assert.Contains(t, w.Body.String(), tt.reply)
-			assert.NotContains(t, w.Body.String(), assert.AnError.Error())
-			require.Len(t, s.Records, tt.records)
-			if tt.records > 0 {
-				assert.Equal(t, "coherent", s.Records[0].Protocol)
-				assert.Equal(t, rerank.Operation, s.Records[0].Operation)
-			}
-		})
-	}
-}
-
-// A path that the Protocol does not serve has its form of errors too, if it is below that of a route of
-// NewRoute.
-func TestServe_ProtocolUnknownPath(t *testing.T) {
-	s := endpointtest.New(t, scores(1), llmhttp.Key{}, llmhttp.Options{Protocols: []llmhttp.Protocol{coherent{llmhttp.ChatCompletions()}}})
-	w := s.Post("/v3/rerank/more", "{}")
-	assert.Equal(t, http.StatusNotFound, w.Code)
-	assert.Contains(t, w.Body.String(), `{"message":"Invalid URL`)
+	})
 }
 
 // A Handler without the routes does not rerank, and neither does a Backend without the method.
 func TestRoutes(t *testing.T) {
-	chatOnly := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") })
-	for _, rt := range rerank.Routes() {
-		path := rt.Pattern[len("POST "):]
-		body := `{"model":"m","query":"q","documents":["a"]}`
-		for want, s := range map[string]*endpointtest.Server{
-			"because package github.com/llmhttp/llmhttp/rerank is not mounted": endpointtest.New(t, scores(1), llmhttp.Key{}, llmhttp.Options{}),
-			"Invalid URL (POST " + path + `)"`:                                 newServer(t, chatOnly, llmhttp.Options{}),
-		} {
-			w := s.Post(path, body)
-			assert.Equal(t, 404, w.Code)
-			assert.Contains(t, w.Body.String(), want)
-			assert.Empty(t, s.Records)
-		}
-		w := newServer(t, scores(1), llmhttp.Options{}).Post(path, body)
-		assert.Equal(t, 200, w.Code, w.Body)
-	}
+	endpointtest.CheckMounted(t, "rerank", rerank.Routes, scores(1), `{"model":"m","query":"q","documents":["a"]}`)
 }
 
 // Members that change the model or the price of a request at other servers are refused, unless the host

@@ -1,28 +1,13 @@
 package rerank
 
 import (
-	"reflect"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
-	"github.com/llmhttp/llmhttp/internal/texttest"
-	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/internal/endpointtest"
 )
 
-// Every text of a request counts, wherever it is. A new field counts nothing until countTokens knows it,
-// and fails this test.
+// Every text of a request counts, wherever it is.
 func TestRequest_EveryTextCounts(t *testing.T) {
-	for name, count := range map[string]func(model, text string) int{
-		"by length":  nil,
-		"TextTokens": func(_, text string) int { return len(text) / 4 },
-	} {
-		var req Request
-		counted := 0
-		texttest.EachLong(t, reflect.ValueOf(&req).Elem(), "rerank", func(path string) {
-			counted++
-			assert.GreaterOrEqual(t, req.countTokens(tokens.Estimator{Count: count}), len(texttest.Long)/5, "%s, %s", path, name)
-		})
-		assert.Greater(t, counted, 5)
-	}
+	var req Request
+	endpointtest.CheckTextsCount(t, "rerank", &req, req.countTokens, nil)
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/invalid"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/texts"
 )
 
 // What is spoken is not rewritten.
@@ -73,7 +71,7 @@ func forwardTranscription(f *Filter, stream llmhttp.TranscriptionStream, yield f
 	c, err := llmhttp.CollectTranscription(func(collect func(*llmhttp.TranscriptionChunk, error) bool) {
 		for c, err := range stream {
 			if c != nil && err == nil {
-				size += transcriptionSize(c)
+				size += c.Size()
 			}
 			if size > maxHeld {
 				c, err = nil, invalid.ReplyTooLarge(maxHeld)
@@ -96,17 +94,4 @@ func forwardTranscription(f *Filter, stream llmhttp.TranscriptionStream, yield f
 	w := f.rewriter()
 	w.transcription(c)
 	yield(c, errFiltered(w.err))
-}
-
-// transcriptionSize returns the size of c in bytes, about.
-func transcriptionSize(c *llmhttp.TranscriptionChunk) int {
-	n := len(c.Text) + len(c.Language) + jsonwire.ExtraSize(c.Extra)
-	for i := range c.Segments {
-		s := &c.Segments[i]
-		n += texts.ElementSize + len(s.ID) + len(s.Text) + len(s.Speaker) + 8*len(s.Tokens) + jsonwire.ExtraSize(s.Extra)
-	}
-	for i := range c.Words {
-		n += texts.ElementSize + len(c.Words[i].Word) + jsonwire.ExtraSize(c.Words[i].Extra)
-	}
-	return n
 }

@@ -1,7 +1,6 @@
 package usagebuffer_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -42,24 +41,6 @@ func (u *usageLog) records() []llmhttp.UsageRecord {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.Clone(u.kept)
-}
-
-// A logBuffer keeps what a Logger writes.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // noLog is a Logger that discards everything.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/proctest"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/usagebuffer"
 )
@@ -272,7 +273,7 @@ func TestBuffer_DropsOnlyRejectedRecords(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, batches of %d", name, size), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newBatchStore()
-					log := new(logBuffer)
+					log := new(proctest.Buffer)
 					picky := pickyStore{s, func(model string) bool { return strings.Contains(model, "\x00") }}
 					b := usagebuffer.New(picky, &usagebuffer.Options{
 						BatchSize: size, Delay: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil)),

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/texttest"
+	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -111,6 +115,107 @@ func (s *Server) CheckParams(t *testing.T, path string, tests []Param) {
 				assert.Equal(t, tt.Code, e.Code, e.Message)
 			})
 		}
+	}
+}
+
+// A Protocol has one route, and a form of errors of its own: {"message":...}.
+type Protocol struct {
+	llmhttp.Protocol
+	Route llmhttp.Route
+}
+
+// NewProtocol returns a Protocol with a route for POST requests.
+func NewProtocol(path string, e *llmhttp.Endpoint, serve func(c *llmhttp.Call) error) Protocol {
+	return Protocol{llmhttp.ChatCompletions(), llmhttp.NewRoute("POST "+path, e, serve)}
+}
+
+// Name implements [llmhttp.Protocol].
+func (Protocol) Name() string { return "another" }
+
+// Routes implements [llmhttp.Protocol].
+func (p Protocol) Routes() []llmhttp.Route { return []llmhttp.Route{p.Route} }
+
+// AppendError implements [llmhttp.Protocol].
+func (Protocol) AppendError(b []byte, e *llm.Error, _ string) ([]byte, int) {
+	b, _ = llmhttp.AppendJSON(b, map[string]string{"message": e.Message})
+	return b, e.Status
+}
+
+// A ProtocolTest is a request for the route of a Protocol.
+type ProtocolTest = struct {
+	Backend llmhttp.Backend
+	Key     llmhttp.Key
+	Body    string
+	Status  int
+	Reply   string // a part of it
+	Records int    // how many are recorded, of the operation of the endpoint
+}
+
+// CheckProtocol checks that a route of a Protocol has its form of requests, replies and errors, and the
+// limits and the records of each other route. opts are those of the Handler besides.
+func CheckProtocol(t *testing.T, p Protocol, op llmhttp.Operation, opts llmhttp.Options, tests map[string]ProtocolTest) {
+	opts.Protocols = []llmhttp.Protocol{p}
+	_, path, _ := strings.Cut(p.Route.Pattern, " ")
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := New(t, tt.Backend, tt.Key, opts)
+			w := s.Post(path, tt.Body)
+			assert.Equal(t, tt.Status, w.Code, w.Body)
+			assert.Contains(t, w.Body.String(), tt.Reply)
+			assert.NotContains(t, w.Body.String(), assert.AnError.Error())
+			require.Len(t, s.Records, tt.Records)
+			for _, r := range s.Records {
+				assert.Equal(t, p.Name(), r.Protocol)
+				assert.Equal(t, op, r.Operation)
+			}
+			// A path below that of the route has the form of errors, too.
+			w = s.Post(path+"/more", "{}")
+			assert.Equal(t, http.StatusNotFound, w.Code)
+			assert.Contains(t, w.Body.String(), `{"message":"Invalid URL`)
+		})
+	}
+}
+
+// ChatOnly is a Backend without the method of an endpoint.
+var ChatOnly = llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") })
+
+// CheckMounted checks that the routes of an endpoint serve body if b is the Backend, and that clients get
+// a 404 without the routes, or with a Backend that only chats. routes returns those of package pkg.
+func CheckMounted(t *testing.T, pkg string, routes func() []llmhttp.Route, b llmhttp.Backend, body string) {
+	for _, rt := range routes() {
+		_, path, _ := strings.Cut(rt.Pattern, " ")
+		w := New(t, b, llmhttp.Key{}, llmhttp.Options{Routes: routes()}).Post(path, body)
+		assert.Equal(t, 200, w.Code, w.Body)
+		for want, s := range map[string]*Server{
+			"because package github.com/llmhttp/llmhttp/" + pkg + " is not mounted": New(t, b, llmhttp.Key{}, llmhttp.Options{}),
+			"Invalid URL (POST " + path + `)"`:                                      New(t, ChatOnly, llmhttp.Key{}, llmhttp.Options{Routes: routes()}),
+		} {
+			w := s.Post(path, body)
+			assert.Equal(t, 404, w.Code)
+			assert.Contains(t, w.Body.String(), want)
+			assert.Empty(t, s.Records)
+		}
+	}
+}
+
+// CheckTextsCount checks that every text of req, a pointer to a request that is zero, counts at least as
+// least tells, wherever it is: a new field counts nothing until count knows it. kind begins the paths of
+// texts. A nil least is a fifth of the text in tokens.
+func CheckTextsCount(t *testing.T, kind string, req any, count func(tokens.Estimator) int, least func(path string) int) {
+	for name, countText := range map[string]func(model, text string) int{
+		"by length":  nil,
+		"TextTokens": func(_, text string) int { return len(text) / 4 },
+	} {
+		counted := 0
+		texttest.EachLong(t, reflect.ValueOf(req).Elem(), kind, func(path string) {
+			counted++
+			want := len(texttest.Long) / 5
+			if least != nil {
+				want = min(want, least(path))
+			}
+			assert.GreaterOrEqual(t, count(tokens.Estimator{Count: countText}), want, "%s, %s", path, name)
+		})
+		assert.Greater(t, counted, 5)
 	}
 }
 
