@@ -40,9 +40,20 @@ type Suite struct {
 // A Document is JSON of one of the Types of a Suite.
 type Document = struct{ Type, JSON string }
 
-// TypesAreComplete tests that every type that decodes itself is one of the Types. It reads the
+// Test runs the tests of the suite, each as a subtest. Types in except need not be among the Types.
+func (s *Suite) Test(t *testing.T, except ...string) {
+	t.Run("TypesAreComplete", func(t *testing.T) { s.typesAreComplete(t, except) })
+	t.Run("TagsAgreeWithTables", s.tagsAgreeWithTables)
+	t.Run("RoundTrip", s.roundTrip)
+	t.Run("OrderAndSpaceDoNotMatter", s.orderAndSpaceDoNotMatter)
+	t.Run("WithinOtherValues", s.withinOtherValues)
+	t.Run("InvalidJSONChangesNothing", s.invalidJSONChangesNothing)
+	t.Run("EveryFieldIsEncoded", s.everyFieldIsEncoded)
+}
+
+// typesAreComplete tests that every type that decodes itself is one of the Types. It reads the
 // files of the package in the working directory. Types in except need not be there.
-func (s *Suite) TypesAreComplete(t *testing.T, except ...string) {
+func (s *Suite) typesAreComplete(t *testing.T, except []string) {
 	tested := make(map[string]bool)
 	for _, newValue := range s.Types {
 		tested[reflect.TypeOf(newValue()).Elem().Name()] = true
@@ -66,9 +77,9 @@ func (s *Suite) TypesAreComplete(t *testing.T, except ...string) {
 	assert.NotZero(t, found)
 }
 
-// TagsAgreeWithTables tests that the struct tags, which only document the types, agree with the tables that encode and
+// tagsAgreeWithTables tests that the struct tags, which only document the types, agree with the tables that encode and
 // decode: each tag has the name of its member, and options if a zero value is left out.
-func (s *Suite) TagsAgreeWithTables(t *testing.T) {
+func (s *Suite) tagsAgreeWithTables(t *testing.T) {
 	constants := []string{"object", "logprobs", "meta"} // have no field
 	for name, newValue := range s.Types {
 		typ := reflect.TypeOf(newValue()).Elem()
@@ -124,9 +135,9 @@ func encode(t *testing.T, v any) string {
 	return string(b)
 }
 
-// RoundTrip tests that decoding and encoding reproduces a document: declared members are in the order of the
+// roundTrip tests that decoding and encoding reproduces a document: declared members are in the order of the
 // format, and unknown ones follow, sorted by name.
-func (s *Suite) RoundTrip(t *testing.T) {
+func (s *Suite) roundTrip(t *testing.T) {
 	s.eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		v := newValue()
 		require.NoError(t, json.Unmarshal([]byte(doc), v))
@@ -134,8 +145,8 @@ func (s *Suite) RoundTrip(t *testing.T) {
 	})
 }
 
-// OrderAndSpaceDoNotMatter tests that members may be in any order, with any white space between them.
-func (s *Suite) OrderAndSpaceDoNotMatter(t *testing.T) {
+// orderAndSpaceDoNotMatter tests that members may be in any order, with any white space between them.
+func (s *Suite) orderAndSpaceDoNotMatter(t *testing.T) {
 	s.eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		var members map[string]json.RawMessage
 		if json.Unmarshal([]byte(doc), &members) != nil || members == nil {
@@ -155,8 +166,8 @@ func (s *Suite) OrderAndSpaceDoNotMatter(t *testing.T) {
 	})
 }
 
-// WithinOtherValues tests that the types work with encoding/json as values, pointers, elements and members.
-func (s *Suite) WithinOtherValues(t *testing.T) {
+// withinOtherValues tests that the types work with encoding/json as values, pointers, elements and members.
+func (s *Suite) withinOtherValues(t *testing.T) {
 	s.eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		pointer := newValue()
 		assert.Equal(t, "null", encode(t, reflect.Zero(reflect.TypeOf(pointer)).Interface()))
@@ -177,8 +188,8 @@ func (s *Suite) WithinOtherValues(t *testing.T) {
 	})
 }
 
-// InvalidJSONChangesNothing tests that invalid JSON leaves a value unchanged. So does null, except that it sets lists to nil.
-func (s *Suite) InvalidJSONChangesNothing(t *testing.T) {
+// invalidJSONChangesNothing tests that invalid JSON leaves a value unchanged. So does null, except that it sets lists to nil.
+func (s *Suite) invalidJSONChangesNothing(t *testing.T) {
 	s.eachDocument(t, func(t *testing.T, newValue func() any, doc string) {
 		v := newValue()
 		require.NoError(t, json.Unmarshal([]byte(doc), v))
@@ -232,8 +243,8 @@ func Fill(v reflect.Value, r *rand.Rand, depth int) {
 	}
 }
 
-// EveryFieldIsEncoded tests that every field of each type survives encoding and decoding.
-func (s *Suite) EveryFieldIsEncoded(t *testing.T) {
+// everyFieldIsEncoded tests that every field of each type survives encoding and decoding.
+func (s *Suite) everyFieldIsEncoded(t *testing.T) {
 	for name, newValue := range s.Types {
 		t.Run(name, func(t *testing.T) {
 			v := newValue()
