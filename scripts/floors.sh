@@ -36,3 +36,8 @@ for package in ./moderation ./rerank; do
 		fail "$package needs $found"
 	fi
 done
+
+# What is there to be copied has public names alone, and ownendpoint in its tests too.
+if found=$(grep -rl --include='*.go' "\"$module/internal/" examples | grep -v '_test\.go$' || grep -rl --include='*.go' "\"$module/internal/" examples/ownendpoint); then
+	fail "an internal package is imported by $found"
+fi
