@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -99,7 +100,7 @@ var (
 	errAskOrder     = errors.New("llmhttp: Ask of a Call was called before Reserve, twice, or within Check")
 	errReplyUnasked = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called before Ask has returned without an error")
 	errReplyTwice   = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called twice")
-	errBodyTwice    = errors.New("llmhttp: Body of a Call, or Form, was called twice")
+	errBodyTwice    = errors.New("llmhttp: Body of a Call, or ReadBody, was called twice")
 	errBackendOrder = errors.New("llmhttp: the Backend of a Call was used outside of Check and Ask")
 	errNoReply      = errors.New("llmhttp: the function of a route has neither replied nor returned an error")
 )
@@ -166,15 +167,29 @@ func (c *Call) Body(decode func(body []byte) error) error {
 	return c.q.withBody(func(_ context.Context, _ *http.Request, body []byte) error { return decode(body) })
 }
 
-// Form is Body for requests that are forms (multipart/form-data). fields are the names of those of its
-// fields that are files, which have at most Options.MaxFiles bytes together. The form is only valid
-// during the call, and its files until the function of the route has returned.
-func (c *Call) Form(fields []string, decode func(form *Form) error) error {
+// ReadBody is Body for requests whose body is not JSON, or is not kept as it is: it calls read with the
+// body of the request, of which no more than limit bytes are read. A larger one gets a 413, and one that is
+// compressed a 415; its Content-Type is for the caller to check. read reads to the end, or returns an
+// error, which fails the request. Files of forms are read by package form.
+func (c *Call) ReadBody(limit int64, read func(body io.Reader) error) error {
 	if c.bodyRead {
 		return c.keep(errBodyTwice)
 	}
 	c.bodyRead = true
-	return c.q.withForm(fields, c.q.h.opts.MaxFiles, func(_ context.Context, _ *http.Request, form *Form) error { return decode(form) })
+	return c.q.streamBody(limit, read)
+}
+
+// Cleanup makes the Handler call f when the request has ended, also if it fails, whatever the reason. Backends
+// that have not returned when their time was over may still run then. Functions are called in the reverse
+// order, before Observers are told that the request has ended.
+func (c *Call) Cleanup(f func()) {
+	q, next := c.q, c.q.cleanup
+	q.cleanup = func() {
+		if next != nil {
+			defer next()
+		}
+		f()
+	}
 }
 
 // CountText estimates the tokens of a text, with Options.TextTokens if that is set. It is for

@@ -105,7 +105,7 @@ func TestCall_WrongOrders(t *testing.T) {
 		"Reply in Ask":          {[]step{reserve, within(reply), reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 1},
 		"Reply in Check":        {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
 		"Reply twice":           {[]step{reserve, ask, reply, reply}, "Reply of a Call, or End of its ReplyStream, was called twice", 1},
-		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call, or Form, was called twice", 0},
+		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call, or ReadBody, was called twice", 0},
 		"Backend after Ask":     {[]step{reserve, keepInAsk, chat, reply}, "the Backend of a Call was used outside of Check and Ask", 1},
 		"As after Ask":          {[]step{reserve, keepInAsk, find, reply}, "the Backend of a Call was used outside of Check and Ask", 1},
 		"Backend after Check":   {[]step{reserve, keepInCheck, chat, ask, reply}, "the Backend of a Call was used outside of Check and Ask", 0},
@@ -187,45 +187,65 @@ func TestCall_WrongOrders(t *testing.T) {
 	}
 }
 
-// The endpoint of a host reads forms, with the bounds and errors of others. Its files are there until
-// its function has returned.
-func TestCall_Form(t *testing.T) {
-	var kept *llm.File
-	s := startServer(t, config{opts: llmhttp.Options{MaxFiles: 10, Routes: []llmhttp.Route{
+// The endpoint of a host reads a body that is not JSON, within its bound, and Cleanup's functions are called
+// when the request has ended, the last one first.
+func TestCall_ReadBody(t *testing.T) {
+	var ended []string
+	s := startServer(t, config{opts: llmhttp.Options{Routes: []llmhttp.Route{
 		llmhttp.NewRoute("POST /v1/own", &llmhttp.Endpoint{Scope: "own"}, func(c *llmhttp.Call) error {
-			var text string
-			err := c.Form([]string{"scan"}, func(f *llmhttp.Form) error {
-				if len(f.Files["scan"]) != 1 {
-					return llm.Errorf(400, "", "There is no scan.")
+			c.Cleanup(func() { ended = append(ended, "first") })
+			c.Cleanup(func() { ended = append(ended, "second") })
+			var read []byte
+			err := c.ReadBody(10, func(body io.Reader) (err error) {
+				read, err = io.ReadAll(body)
+				if string(read) == "refuse" {
+					err = llm.Errorf(400, "", "No.")
 				}
-				kept, text = f.Files["scan"][0], f.Values["note"][0]
-				return nil
+				return err
 			})
 			if err != nil {
 				return err
 			}
-			content, err := io.ReadAll(kept.Open())
-			if err != nil {
-				return err
+			if string(read) == "panic" {
+				panic("x")
 			}
-			return c.Reply("text/plain", func(b []byte) ([]byte, error) { return append(append(b, text...), content...), nil })
+			return c.Reply(c.Request().Header.Get("Content-Type"), func(b []byte) ([]byte, error) { return append(b, read...), nil })
 		})}}})
-	post := func(file, contentType string) reply {
-		body := "--B\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\nNote: \r\n"
-		if file != "" {
-			body += "--B\r\nContent-Disposition: form-data; name=\"scan\"; filename=\"a.txt\"\r\n\r\n" + file + "\r\n"
+	n := 0
+	for _, tt := range []struct {
+		body     string
+		encoding string
+		chunked  bool
+		status   int
+	}{
+		{"", "", false, 200}, {"0123456789", "", false, 200}, {"0123456789", "", true, 200},
+		{"0123456789a", "", false, 413}, {"0123456789a", "", true, 413}, {strings.Repeat("x", 1<<20), "", true, 413},
+		{"x", "gzip", false, 415}, {"refuse", "", false, 400}, {"panic", "", false, 500},
+	} {
+		var body io.Reader = strings.NewReader(tt.body)
+		if tt.chunked {
+			body = io.MultiReader(body)
 		}
-		return s.do("POST", "/v1/own", body+"--B--\r\n", withHeader("Content-Type", contentType))
+		req, err := http.NewRequest(http.MethodPost, s.url+"/v1/own", body)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+testSecret)
+		req.Header.Set("Content-Type", "application/x-own")
+		req.Header.Set("Content-Encoding", tt.encoding)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		require.NoError(t, err)
+		assert.Equal(t, tt.status, resp.StatusCode, "%+.50v %s", tt, got)
+		if tt.status == 200 {
+			assert.Equal(t, tt.body, string(got))
+			assert.Equal(t, "application/x-own", resp.Header.Get("Content-Type"))
+		}
+		n++
+		s.waitForSummaries(n)
+		assert.Equal(t, []string{"second", "first"}, ended, "%+.50v", tt)
+		ended = nil
 	}
-	r := post("text", "multipart/form-data; boundary=B")
-	assert.Equal(t, 200, r.StatusCode, r.body)
-	assert.Equal(t, "Note: text", r.body)
-	s.waitForSummaries(1)
-	_, err := io.ReadAll(kept.Open())
-	assert.Error(t, err, "the request is over")
-	post("", "multipart/form-data; boundary=B").checkError(t, 400)
-	post(strings.Repeat("x", 11), "multipart/form-data; boundary=B").checkError(t, 413)
-	post("text", "application/json").checkError(t, 415)
 }
 
 // serveOnce serves a request for /v1/own, and reports whether the connection was cut.

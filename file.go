@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"sync"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
-	"github.com/llmhttp/llmhttp/internal/tokens"
-	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A storedFile has the bytes of a file of a request: in blocks of memory, which are not copied as
@@ -150,9 +147,4 @@ func (f *storedFile) close() {
 		os.Remove(f.path)
 		f.path = ""
 	}
-}
-
-// countFile counts the tokens of a file as those of one in a chat.
-func countFile(c tokens.Estimator, f *llm.File) int {
-	return tokens.TokensPerMedia + int(min(f.Size/3*4/tokens.BytesPerMedia, math.MaxInt32/2)) + c.Label(f.Name) + c.Label(f.ContentType)
 }

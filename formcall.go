@@ -2,12 +2,12 @@ package llmhttp
 
 import (
 	"context"
-	"io"
 	"math"
 	"mime"
 	"net/http"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/invalid"
 )
 
 // withForm reads the body of the request, which is a form, and calls decode with it. names are those
@@ -20,13 +20,14 @@ func (q *request) withForm(names []string, maxFiles int64, decode func(ctx conte
 	}
 	most := maxFiles + min(maxFormRest, math.MaxInt64-maxFiles)
 	if q.r.ContentLength > most {
-		return errTooLarge(most)
+		return invalid.BodyTooLarge(most)
 	}
 	form := q.newForm(names, maxFiles)
-	err = q.client.StreamBody(func(body io.Reader) error { return form.read(body, boundary) })
+	body := q.client.Body()
+	err = body.End(form.read(body, boundary))
 	switch {
 	case err == bounded.ErrTooLarge:
-		return errTooLarge(maxFiles)
+		return invalid.BodyTooLarge(maxFiles)
 	case err != nil:
 		return bodyError(err, most)
 	}
@@ -54,15 +55,18 @@ func (q *request) withFormOrJSON(
 	})
 }
 
-// newForm returns the form of the request, which is empty.
-func (q *request) newForm(names []string, maxFiles int64) *Form {
-	q.form = &Form{opts: formOptions{files: names, maxFiles: maxFiles, dir: q.h.opts.FileDir}}
-	return q.form
+// form is Call.Body for requests that are forms.
+func (c *Call) form(fields []string, decode func(form *Form) error) error {
+	if c.bodyRead {
+		return c.keep(errBodyTwice)
+	}
+	c.bodyRead = true
+	return c.q.withForm(fields, c.q.h.opts.MaxFiles, func(_ context.Context, _ *http.Request, form *Form) error { return decode(form) })
 }
 
-// closeForm gives up the files of the form, if there is one. What still reads them gets an error.
-func (q *request) closeForm() {
-	if q.form != nil {
-		q.form.close()
-	}
+// newForm returns the form of the request, which is empty.
+func (q *request) newForm(names []string, maxFiles int64) *Form {
+	form := &Form{opts: formOptions{files: names, maxFiles: maxFiles, dir: q.h.opts.FileDir}}
+	q.cleanup = form.close
+	return form
 }

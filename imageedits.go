@@ -152,7 +152,7 @@ func (f *Form) addImage(ref *imageRef, param string) (*llm.File, error) {
 	err = f.store(file, base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)), func(int) {})
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
-		return nil, errTooLarge(f.opts.maxFiles)
+		return nil, invalid.BodyTooLarge(f.opts.maxFiles)
 	case errors.Is(err, errFileNotStored):
 		return nil, err
 	case err != nil:

@@ -231,7 +231,7 @@ func countImage(c tokens.Estimator, r *llm.ImageRequest) int {
 		n += c.Label(s)
 	}
 	for _, f := range r.Files() {
-		n += countFile(c, f)
+		n += c.File(f)
 	}
 	return n
 }

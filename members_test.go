@@ -57,7 +57,7 @@ func isFree(path []string) bool {
 // A request with a member in another case does not reach the Backend, wherever the member is.
 func TestMembers_OtherCaseOfRequests(t *testing.T) {
 	calls := 0
-	h := llmhttp.NewHandler(countCalls(&calls), keysFor(testKey()), &llmhttp.Options{Routes: all.Routes()})
+	h := llmhttp.NewHandler(countCalls(&calls), keysFor(testKey()), &llmhttp.Options{Routes: all.Routes(nil)})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		body, contentType := requestBody(t, path, body)
 		r := httptest.NewRequest("POST", path, strings.NewReader(body))

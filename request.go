@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -45,9 +46,9 @@ type request struct {
 	ledger      ledger
 	record      *UsageRecord // the element of stored
 	stored      storedRecord
-	loaded      int32 // bytes: see CountLoaded
-	unsent      int32 // bytes: see CountUnsent
-	form        *Form // nil unless the body is one
+	loaded      int32  // bytes: see CountLoaded
+	unsent      int32  // bytes: see CountUnsent
+	cleanup     func() // see Call.Cleanup; nil if there is nothing to do
 	usage       usageReport
 	chunks      chunkGate    // used if the reply comes in chunks
 	chat        chatPipeline // used if the request is a chat
@@ -203,6 +204,34 @@ func (q *request) readBody() (*exchange.Buffer, error) {
 	return buf, nil
 }
 
+// streamBody calls read with the body, of which at most limit bytes are read.
+func (q *request) streamBody(limit int64, read func(body io.Reader) error) error {
+	if err := checkEncoding(q.r); err != nil {
+		return err
+	}
+	if q.r.ContentLength > limit {
+		return invalid.BodyTooLarge(limit)
+	}
+	body := q.client.Body()
+	err := body.End(read(&bounded.Reader{R: body, Left: limit}))
+	switch _, unread := err.(*exchange.BodyError); {
+	case err == nil:
+		return nil
+	case unread:
+		return bodyError(err, limit)
+	case errors.Is(err, bounded.ErrTooLarge):
+		return invalid.BodyTooLarge(limit)
+	}
+	return q.client.CauseOr(err)
+}
+
+// cleanUp calls the functions of Call.Cleanup.
+func (q *request) cleanUp() {
+	if q.cleanup != nil {
+		q.cleanup()
+	}
+}
+
 // bodyError returns the error of a request whose body was not read because of err.
 func bodyError(err error, limit int64) error {
 	failed, ok := err.(*exchange.BodyError)
@@ -210,11 +239,11 @@ func bodyError(err error, limit int64) error {
 		return err // why the request has ended
 	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return errTooLarge(large.Limit)
+		return invalid.BodyTooLarge(large.Limit)
 	}
 	switch {
 	case failed.Err == bounded.ErrTooLarge:
-		return errTooLarge(limit)
+		return invalid.BodyTooLarge(limit)
 	case failed.TimedOut:
 		e := llm.Errorf(http.StatusRequestTimeout, "request_timeout", "The body of your request did not arrive in time.")
 		e.Err = failed.Err
@@ -223,11 +252,6 @@ func bodyError(err error, limit int64) error {
 	e := llm.Errorf(http.StatusBadRequest, "", "We could not read the body of your request.")
 	e.Err = failed.Err
 	return e
-}
-
-func errTooLarge(limit int64) error {
-	return llm.Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
-		"The request body is too large. The limit is %d bytes.", limit)
 }
 
 func checkEncoding(r *http.Request) error {
@@ -421,7 +445,7 @@ func (q *request) finish() {
 	runAll(
 		q.settle,
 		q.ledger.slots.release,
-		q.closeForm,
+		q.cleanUp,
 		q.client.EndContext,
 		q.notifyEnded,
 		func() { aborted = q.client.Close() },

@@ -116,7 +116,7 @@ func TestRequestInfoFrom_Stores(t *testing.T) {
 			limiter := &infoLimiter{Limiter: llmhttp.NewLimiter()}
 			usage := &usageLog{before: func(ctx context.Context) error { recorded = llmhttp.RequestInfoFrom(ctx); return nil }}
 			keys := limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(10), Tokens: llmhttp.PerMinute(1e6)})
-			h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Limiter: limiter, Usage: usage, Logger: noLog, Routes: all.Routes()})
+			h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Limiter: limiter, Usage: usage, Logger: noLog, Routes: all.Routes(nil)})
 			method := "POST"
 			if test.body == "" {
 				method = "GET"

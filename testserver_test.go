@@ -71,7 +71,7 @@ func newHandler(t testing.TB, c config) *testServer {
 		c.opts.Usage = s.usage
 	}
 	if c.opts.Routes == nil {
-		c.opts.Routes = all.Routes()
+		c.opts.Routes = all.Routes(nil)
 	}
 	c.opts.Observe = llmhttp.Observers(s.observer.observe, c.opts.Observe)
 	s.handler = llmhttp.NewHandler(c.backend, c.keys, &c.opts)

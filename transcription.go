@@ -206,7 +206,7 @@ func (r *TranscriptionRequest) Validate() error {
 // countTranscription counts the tokens of a request for a transcription. The estimate of the recording is
 // that of one in a chat.
 func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
-	n := countFile(c, r.File) + c.Text(r.Prompt)
+	n := c.File(r.File) + c.Text(r.Prompt)
 	for _, s := range []string{r.Model, r.Language, r.ResponseFormat} {
 		n += c.Label(s)
 	}
@@ -284,7 +284,7 @@ func BindTranscriptions(
 	return transcriptionsOperation.bindCall(func(c *Call) error {
 		var req *TranscriptionRequest
 		var encoder TranscriptionEncoder
-		err := c.Form([]string{fieldFile}, func(form *Form) (err error) {
+		err := c.form([]string{fieldFile}, func(form *Form) (err error) {
 			if req, encoder, err = decode(c.Context(), c.Request(), form); err == nil && (req == nil || encoder == nil) {
 				err = errNothingDecoded
 			}

@@ -1,7 +1,7 @@
 // Package all has the routes of all endpoints that are packages of this module, for servers that
 // forward whatever a Backend can do:
 //
-//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Routes: all.Routes()})
+//	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Routes: all.Routes(nil)})
 //
 // A server that needs few of them mounts those of their packages, such as [rerank.Routes]. A later
 // version may have more routes.
@@ -11,12 +11,16 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/form"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
 
 // Routes returns new Routes for Options.Routes. A Backend that does not have the method that one of
-// them needs gets a 404 for it.
-func Routes() []llmhttp.Route {
+// them needs gets a 404 for it. files keeps the files of their requests; nil means a new one.
+func Routes(files *form.Store) []llmhttp.Route {
+	if files == nil {
+		files = new(form.Store)
+	}
 	return slices.Concat(moderation.Routes(), rerank.Routes())
 }

@@ -56,9 +56,9 @@ func declaresRoutes(t *testing.T, dir string) bool {
 // Each route is there if the Backend has its method, and a 404 if it has not.
 func TestRoutes(t *testing.T) {
 	chatOnly := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return llm.Reply("Hi") })
-	with := endpointtest.New(t, modeltest.New(), llmhttp.Key{}, llmhttp.Options{Routes: all.Routes()})
-	without := endpointtest.New(t, chatOnly, llmhttp.Key{}, llmhttp.Options{Routes: all.Routes()})
-	for _, rt := range all.Routes() {
+	with := endpointtest.New(t, modeltest.New(), llmhttp.Key{}, llmhttp.Options{Routes: all.Routes(nil)})
+	without := endpointtest.New(t, chatOnly, llmhttp.Key{}, llmhttp.Options{Routes: all.Routes(nil)})
+	for _, rt := range all.Routes(nil) {
 		path, ok := strings.CutPrefix(rt.Pattern, "POST ")
 		require.True(t, ok, rt.Pattern)
 		assert.Equal(t, 400, with.Post(path, "{").Code, rt.Pattern)

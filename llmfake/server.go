@@ -134,7 +134,7 @@ func newServer(t TB) *Server {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handler = llmhttp.NewHandler(backend{s}, llmhttp.KeyStoreFunc(s.lookup), &llmhttp.Options{
-		Routes:     all.Routes(),
+		Routes:     all.Routes(nil),
 		Protocols:  []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 		Usage:      memory.NewUsageStore(),
 		TextTokens: simulator.CountTokens,

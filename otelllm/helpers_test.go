@@ -91,7 +91,7 @@ func newFixture(t *testing.T, c config) *fixture {
 	}
 	// The functions for the end are called in reverse order, so signal is the last.
 	c.opts.Observe = llmhttp.Observers(signal, telemetry.Observe, c.opts.Observe)
-	c.opts.Routes = append(all.Routes(), c.opts.Routes...)
+	c.opts.Routes = append(all.Routes(nil), c.opts.Routes...)
 	f.handler = llmhttp.NewHandler(c.backend, keys, &c.opts)
 	var h http.Handler = f.handler
 	if !c.bare {

@@ -44,7 +44,7 @@ func formatHandler(b llmhttp.Backend) *llmhttp.Handler { return handlerWith(b, l
 // handlerWith returns a Handler with options for all formats.
 func handlerWith(b llmhttp.Backend, opts llmhttp.Options) *llmhttp.Handler {
 	opts.Protocols = []llmhttp.Protocol{messages.New(nil), responses.New(nil)}
-	opts.Routes = all.Routes()
+	opts.Routes = all.Routes(nil)
 	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &opts)
 }
 

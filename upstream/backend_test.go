@@ -23,7 +23,7 @@ import (
 // TestBackend_Conformance tests a Backend whose server is a Handler.
 func TestBackend_Conformance(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), &llmhttp.Options{Routes: all.Routes()}))
+	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), &llmhttp.Options{Routes: all.Routes(nil)}))
 	defer srv.Close()
 	b := newBackend(t, srv.URL+"/v1", &upstream.Options{Key: serverKey})
 	llmhttptest.TestBackend(t, b, llmhttptest.BackendOptions{
@@ -34,11 +34,11 @@ func TestBackend_Conformance(t *testing.T) {
 
 func TestBackend_GatewayRepliesAsTheServer(t *testing.T) {
 	checkLeaks(t)
-	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), &llmhttp.Options{Routes: all.Routes()}))
+	srv := httptest.NewServer(llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(serverKey), &llmhttp.Options{Routes: all.Routes(nil)}))
 	defer srv.Close()
 	g := newGateway(t, srv.URL+"/v1", nil)
 	direct := newGateway(t, "http://unused.invalid/v1", nil)
-	direct.Config.Handler = llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(clientKey), &llmhttp.Options{Routes: all.Routes()})
+	direct.Config.Handler = llmhttp.NewHandler(modeltest.New(), memory.NewKeyStore(clientKey), &llmhttp.Options{Routes: all.Routes(nil)})
 	variable := regexp.MustCompile(`"(id|created|created_at)":("[^"]*"|\d+)`)
 	normalize := func(s string) string { return variable.ReplaceAllString(s, `"$1":0`) }
 	chat := func(members string) string {

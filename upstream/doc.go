@@ -5,7 +5,7 @@
 //	if err != nil {
 //		log.Fatal(err)
 //	}
-//	h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Routes: all.Routes()}) // of package all
+//	h := llmhttp.NewHandler(b, keys, &llmhttp.Options{Routes: all.Routes(nil)}) // of package all
 //
 // # Requests
 //

@@ -65,7 +65,7 @@ func newGateway(t testing.TB, base string, opts *upstream.Options, change ...fun
 	}
 	g := &gateway{t: t, backend: newBackend(t, base, opts), usage: memory.NewUsageStore(), log: new(logBuffer)}
 	hopts := &llmhttp.Options{
-		Routes: all.Routes(),
+		Routes: all.Routes(nil),
 		Usage:  g.usage, Logger: slog.New(slog.NewJSONHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) {

@@ -613,7 +613,7 @@ func TestReadOn_WholeRepliesOfOperations(t *testing.T) {
 				})})
 				var summary *llmhttp.RequestSummary
 				h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{
-					Usage: memory.NewUsageStore(), Logger: noLog, Routes: all.Routes(),
+					Usage: memory.NewUsageStore(), Logger: noLog, Routes: all.Routes(nil),
 					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 						return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { summary = s }}
 					},

@@ -68,7 +68,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
 		Observe:  llmhttp.LogRequests(nil),
-		Routes:   all.Routes(),
+		Routes:   all.Routes(nil),
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})

@@ -77,7 +77,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 		ImageURL:   images.Put,
 		TextTokens: simulator.CountTokens,
 		Observe:    monitor.Observe,
-		Routes:     all.Routes(),
+		Routes:     all.Routes(nil),
 		Protocols: []llmhttp.Protocol{
 			messages.New(&messages.Options{Model: servedModel}),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),

@@ -270,7 +270,7 @@ func run(c *config) (err error) {
 	defer closeMetrics()
 	monitor := console.NewMonitor()
 	options := &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Protocols: protocols, Routes: all.Routes(),
+		Usage: usage, Limiter: limiter, Protocols: protocols, Routes: all.Routes(nil),
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
 	}
 	if c.prices != "" {

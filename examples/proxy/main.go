@@ -183,7 +183,7 @@ func run(ctx context.Context, l net.Listener, file string, reload <-chan os.Sign
 		}
 	}()
 	h := llmhttp.NewHandler(guard(newCache(p.router)), p, &llmhttp.Options{
-		Usage: usagebuffer.New(memory.NewUsageStore(), nil), Routes: all.Routes(),
+		Usage: usagebuffer.New(memory.NewUsageStore(), nil), Routes: all.Routes(nil),
 	})
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
 	return llmhttp.Serve(ctx, server, h, nil, l)

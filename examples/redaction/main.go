@@ -112,6 +112,6 @@ func main() {
 func newHandler(b llmhttp.Backend) *llmhttp.Handler {
 	return llmhttp.NewHandler(b, llmhttp.AllowAll("demo"), &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)},
-		Routes:    all.Routes(),
+		Routes:    all.Routes(nil),
 	})
 }

@@ -170,7 +170,7 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 	h := llmhttp.NewHandler(
 		shop{},
 		llmhttp.KeyStoreFunc(lookup),
-		&llmhttp.Options{Routes: all.Routes(), Usage: store, Price: prices.Price, QuotaReached: sellers.quotaReached, Observe: observe},
+		&llmhttp.Options{Routes: all.Routes(nil), Usage: store, Price: prices.Price, QuotaReached: sellers.quotaReached, Observe: observe},
 	)
 	mux := http.NewServeMux()
 	mux.Handle("/", h)

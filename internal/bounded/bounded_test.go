@@ -130,3 +130,16 @@ func TestIdleTimer_Reader(t *testing.T) {
 		})
 	}
 }
+
+func TestReader(t *testing.T) {
+	for body, want := range map[string]error{"": nil, "abcde": nil, "abcdef": bounded.ErrTooLarge, strings.Repeat("x", 100_000): bounded.ErrTooLarge} {
+		for name, r := range map[string]io.Reader{
+			"whole": strings.NewReader(body), "a byte at a time": iotest.OneByteReader(strings.NewReader(body)),
+			"with its end": iotest.DataErrReader(strings.NewReader(body)),
+		} {
+			got, err := io.ReadAll(&bounded.Reader{R: r, Left: 5})
+			assert.Equal(t, want, err, name)
+			assert.Equal(t, body[:min(len(body), 5)], string(got), name)
+		}
+	}
+}

@@ -10,6 +10,7 @@ const (
 	ToolCalls = 1024 // of a message in a request, and of a choice in a reply
 	Choices   = 128
 	Stops     = 4
+	FormParts = 64 // fields and files of a form, and elements of a list in it
 )
 
 const (

@@ -3,7 +3,6 @@ package exchange
 import (
 	"errors"
 	"io"
-	"net/http"
 	"os"
 	"time"
 
@@ -34,36 +33,36 @@ func (x *Exchange) ReadBody(buf []byte, limit int64) ([]byte, error) {
 	return buf, nil
 }
 
-// StreamBody calls read with the body of the request, for bodies that are not kept as they are. read
-// must read to the end, for the reason of ReadBody, unless it returns an error. If the body could not
-// be read, the error is that of ReadBody, and otherwise that of read. The goroutine of ServeHTTP
-// calls StreamBody.
-func (x *Exchange) StreamBody(read func(body io.Reader) error) error {
-	if x.r.Body == nil {
-		return read(http.NoBody)
+// A Body is the body of a request, for bodies that are not kept as they are.
+type Body struct {
+	r   bodyReader
+	err error // of the last Read
+}
+
+// Body returns the body of the request, for the goroutine of ServeHTTP. It must be read to the end, for the
+// reason of ReadBody, unless the request fails.
+func (x *Exchange) Body() *Body { return &Body{r: bodyReader{x}} }
+
+// Read implements [io.Reader].
+func (b *Body) Read(p []byte) (n int, err error) {
+	if b.r.x.r.Body == nil {
+		return 0, io.EOF
 	}
-	body := &notingReader{r: bodyReader{x}}
-	err := read(body)
-	switch body.err {
+	n, err = b.r.Read(p)
+	b.err = err
+	return n, err
+}
+
+// End ends reading. If the body could not be read, it returns the error of ReadBody, and otherwise err.
+func (b *Body) End(err error) error {
+	switch b.err {
 	case nil:
 	case io.EOF:
-		x.finishReading()
+		b.r.x.finishReading()
 	default:
-		return x.readFailed(body.err)
+		return b.r.x.readFailed(b.err)
 	}
 	return err
-}
-
-// A notingReader notes the error of a reader.
-type notingReader struct {
-	r   io.Reader
-	err error
-}
-
-func (r *notingReader) Read(p []byte) (n int, err error) {
-	n, err = r.r.Read(p)
-	r.err = err
-	return n, err
 }
 
 // readFailed returns the error of ReadBody.

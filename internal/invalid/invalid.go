@@ -55,6 +55,12 @@ func Value(name, got string, supported ...string) *llm.Error {
 // Form is [param.Form].
 func Form(name, got, want string) *llm.Error { return Of(param.Form(name, got, want)) }
 
+// BodyTooLarge returns the error of a request whose body has more than limit bytes.
+func BodyTooLarge(limit int64) *llm.Error {
+	return llm.Errorf(http.StatusRequestEntityTooLarge, "request_too_large",
+		"The request body is too large. The limit is %d bytes.", limit)
+}
+
 // ReplyTooLarge returns the error of a reply with more than limit bytes.
 func ReplyTooLarge(limit int64) *llm.Error {
 	e := llm.Errorf(http.StatusBadGateway, "", "The reply of the model is too large. The limit is %d bytes.", limit)

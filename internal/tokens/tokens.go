@@ -4,6 +4,7 @@ package tokens
 
 import (
 	"bytes"
+	"math"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -150,6 +151,11 @@ func (c Estimator) responseFormat(f *llm.ResponseFormat) int {
 
 // Extra counts the tokens of the members of e as text.
 func (c Estimator) Extra(e llm.Extra) int { return c.Members(texts.KindWhole, e) }
+
+// File counts the tokens of a file as those of one in a chat.
+func (c Estimator) File(f *llm.File) int {
+	return TokensPerMedia + int(min(f.Size/3*4/BytesPerMedia, math.MaxInt32/2)) + c.Label(f.Name) + c.Label(f.ContentType)
+}
 
 // Members counts the tokens of the members of an Extra of a kind.
 func (c Estimator) Members(kind texts.Kind, e llm.Extra) int {
