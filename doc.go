@@ -134,7 +134,7 @@
 // account, spends. Key.PerUser limits the end users of a key, whom the client or Options.User
 // names. The example reseller has all three. The KeyStores of packages memory and sqlstore keep
 // such limits of accounts and what was paid in advance: see the AccountManager of package manage.
-// Options.QuotaReached is called when 80 % and when all of a Quota are used.
+// Package quotawatch tells when 80 % and when all of a Quota are used.
 //
 // # Logs
 //

@@ -43,9 +43,8 @@ type Handler struct {
 // that it calls the Unwrap of wrappers with a context that belongs to no request.
 //
 // NewHandler panics if b, keys or a Protocol is nil, if an interface in opts holds a nil pointer, if
-// the Prefix or one of the TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no name, if a Route has no Binding or
-// a malformed Pattern, if two Routes serve the same requests, or if QuotaReached is set without
-// Usage. Use [AllowAll] to serve without keys.
+// the Prefix or one of the TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no
+// name, if a Route has no Binding or a malformed Pattern, or if two Routes serve the same requests. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if option.IsNil(b) {
 		panic("llmhttp: nil Backend")
@@ -55,9 +54,6 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	}
 	if err := option.CheckInterfaces(opts); err != nil {
 		panic("llmhttp: " + err.Error())
-	}
-	if opts != nil && opts.QuotaReached != nil && opts.Usage == nil {
-		panic("llmhttp: Options.QuotaReached needs Options.Usage")
 	}
 	h := &Handler{
 		backend: b,
@@ -77,7 +73,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
 	h.books = books{
 		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,
-		quotas: quotaCache{store: h.opts.Usage, events: newQuotaNotifier(&h.opts), entries: make(map[quotaID]*quotaEntry)},
+		quotas: quotaCache{store: h.opts.Usage, entries: make(map[quotaID]*quotaEntry)},
 	}
 	h.addProtocol(chatCompletions{})
 	for i, rt := range h.opts.Routes {
@@ -160,9 +156,7 @@ const interruptGrace = time.Second
 // Shutdown refuses new requests with 503 and waits until the active ones have
 // ended and their usage is recorded. When ctx is done it interrupts those that
 // remain: streams end with an error event, other requests get a 503. It then
-// gives their Backends a second to return, and returns ctx's error. It treats calls of
-// Options.QuotaReached in the same way, after the requests; those that wait to be
-// repeated are given up.
+// gives their Backends a second to return, and returns ctx's error.
 //
 // [Serve] calls it in the right order with what else a server must stop. A host that
 // stops its server in another way calls Shutdown itself: before
@@ -181,19 +175,13 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 // drain is Shutdown. It also returns how many requests it has interrupted.
 func (h *Handler) drain(ctx context.Context) (interrupted int, err error) {
 	drained := h.refuseRequests()
-	inTime := awaitClosed(ctx, drained)
-	if !inTime {
-		interrupted = h.interruptActive()
-	}
-	notified := h.books.quotas.events.stop()
-	if awaitClosed(ctx, notified) && inTime {
+	if awaitClosed(ctx, drained) {
 		return 0, nil
 	}
-	h.books.quotas.events.interrupt()
+	interrupted = h.interruptActive()
 	grace, cancel := context.WithTimeout(context.Background(), interruptGrace)
 	defer cancel()
 	awaitClosed(grace, drained)
-	awaitClosed(grace, notified)
 	return interrupted, ctx.Err()
 }
 

@@ -199,6 +199,7 @@ type endedRequest struct {
 	admitted   time.Time // when the Backend was called; zero if it was not
 	firstWrite time.Time // zero if nothing was written
 	streamed   bool      // the client asked for a stream
+	quotas     []QuotaUse
 	priceErr   error
 	recordErr  error
 	saveErr    error
@@ -236,7 +237,7 @@ func (ro *requestObserver) summary(e *endedRequest) *RequestSummary {
 	s.Tries = d.copyTries(s.Duration)
 	s.Route, s.Scope, s.Streamed, s.Chunks = e.route, e.scope, e.streamed, o.chunks.count
 	s.Status, s.Err, s.ErrorClass, s.Refused = e.status, o.err, o.class, e.refused
-	s.PriceErr, s.RecordErr, s.SaveErr = e.priceErr, e.recordErr, e.saveErr
+	s.Quotas, s.PriceErr, s.RecordErr, s.SaveErr = e.quotas, e.priceErr, e.recordErr, e.saveErr
 	if s.Record.Model == "" && e.requested != "" {
 		s.Requested = jsonwire.Clip(d.cred.redactor().text(e.requested), 128)
 	}

@@ -65,36 +65,6 @@ type Options struct {
 	// zero, and keys cannot have a Quota in money.
 	Price func(*UsageRecord) (Cost, error)
 
-	// QuotaReached is called when a subject has used 80 % of its [Quota], and when it has used
-	// all of it: by default of the tokens or of the money, of which the larger share counts. A
-	// subject that has used 80 % has also used all if a request is refused because too little
-	// is left. Each of the two shares is told once in a period. A Quota whose Tokens or Cost
-	// was changed is another one.
-	//
-	// The period is the calendar month, or begins at Quota.Since if that is later. A Quota with
-	// a negative Per has one period, which does not end. The periods of a sliding Quota
-	// follow each other without a gap: each begins at a time that [time.Time.Truncate] of Per
-	// returns, in UTC. So one that is used evenly is told in each of them.
-	//
-	// A Handler notices when a request of the subject begins or ends, by what it knows then: of
-	// what other processes have served, up to 5 seconds later.
-	//
-	// It is called outside of requests, which it neither delays nor fails, by at most 16
-	// goroutines at a time, in any order. ctx has none of the values of a request. It ends
-	// after a minute, or when the ctx of Shutdown does; QuotaReached must return then.
-	// After an error or a panic, which is logged, it is called again, after 1 second at first
-	// and at most 10 minutes, for a day. The call that has succeeded is the last one.
-	//
-	// If Usage is a [QuotaEventStore], such as those of packages memory and sqlstore, also behind
-	// package usagebuffer, of all processes that share it one is called, and none after a restart. A
-	// process that is killed between the call and its end in the store leads to a second call,
-	// when its claim of two minutes has lapsed: the same ID tells so. Then, and after a day
-	// of errors, a request of the subject is needed, which any process may get. With any other
-	// store each Handler calls by itself, once for as long as it runs.
-	//
-	// If nil, nobody is told. NewHandler panics if it is set and Usage is nil.
-	QuotaReached func(ctx context.Context, e *QuotaEvent) error
-
 	// User returns the end user on whose behalf a request is made, which is recorded and
 	// limited: see Key.PerUser. named is what the client tells: the EndUser of the request,
 	// which may be empty. Any holder of a key can name any user, so a host whose clients are

@@ -29,7 +29,7 @@ import (
 //
 // While the store records usage, sums that are read may include it or not. Until they have been read
 // again, such usage is reserved but does not count as used: it can only lead to an error that
-// clients retry, and to no call of Options.QuotaReached.
+// clients retry.
 //
 // So do several Handlers on the same store that share a [Reserver]. It has what their requests
 // have reserved, and for 10 seconds after a request has ended also what it has used, and
@@ -122,9 +122,40 @@ type quotaReservation struct {
 	entry  *quotaEntry // nil if nothing is reserved
 	amount amount
 
-	// While the usage is recorded.
-	reads  uint64        // quotaEntry.reads before
-	events []*QuotaEvent // to be told when it is recorded
+	reads uint64 // quotaEntry.reads before the usage is recorded
+	use   usedQuota
+}
+
+// A usedQuota is what was used of a quota when a request has last looked.
+type usedQuota struct {
+	amount
+	known     bool // the request has looked
+	exhausted bool // see QuotaUse
+}
+
+// A QuotaUse tells what was used of a Quota when a request had ended. Package quotawatch makes events of
+// it.
+type QuotaUse struct {
+	Subject SubjectID // the ID of an end user is the User of the record
+	Quota   Quota
+
+	// Tokens and Cost are what the UsageStore has recorded for the subject since the Quota's Start, and what
+	// this Handler has served since the sums were read, without what may be in both.
+	Tokens int64
+	Cost   Money
+
+	Exhausted bool // the request was refused because too little of the Quota is left, also when others have ended
+}
+
+// uses returns the QuotaUses of a request that has the record r, or nil if it has looked at no quota.
+func (l *ledger) quotaUses(r *UsageRecord) (uses []QuotaUse) {
+	for i := range l.subjects {
+		if s := &l.subjects[i]; s.quota.use.known {
+			u := &s.quota.use
+			uses = append(uses, QuotaUse{l.quotaOwner(s, r).subject, s.limits.Quota, u.tokens, u.cost, u.exhausted})
+		}
+	}
+	return uses
 }
 
 // reserveQuota reserves from the quotas of all subjects, or of none, what the request is expected
@@ -200,6 +231,7 @@ func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []quotaReser
 	for i := range subjects {
 		if s := &subjects[i]; s.limits.Quota.isSet() {
 			l.quotas.giveBack(s.quota, replaced[i])
+			replaced[i].use = s.quota.use
 			s.quota = replaced[i]
 		}
 	}
@@ -264,7 +296,7 @@ func callPrice(price func(*UsageRecord) (Cost, error), r *UsageRecord) (cost Cos
 func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 	for i := range l.subjects {
 		if s := &l.subjects[i]; s.quota.entry != nil {
-			s.quota = l.quotas.spend(s.limits.Quota, s.quota, spentAmount(r, billable), r.Time)
+			s.quota = l.quotas.spend(s.quota, spentAmount(r, billable))
 		}
 	}
 }
@@ -274,9 +306,8 @@ func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 func (l *ledger) endQuota(r *UsageRecord, billable bool) {
 	for i := range l.subjects {
 		if s := &l.subjects[i]; s.quota.entry != nil {
-			q := s.quota
-			s.quota = quotaReservation{}
-			l.quotas.endSpending(l.quotaOwner(s, r), q)
+			l.quotas.endSpending(s.quota)
+			s.quota = quotaReservation{use: s.quota.use}
 		}
 	}
 	l.settleShared(spentAmount(r, billable))
@@ -295,7 +326,7 @@ func (l *ledger) releaseQuota() {
 	for i := range l.subjects {
 		if s := &l.subjects[i]; s.quota.entry != nil {
 			l.quotas.giveBack(s.quota, quotaReservation{})
-			s.quota = quotaReservation{}
+			s.quota = quotaReservation{use: s.quota.use}
 		}
 	}
 	l.settleShared(amount{})

@@ -47,7 +47,7 @@ func TestQuotaCache_EvictsUsers_NoRace(t *testing.T) {
 			owner := quotaOwner{"a", SubjectID{KindUser, strconv.Itoa(i)}}
 			r, err := cache.reserve(t.Context(), owner, Quota{Tokens: 1}, quotaReservation{}, want, want, time.Now())
 			require.NoError(t, err)
-			cache.endSpending(owner, cache.spend(Quota{Tokens: 1}, r, want, time.Now()))
+			cache.endSpending(cache.spend(r, want))
 			most = max(most, len(cache.entries))
 			if i%100 == 0 {
 				time.Sleep(10 * time.Millisecond)
@@ -111,11 +111,11 @@ func TestQuotaCache_CountsOnce(t *testing.T) {
 				case 0:
 					spent := amount{tokens: random.Int64N(200)}
 					used += spent.tokens
-					r.quotaReservation = cache.spend(quota, r.quotaReservation, spent, time.Now())
+					r.quotaReservation = cache.spend(r.quotaReservation, spent)
 				case 1:
 					store.sum += r.amount.tokens
 				case 2:
-					cache.endSpending(owner, r.quotaReservation)
+					cache.endSpending(r.quotaReservation)
 					requests = append(requests[:i], requests[i+1:]...)
 					return
 				}

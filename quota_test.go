@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -371,5 +372,57 @@ func TestQuota_DefaultReservation(t *testing.T) {
 			require.Equal(t, 200, s.chat(chatWith(`"n":1`)).StatusCode)
 		}
 		require.Equal(t, "insufficient_quota", s.chat(chatWith(`"n":1`)).checkError(t, 429).Code)
+	})
+}
+
+// Observers are told what was used of each quota that a request has looked at.
+func TestQuota_Summary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quota := llmhttp.Quota{Tokens: 25}
+		account := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}, Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100, Per: -1}}}
+		var told []llmhttp.QuotaUse
+		fail := false
+		s := startPipeServer(t, config{
+			backend: llmhttp.BackendFunc(func(ctx context.Context, r *llm.ChatRequest) llm.ChatStream {
+				if fail {
+					return llm.Fail(errCause)
+				}
+				return usageBackend(4, 6).Chat(ctx, r)
+			}),
+			keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
+				return &llmhttp.Key{
+					ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(100)}, Subjects: []llmhttp.Subject{account},
+					PerUser: llmhttp.Limits{Quota: quota},
+				}, nil
+			}),
+			opts: llmhttp.Options{Usage: memory.NewUsageStore(), TextTokens: countWords, Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+				return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { told = s.Quotas }}
+			}},
+		})
+		ann := llmhttp.SubjectID{Kind: llmhttp.KindUser, ID: "ann"}
+		for i, tt := range []struct {
+			body      string
+			fail      bool
+			status    int
+			user, all int64
+			exhausted bool
+		}{
+			{asUser("ann"), false, 200, 10, 10, false},
+			{asUser("ann"), true, 500, 10, 10, false},
+			{asUser("ann"), false, 200, 20, 20, false},
+			{asUser("ann"), false, 429, 20, 20, true},
+		} {
+			fail = tt.fail
+			require.Equal(t, tt.status, s.chat(tt.body).StatusCode, i)
+			synctest.Wait()
+			want := []llmhttp.QuotaUse{{Subject: ann, Quota: quota, Tokens: tt.user, Exhausted: tt.exhausted}}
+			if !tt.exhausted { // the account was not asked then
+				want = append(want, llmhttp.QuotaUse{Subject: account.ID, Quota: account.Limits.Quota, Tokens: tt.all})
+			}
+			assert.Equal(t, want, told, i)
+		}
+		s.do("GET", "/v1/models", "")
+		synctest.Wait()
+		assert.Empty(t, told)
 	})
 }

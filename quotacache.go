@@ -29,8 +29,7 @@ const (
 // A quotaCache has what subjects have used of their quotas: the sums of the UsageStore,
 // and what this Handler has served or reserved since they were read, each once: see quotaEntry.
 type quotaCache struct {
-	store  UsageStore
-	events *quotaNotifier // nil if the host wants none
+	store UsageStore
 
 	mu      sync.Mutex // guards the fields below, and those of the entries
 	entries map[quotaID]*quotaEntry
@@ -76,9 +75,8 @@ type quotaEntry struct {
 	doubtful  amount // the part of stored and unread that may be in both
 	clears    bool   // a read would make doubtful smaller
 
-	reserved amount     // by requests in progress
-	requests int        // in progress
-	noted    notedShare // of the last event
+	reserved amount // by requests in progress
+	requests int    // in progress
 }
 
 // used returns what was used for certain.
@@ -104,18 +102,19 @@ func (c *quotaCache) reserve(
 		}
 		c.mu.Lock()
 		r, refused := e.reserve(o.subject, q, old, want, minimum)
-		events := c.noteShare(e, &q, arrived, refused != nil && refused.Code == codeQuota)
+		use := usedQuota{amount: e.used(), known: true, exhausted: refused != nil && refused.Code == codeQuota}
 		retry := refused != nil && refused.Code != codeQuota && e.clears && e.reading == nil && !retried
 		if retry {
 			e.readAt = time.Time{} // so that the sums are not fresh
 		}
 		c.mu.Unlock()
-		c.begin(&o, e, events)
 		switch {
 		case retry:
 		case refused != nil:
+			old.use = use
 			return old, refused
 		default:
+			r.use = use
 			return r, nil
 		}
 	}
@@ -152,45 +151,25 @@ func (c *quotaCache) giveBack(r, old quotaReservation) {
 	}
 }
 
-// spend counts what a request has used of the quota q, in place of what it has reserved, before the
-// store is asked to record that. The request has arrived at a time. endSpending must follow.
-func (c *quotaCache) spend(q Quota, r quotaReservation, used amount, arrived time.Time) quotaReservation {
+// spend counts what a request has used of a quota, in place of what it has reserved, before the
+// store is asked to record that. endSpending must follow.
+func (c *quotaCache) spend(r quotaReservation, used amount) quotaReservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := r.entry
 	e.reserved = e.reserved.minus(r.amount)
 	e.unread, e.recording = e.unread.plus(used), e.recording.plus(used)
-	return quotaReservation{entry: e, amount: used, reads: e.reads, events: c.noteShare(e, &q, arrived, false)}
+	return quotaReservation{entry: e, amount: used, reads: e.reads, use: usedQuota{amount: e.used(), known: true}}
 }
 
-// endSpending ends what spend has returned, of o, when the store has answered.
-func (c *quotaCache) endSpending(o quotaOwner, r quotaReservation) {
+// endSpending ends what spend has returned, when the store has answered.
+func (c *quotaCache) endSpending(r quotaReservation) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	e := r.entry
 	e.recording = e.recording.minus(r.amount)
 	e.requests--
 	e.clears = e.clears || e.reads != r.reads
-	c.mu.Unlock()
-	c.begin(&o, e, r.events)
-}
-
-// noteShare is quotaEntry.noteShare if the host wants events. The caller holds mu.
-func (c *quotaCache) noteShare(e *quotaEntry, q *Quota, at time.Time, exhausted bool) []*QuotaEvent {
-	if c.events == nil {
-		return nil
-	}
-	return e.noteShare(q, at, exhausted)
-}
-
-// begin notifies the host of the events of o. If there are too many in progress, the next request
-// of o tries again.
-func (c *quotaCache) begin(o *quotaOwner, e *quotaEntry, events []*QuotaEvent) {
-	if len(events) == 0 || c.events.begin(o, events) {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e.noted = notedShare{}
 }
 
 // read returns the entry of o with what the store has recorded: the sums of the last
@@ -314,7 +293,7 @@ func (d *doubtfulAmount) sum() amount {
 // may have them, because it has not confirmed that it has stored them.
 //
 // For a [Quota], such usage is reserved but does not count as used: it can only lead to an error that
-// clients retry, and to no call of Options.QuotaReached. The next Query tells anew what is doubtful.
+// clients retry. The next Query tells anew what is doubtful.
 //
 // ReportDoubtful may be called several times, also concurrently, before Query returns. It does nothing
 // with a context that is of no query for a Quota.

@@ -15,6 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/quotawatch"
 	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
@@ -74,7 +75,16 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 				if test.wrap {
 					store = guardStore{store}
 				}
-				var log eventLog
+				var shares []int
+				watcher := quotawatch.New(store, func(_ context.Context, e *quotawatch.Event) error {
+					shares = append(shares, e.Share)
+					return nil
+				}, nil)
+				told := func() []int { // since the last call
+					synctest.Wait()
+					defer func() { shares = nil }()
+					return shares
+				}
 				var served atomic.Int64
 				s := startPipeServer(t, config{
 					backend: chunkBackend(func() []*llm.ChatChunk {
@@ -86,7 +96,7 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 						return []*llm.ChatChunk{c}
 					}),
 					keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}),
-					opts: llmhttp.Options{Usage: store, TextTokens: countWords, Limiter: test.limiter, QuotaReached: log.reached},
+					opts: llmhttp.Options{Usage: store, TextTokens: countWords, Limiter: test.limiter, Observe: watcher.Observe},
 				})
 				done := make(chan int)
 				go func() { done <- s.chat(chatWith(`"max_tokens":600`)).StatusCode }()
@@ -95,7 +105,7 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 				r := s.chat(chatWith(tenTokens))
 				require.Equal(t, "rate_limit_exceeded", r.checkError(t, http.StatusTooManyRequests).Code)
 				assert.Equal(t, "1", r.Header.Get("Retry-After"))
-				assert.Empty(t, log.shares())
+				assert.Empty(t, told())
 
 				release()
 				require.Equal(t, 200, <-done)
@@ -103,17 +113,17 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 				for range 18 {
 					require.Equal(t, 200, s.chat(chatWith(tenTokens)).StatusCode)
 				}
-				assert.Empty(t, log.shares(), "781 tokens")
+				assert.Empty(t, told(), "781 tokens")
 				require.Equal(t, 200, s.chat(chatWith(tenTokens)).StatusCode)
 				synctest.Wait()
 				require.Equal(t, 200, s.chat(chatWith(tenTokens)).StatusCode)
-				assert.Equal(t, []int{80}, log.shares())
+				assert.Equal(t, []int{80}, told())
 				for range 19 {
 					require.Equal(t, 200, s.chat(chatWith(tenTokens)).StatusCode)
 				}
-				assert.Empty(t, log.shares(), "991 tokens")
+				assert.Empty(t, told(), "991 tokens")
 				require.Equal(t, "insufficient_quota", s.chat(chatWith(tenTokens)).checkError(t, 429).Code)
-				assert.Equal(t, []int{100}, log.shares())
+				assert.Equal(t, []int{100}, told())
 			})
 		})
 	}

@@ -51,7 +51,7 @@ var docImports = []string{
 	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/llm", "github.com/llmhttp/llmhttp/llm/join", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/keycache", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/llmhttptest",
 	"github.com/llmhttp/llmhttp/manage",
 	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/pricing", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
-	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/llmhttp/llmhttp/usagebuffer", "github.com/stretchr/testify/require",
+	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/llmhttp/llmhttp/usagebuffer", "github.com/llmhttp/llmhttp/quotawatch", "github.com/stretchr/testify/require",
 }
 
 // docFile makes a Go file of code in documentation: of declarations, or of statements,

@@ -20,7 +20,7 @@ import (
 //	Close(ctx context.Context) error // Serve calls it when no request is left that could add a record
 //	Delay() time.Duration            // how long Query of other processes may miss what Record has returned for; see Quota
 //
-// Those of a [QuotaEventStore] remember events, and package manage says what reports usage. Package
+// Package quotawatch says what remembers events of quotas, and package manage what reports usage. Package
 // usagebuffer has a UsageStore that writes to another one later.
 type UsageStore interface {
 	// Record stores records. It skips records whose ID is already stored, so that a call that

@@ -501,7 +501,7 @@ func (q *request) notifyEnded() {
 		outcome: &o, record: q.record, info: q.info.load(),
 		requested: q.requested, refused: q.ledger.refused, status: result.Status,
 		admitted: q.backend.began, firstWrite: result.FirstWrite, streamed: q.streamed,
-		priceErr: q.ledger.priceErr, recordErr: q.ledger.recordErr, saveErr: q.saveErr,
+		quotas: q.ledger.quotaUses(q.record), priceErr: q.ledger.priceErr, recordErr: q.ledger.recordErr, saveErr: q.saveErr,
 		reply: ReplySummary{ID: q.chat.order.Start.ID, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
 	}
 	if q.route != nil {

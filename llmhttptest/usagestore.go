@@ -21,7 +21,7 @@ import (
 // that. Recorded times are whole microseconds of the year 2025. The bounds of a query may be much
 // earlier, such as the zero Time, or later. For a subject whose kind the store cannot sum for,
 // Query must return an error that wraps [errors.ErrUnsupported]. If the store is a
-// [llmhttp.QuotaEventStore], that is tested, too, unless its methods return such an error.
+// [quotawatch.EventStore], that is tested, too, unless its methods return such an error.
 func TestUsageStore(t *testing.T, newStore func(t testing.TB) llmhttp.UsageStore) {
 	t.Helper()
 	newTest := func(t testing.TB) usageTest { return usageTest{newStore(t), unique("account")} }

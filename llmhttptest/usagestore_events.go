@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/quotawatch"
 )
 
 var quotaEventChecks = []check[usageTest]{
@@ -27,9 +27,9 @@ var quotaEventChecks = []check[usageTest]{
 }
 
 // events returns the store as a QuotaEventStore. It skips the test if the store is none.
-func (s *usageTest) events(t testing.TB) llmhttp.QuotaEventStore {
+func (s *usageTest) events(t testing.TB) quotawatch.EventStore {
 	t.Helper()
-	e, ok := s.UsageStore.(llmhttp.QuotaEventStore)
+	e, ok := s.UsageStore.(quotawatch.EventStore)
 	if !ok {
 		t.Skip("the store is not a QuotaEventStore")
 	}
@@ -44,7 +44,7 @@ func (s *usageTest) events(t testing.TB) llmhttp.QuotaEventStore {
 
 // A claimTest claims one event of a store.
 type claimTest struct {
-	llmhttp.QuotaEventStore
+	quotawatch.EventStore
 	id   string
 	keep time.Time
 }

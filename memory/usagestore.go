@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/claims"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/quotawatch"
 )
 
 // A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its methods
@@ -142,8 +143,8 @@ func (e *entry) sum() llmhttp.UsageSum {
 }
 
 var (
-	_ manage.UsageReporter    = (*UsageStore)(nil)
-	_ llmhttp.QuotaEventStore = (*UsageStore)(nil)
+	_ manage.UsageReporter  = (*UsageStore)(nil)
+	_ quotawatch.EventStore = (*UsageStore)(nil)
 )
 
 // NewUsageStore returns an empty UsageStore.
@@ -246,7 +247,7 @@ func (u *UsageStore) queryUser(q *llmhttp.UsageQuery) []llmhttp.UsageSum {
 	return periods.sorted()
 }
 
-// ClaimQuotaEvent implements [llmhttp.QuotaEventStore]. The store remembers 65536 events. Of more,
+// ClaimQuotaEvent implements [quotawatch.EventStore]. The store remembers 65536 events. Of more,
 // it forgets those first whose period ends first.
 func (u *UsageStore) ClaimQuotaEvent(
 	ctx context.Context,
@@ -258,7 +259,7 @@ func (u *UsageStore) ClaimQuotaEvent(
 	return claimed, wait, nil
 }
 
-// EndQuotaEvent implements [llmhttp.QuotaEventStore].
+// EndQuotaEvent implements [quotawatch.EventStore].
 func (u *UsageStore) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
 	u.events.End(id, handled)
 	return nil

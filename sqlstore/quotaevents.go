@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ClaimQuotaEvent implements [llmhttp.QuotaEventStore]. The times of leases are those of the
+// ClaimQuotaEvent implements [quotawatch.EventStore]. The times of leases are those of the
 // processes, whose clocks must not differ by more than a lease. A Store deletes the events that
 // need not be kept once an hour.
 func (s *usageStore) ClaimQuotaEvent(
@@ -67,7 +67,7 @@ func (s *usageStore) readQuotaEvent(ctx context.Context, db *sql.DB, id string, 
 	return wait <= 0, max(wait, 0), nil
 }
 
-// EndQuotaEvent implements [llmhttp.QuotaEventStore].
+// EndQuotaEvent implements [quotawatch.EventStore].
 func (s *usageStore) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
 	claimed := sql.NullInt64{Valid: !handled} // a claim that lapsed in 1970
 	err := s.db.retry(ctx, s.db.isTransient, func() error {

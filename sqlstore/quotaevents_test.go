@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/quotawatch"
 	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
@@ -122,14 +123,16 @@ func TestQuotaEvents_Restart(t *testing.T) {
 			s, err := Open(t.Context(), dsn, nil)
 			require.NoError(t, err)
 			buffer := usagebuffer.New(s, nil)
-			h := newQuotaHandler(buffer, func(context.Context, *llmhttp.QuotaEvent) error {
+			watcher := quotawatch.New(buffer, func(context.Context, *quotawatch.Event) error {
 				told++
 				return nil
-			})
+			}, nil)
+			h := newQuotaHandler(buffer, watcher.Observe)
 			for range 3 {
 				require.Contains(t, []int{200, 429}, serveChat(t, h))
 			}
 			require.NoError(t, h.Shutdown(t.Context()))
+			require.NoError(t, watcher.Close(t.Context()))
 			require.NoError(t, buffer.Close(t.Context()))
 			require.NoError(t, s.Close())
 		}
@@ -138,7 +141,7 @@ func TestQuotaEvents_Restart(t *testing.T) {
 }
 
 // newQuotaHandler returns a Handler with a key whose quota two requests use up.
-func newQuotaHandler(usage llmhttp.UsageStore, reached func(context.Context, *llmhttp.QuotaEvent) error) *llmhttp.Handler {
+func newQuotaHandler(usage llmhttp.UsageStore, observe llmhttp.Observer) *llmhttp.Handler {
 	backend := llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 		return func(yield func(*llm.ChatChunk, error) bool) {
 			c := llm.TextChunk("Hello!")
@@ -149,7 +152,7 @@ func newQuotaHandler(usage llmhttp.UsageStore, reached func(context.Context, *ll
 	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100}}}, nil
 	})
-	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: usage, QuotaReached: reached, Logger: discardLogger})
+	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{Usage: usage, Observe: observe, Logger: discardLogger})
 }
 
 func serveChat(t *testing.T, h http.Handler) (status int) {

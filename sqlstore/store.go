@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/quotawatch"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
@@ -89,11 +90,11 @@ type Store struct {
 }
 
 var (
-	_ manage.KeyManager       = (*Store)(nil)
-	_ manage.AccountManager   = (*Store)(nil)
-	_ responsestore.Store     = (*Store)(nil)
-	_ manage.UsageReporter    = (*Store)(nil)
-	_ llmhttp.QuotaEventStore = (*Store)(nil)
+	_ manage.KeyManager     = (*Store)(nil)
+	_ manage.AccountManager = (*Store)(nil)
+	_ responsestore.Store   = (*Store)(nil)
+	_ manage.UsageReporter  = (*Store)(nil)
+	_ quotawatch.EventStore = (*Store)(nil)
 )
 
 // Open opens the database that dsn names. It creates or migrates the tables,

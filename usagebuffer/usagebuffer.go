@@ -293,7 +293,7 @@ func (b *Buffer) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp.Usa
 	return sums, nil
 }
 
-// ClaimQuotaEvent calls the method of the store. If that is no [llmhttp.QuotaEventStore], the error wraps
+// ClaimQuotaEvent calls the method of the store. If that has none, the error wraps
 // [errors.ErrUnsupported].
 func (b *Buffer) ClaimQuotaEvent(
 	ctx context.Context,
@@ -301,7 +301,7 @@ func (b *Buffer) ClaimQuotaEvent(
 	lease time.Duration,
 	keep time.Time,
 ) (claimed bool, wait time.Duration, err error) {
-	if s, ok := llmhttp.StoreAs[llmhttp.QuotaEventStore](b.store); ok {
+	if s, ok := llmhttp.StoreAs[eventStore](b.store); ok {
 		return s.ClaimQuotaEvent(ctx, id, lease, keep)
 	}
 	return false, 0, errNoQuotaEvents
@@ -309,13 +309,19 @@ func (b *Buffer) ClaimQuotaEvent(
 
 // EndQuotaEvent calls the method of the store, as ClaimQuotaEvent does.
 func (b *Buffer) EndQuotaEvent(ctx context.Context, id string, handled bool) error {
-	if s, ok := llmhttp.StoreAs[llmhttp.QuotaEventStore](b.store); ok {
+	if s, ok := llmhttp.StoreAs[eventStore](b.store); ok {
 		return s.EndQuotaEvent(ctx, id, handled)
 	}
 	return errNoQuotaEvents
 }
 
-var errNoQuotaEvents = fmt.Errorf("usagebuffer: the store of the Buffer is no QuotaEventStore: %w", errors.ErrUnsupported)
+// An eventStore is a quotawatch.EventStore.
+type eventStore interface {
+	ClaimQuotaEvent(ctx context.Context, id string, lease time.Duration, keep time.Time) (claimed bool, wait time.Duration, err error)
+	EndQuotaEvent(ctx context.Context, id string, handled bool) error
+}
+
+var errNoQuotaEvents = fmt.Errorf("usagebuffer: the store of the Buffer remembers no quota events: %w", errors.ErrUnsupported)
 
 // unwritten returns the collected records that q selects.
 func (b *Buffer) unwritten(q llmhttp.UsageQuery) (records []llmhttp.UsageRecord) {

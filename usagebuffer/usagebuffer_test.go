@@ -525,7 +525,7 @@ type wrappedStore struct{ llmhttp.UsageStore }
 
 func (w wrappedStore) Unwrap() llmhttp.UsageStore { return w.UsageStore }
 
-// A Buffer finds a QuotaEventStore behind a wrapper of its store.
+// A Buffer finds the events behind a wrapper of its store.
 func TestBuffer_WrappedStore(t *testing.T) {
 	buffer := usagebuffer.New(wrappedStore{memory.NewUsageStore()}, nil)
 	claimed, _, err := buffer.ClaimQuotaEvent(t.Context(), "event", time.Minute, time.Time{})

@@ -32,6 +32,7 @@ import (
 	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/otelllm"
+	"github.com/llmhttp/llmhttp/quotawatch"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/usagebuffer"
@@ -281,7 +282,13 @@ func run(c *config) (err error) {
 		if err != nil {
 			return err
 		}
-		options.QuotaReached = hook.quotaReached
+		watcher := quotawatch.New(usage, hook.quotaReached, nil)
+		defer func() { // when the requests have ended, before the store is closed
+			ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+			defer cancel()
+			_ = watcher.Close(ctx) // what remains is told by another copy
+		}()
+		options.Observe = llmhttp.Observers(options.Observe, watcher.Observe)
 	}
 	h := llmhttp.NewHandler(models.backend, console.NewKeyStore(store), options)
 	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, models.router, &console.Options{

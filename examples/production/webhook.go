@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/quotawatch"
 )
 
 // A webhook posts quota events to a server. Its requests are signed as Standard Webhooks describes
@@ -74,7 +75,7 @@ type quotaData struct {
 	QuotaCost   *llmhttp.Money `json:"quota_cost,omitempty"`
 }
 
-func newQuotaMessage(e *llmhttp.QuotaEvent, now time.Time) *quotaMessage {
+func newQuotaMessage(e *quotawatch.Event, now time.Time) *quotaMessage {
 	m := &quotaMessage{Type: "quota.reached", Timestamp: now.UTC(), Data: quotaData{
 		Account: e.Account, SubjectKind: e.Subject.Kind, Subject: e.Subject.ID, Share: e.Share,
 		UsedTokens: e.Tokens, QuotaTokens: e.Quota.Tokens, UsedCost: e.Cost,
@@ -88,9 +89,8 @@ func newQuotaMessage(e *llmhttp.QuotaEvent, now time.Time) *quotaMessage {
 	return m
 }
 
-// quotaReached is an Options.QuotaReached that posts e once. The Handler calls it again with backoff
-// until the server replies with a 2xx.
-func (w *webhook) quotaReached(ctx context.Context, e *llmhttp.QuotaEvent) error {
+// quotaReached posts e once. A Watcher calls it again with backoff until the server replies with a 2xx.
+func (w *webhook) quotaReached(ctx context.Context, e *quotawatch.Event) error {
 	now := time.Now()
 	body, err := json.Marshal(newQuotaMessage(e, now))
 	if err != nil {

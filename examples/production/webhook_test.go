@@ -20,6 +20,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/quotawatch"
 )
 
 // The secret and the example of the specification's libraries.
@@ -100,7 +101,7 @@ func TestWebhook_Fails(t *testing.T) {
 		w, err := newWebhook(url+"/secret-token", webhookSecret)
 		require.NoError(t, err)
 		w.client.Timeout = 50 * time.Millisecond
-		return w.quotaReached(t.Context(), &llmhttp.QuotaEvent{ID: "quota_1"})
+		return w.quotaReached(t.Context(), &quotawatch.Event{ID: "quota_1"})
 	}
 	assert.ErrorContains(t, call(slow.URL), "Timeout")
 	assert.ErrorContains(t, call(failing.URL), "Internal Server Error")
@@ -172,7 +173,7 @@ func TestWebhook(t *testing.T) {
 	receiver.Close()
 	status, reply := client{copies[0].url, k.Secret}.send(t, "POST", chatPath, chatBody(false, 200))
 	require.Equal(t, 429, status, reply)
-	copies[0].awaitOutput(t, "Options.QuotaReached failed")
+	copies[0].awaitOutput(t, "quota event not handled")
 	for i, p := range copies {
 		p.stop(t)
 		copies[i] = begin()

@@ -28,6 +28,7 @@ import (
 	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
+	"github.com/llmhttp/llmhttp/quotawatch"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -82,7 +83,7 @@ type tenants map[string]*tenant
 
 // quotaReached calls the webhook of a tenant when 80 % of its budget are used. If it fails, it is
 // called again.
-func (t tenants) quotaReached(ctx context.Context, e *llmhttp.QuotaEvent) error {
+func (t tenants) quotaReached(ctx context.Context, e *quotawatch.Event) error {
 	url := t[e.Account].Webhook
 	if url == "" || e.Share != 80 || e.Subject.Kind != llmhttp.KindAccount {
 		return nil
@@ -167,14 +168,16 @@ func run(ctx context.Context, l net.Listener, upstreamURL, file, db string) erro
 		}
 		return nil, llmhttp.ErrKeyNotFound
 	}
+	watcher := quotawatch.New(store, sellers.quotaReached, nil)
 	h := llmhttp.NewHandler(
 		shop{},
 		llmhttp.KeyStoreFunc(lookup),
-		&llmhttp.Options{Routes: all.Routes(nil), Usage: store, Price: prices.Price, QuotaReached: sellers.quotaReached, Observe: observe},
+		&llmhttp.Options{Routes: all.Routes(nil), Usage: store, Price: prices.Price, Observe: llmhttp.Observers(observe, watcher.Observe)},
 	)
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
 	mux.HandleFunc("GET /usage.csv", usageCSV(h, llmhttp.KeyStoreFunc(lookup), store))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute}
-	return llmhttp.Serve(ctx, server, h, nil, l)
+	err = llmhttp.Serve(ctx, server, h, nil, l)
+	return errors.Join(err, watcher.Close(context.Background()))
 }

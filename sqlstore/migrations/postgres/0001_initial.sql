@@ -138,7 +138,7 @@ CREATE TABLE llmhttp_state (
 
 -- Quotas of which a share was used in a period, so that it is told once.
 CREATE TABLE llmhttp_quota_events (
-	id      text COLLATE "C" PRIMARY KEY, -- llmhttp.QuotaEvent.ID
+	id      text COLLATE "C" PRIMARY KEY, -- quotawatch.Event.ID
 	claimed bigint, -- until when a process has claimed it; null means that it was handled
 	keep    bigint -- until when the row is kept; null means forever
 );

@@ -141,7 +141,7 @@ CREATE TABLE llmhttp_state (
 
 -- Quotas of which a share was used in a period, so that it is told once.
 CREATE TABLE llmhttp_quota_events (
-	id      TEXT PRIMARY KEY, -- llmhttp.QuotaEvent.ID
+	id      TEXT PRIMARY KEY, -- quotawatch.Event.ID
 	claimed INTEGER, -- until when a process has claimed it; null means that it was handled
 	keep    INTEGER -- until when the row is kept; null means forever
 ) STRICT, WITHOUT ROWID;
