@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/randomid"
@@ -73,8 +74,8 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
 	h.books = books{
 		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,
-		quotas: quotaCache{store: h.opts.Usage, entries: make(map[quotaID]*quotaEntry)},
 	}
+	h.books.quotas = budget.NewCache(h.books.sumQuota)
 	h.addProtocol(chatCompletions{})
 	for i, rt := range h.opts.Routes {
 		h.routes.add(h.newRoute(chatCompletions{}, rt, fmt.Sprintf("Options.Routes[%d]", i)))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -57,7 +58,7 @@ type books struct {
 	store       UsageStore                       // nil if usage is not recorded
 	price       func(*UsageRecord) (Cost, error) // nil if requests cost nothing
 	countTokens func(model, text string) int
-	quotas      quotaCache
+	quotas      *budget.Cache
 }
 
 // A limitedSubject is a subject whose limits bound a request.
@@ -65,7 +66,7 @@ type limitedSubject struct {
 	id     SubjectID
 	limits *Limits
 	states limitStates
-	quota  quotaReservation
+	quota  budget.Reservation
 
 	admitted bool // the request that admit has taken from it may be given back: see refund
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
@@ -393,7 +394,7 @@ func TestLedger_ErrorClasses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lg := newLedger(t, test.limiter, test.limits, Limits{})
 			lg.store = test.store
-			lg.quotas = quotaCache{store: test.store, entries: make(map[quotaID]*quotaEntry)}
+			lg.quotas = budget.NewCache(lg.sumQuota)
 			err := lg.reserve(t.Context(), &UsageRecord{Time: time.Now()}, estimate{tokens: 50, minTokens: 50})
 			cred := &credential{r: httptest.NewRequest("POST", "/", nil)}
 			assert.Equal(t, test.wantStatus, cred.errorStatus(err))

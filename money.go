@@ -26,16 +26,7 @@ const moneyDigits = 9
 func (m Money) Add(n Money) Money { return Money(saturating.Add(int64(m), int64(n))) }
 
 // Sub returns m - n.
-func (m Money) Sub(n Money) Money {
-	switch d := m - n; {
-	case n > 0 && d > m:
-		return math.MinInt64
-	case n < 0 && d < m:
-		return math.MaxInt64
-	default:
-		return d
-	}
-}
+func (m Money) Sub(n Money) Money { return Money(saturating.Sub(int64(m), int64(n))) }
 
 // Scale returns m * n / per, rounded to the nearest amount, and half away from zero: the price
 // of n tokens if per tokens cost m. It panics if per is not positive.

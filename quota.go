@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/internal/panics"
-	"github.com/llmhttp/llmhttp/internal/saturating"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -86,51 +86,38 @@ func (q Quota) isSet() bool { return q.Tokens != 0 || q.Cost != 0 }
 
 const day = 24 * time.Hour
 
-// An amount is a number of tokens and their cost, which count toward a Quota.
-type amount struct {
-	tokens int64
-	cost   Money
-}
-
-func (a amount) plus(b amount) amount {
-	return amount{saturating.Add(a.tokens, b.tokens), a.cost.Add(b.cost)}
-}
-
-func (a amount) minus(b amount) amount { return amount{a.tokens - b.tokens, a.cost.Sub(b.cost)} }
-
-// exceeds reports whether a is more than q permits.
-func (a amount) exceeds(q Quota) bool {
-	return q.Tokens != 0 && a.tokens > int64(max(q.Tokens, 0)) || q.Cost != 0 && a.cost > max(q.Cost, 0)
-}
-
-// reaches reports whether q permits nothing beyond a.
-func (a amount) reaches(q Quota) bool {
-	return q.Tokens != 0 && a.tokens >= int64(max(q.Tokens, 0)) || q.Cost != 0 && a.cost >= max(q.Cost, 0)
-}
-
 // sumAmounts returns what sums count toward a quota.
-func sumAmounts(sums []UsageSum) (total amount) {
+func sumAmounts(sums []UsageSum) (total budget.Amount) {
 	for i := range sums {
-		total = total.plus(amount{sums[i].Units.Tokens(), sums[i].Cost.Total()})
+		total = total.Plus(budget.Amount{Tokens: sums[i].Units.Tokens(), Cost: int64(sums[i].Cost.Total())})
 	}
 	return total
 }
 
-// A quotaReservation is what a request has reserved of the quota of a subject, and when that is
-// recorded, what it has used.
-type quotaReservation struct {
-	entry  *quotaEntry // nil if nothing is reserved
-	amount amount
-
-	reads uint64 // quotaEntry.reads before the usage is recorded
-	use   usedQuota
+// limit returns how much q permits.
+func (q *Quota) limit() budget.Limit {
+	return budget.Limit{Tokens: int64(q.Tokens), Cost: int64(q.Cost)}
 }
 
-// A usedQuota is what was used of a quota when a request has last looked.
-type usedQuota struct {
-	amount
-	known     bool // the request has looked
-	exhausted bool // see QuotaUse
+// period returns the time in which usage of o counts toward q for a request that has arrived at a time.
+func (q *Quota) period(o budget.Owner, arrived time.Time) budget.Period {
+	p := budget.Period{Owner: o, Sliding: q.Per, Since: q.Since, From: q.Start(arrived)}
+	if q.Per <= 0 {
+		p.Since = p.From
+	}
+	// The range ends with a day, of which a store may keep sums. It includes the
+	// records of copies whose clocks are ahead.
+	p.To = arrived.UTC().Truncate(day).Add(2 * day)
+	return p
+}
+
+// sumQuota is the [budget.Sum] of the store.
+func (b *books) sumQuota(ctx context.Context, p *budget.Period) (stored, doubtful budget.Amount, err error) {
+	twice := new(doubtfulAmount)
+	sums, err := b.store.Query(context.WithValue(ctx, doubtfulKey{}, twice), UsageQuery{
+		Account: p.Account, Subject: SubjectID{p.Kind, p.ID}, From: p.From, To: p.To,
+	})
+	return sumAmounts(sums), twice.sum(), err
 }
 
 // A QuotaUse tells what was used of a Quota when a request had ended. Package quotawatch makes events of
@@ -150,9 +137,8 @@ type QuotaUse struct {
 // uses returns the QuotaUses of a request that has the record r, or nil if it has looked at no quota.
 func (l *ledger) quotaUses(r *UsageRecord) (uses []QuotaUse) {
 	for i := range l.subjects {
-		if s := &l.subjects[i]; s.quota.use.known {
-			u := &s.quota.use
-			uses = append(uses, QuotaUse{l.quotaOwner(s, r).subject, s.limits.Quota, u.tokens, u.cost, u.exhausted})
+		if s := &l.subjects[i]; s.quota.Known {
+			uses = append(uses, QuotaUse{l.recordedID(s, r), s.limits.Quota, s.quota.Used.Tokens, Money(s.quota.Used.Cost), s.quota.Exhausted})
 		}
 	}
 	return uses
@@ -182,14 +168,16 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 	if inMoney {
 		l.prices.reserved = cost
 	}
-	replaced := make([]quotaReservation, 0, maxSubjects+3) // on the stack
+	replaced := make([]budget.Reservation, 0, maxSubjects+3) // on the stack
 	for i := range l.subjects {
 		s := &l.subjects[i]
 		replaced = append(replaced, s.quota)
 		if !s.limits.Quota.isSet() {
 			continue
 		}
-		if s.quota, err = l.quotas.reserve(ctx, l.quotaOwner(s, r), s.limits.Quota, s.quota, want, minimum, r.Time); err != nil {
+		id := l.recordedID(s, r)
+		period := s.limits.Quota.period(budget.Owner{Account: l.key.Account, Kind: id.Kind, ID: id.ID}, r.Time)
+		if s.quota, err = l.quotas.Reserve(ctx, &period, s.limits.Quota.limit(), s.quota, want, minimum); err != nil {
 			l.giveBackQuotas(l.subjects[:i], replaced)
 			return l.quotaError(s, err)
 		}
@@ -201,13 +189,12 @@ func (l *ledger) reserveQuota(ctx context.Context, r *UsageRecord) error {
 	return nil
 }
 
-// quotaOwner returns whose usage the quota of s limits.
-func (l *ledger) quotaOwner(s *limitedSubject, r *UsageRecord) quotaOwner {
-	o := quotaOwner{l.key.Account, s.id}
+// recordedID returns the ID of s as r has it.
+func (l *ledger) recordedID(s *limitedSubject, r *UsageRecord) SubjectID {
 	if s.id.Kind == KindUser {
-		o.subject.ID = r.User // as it is recorded
+		return SubjectID{KindUser, r.User}
 	}
-	return o
+	return s.id
 }
 
 // checkQuotas returns an error if a subject has a quota that cannot be enforced. Otherwise
@@ -227,12 +214,10 @@ func (l *ledger) checkQuotas() (inMoney bool, err error) {
 }
 
 // giveBackQuotas replaces the reservations of subjects by those that they have replaced.
-func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []quotaReservation) {
+func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []budget.Reservation) {
 	for i := range subjects {
 		if s := &subjects[i]; s.limits.Quota.isSet() {
-			l.quotas.giveBack(s.quota, replaced[i])
-			replaced[i].use = s.quota.use
-			s.quota = replaced[i]
+			s.quota = l.quotas.GiveBack(s.quota, replaced[i])
 		}
 	}
 }
@@ -240,10 +225,13 @@ func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []quotaReser
 // quotaError returns the error of a request for which the quota of s was not reserved because
 // of err, and notes who has refused it.
 func (l *ledger) quotaError(s *limitedSubject, err error) error {
-	switch refusal, told := errors.AsType[*llm.Error](err); {
-	case told && refusal != nil && refusal.Status == http.StatusTooManyRequests:
+	switch _, told := errors.AsType[*llm.Error](err); {
+	case err == budget.ErrExhausted:
 		l.refused = Refusal{s.id, LimitQuota}
-		return err
+		return errQuota(s.id)
+	case err == budget.ErrReserved:
+		l.refused = Refusal{s.id, LimitQuota}
+		return errQuotaReserved(s.id)
 	case told:
 		return classify(ClassUsageStore, err)
 	case errors.Is(err, errors.ErrUnsupported):
@@ -256,7 +244,7 @@ func (l *ledger) quotaError(s *limitedSubject, err error) error {
 // expect returns what the request is expected to use if it uses a number of tokens, besides those of
 // audio and images in the reply, which only count for the price. Its cost is that of Options.Price if
 // inMoney is set, and otherwise zero.
-func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost, error) {
+func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (budget.Amount, Cost, error) {
 	prompt := min(l.expected.prompt, tokens)
 	var units Units
 	if asked := l.expected.units; asked != nil {
@@ -264,9 +252,9 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost,
 	}
 	units.PromptTokens, units.CompletionTokens = int64(prompt), int64(tokens-prompt)
 	if !inMoney {
-		return amount{tokens: units.Tokens()}, Cost{}, nil
+		return budget.Amount{Tokens: units.Tokens()}, Cost{}, nil
 	}
-	used := amount{tokens: units.Tokens()}
+	used := budget.Amount{Tokens: units.Tokens()}
 	units.CompletionTokens += l.mediaTokens(r, &units)
 	if l.op.output == OutputAudio {
 		units.CompletionAudioTokens = units.CompletionTokens
@@ -277,7 +265,7 @@ func (l *ledger) expect(r *UsageRecord, tokens int, inMoney bool) (amount, Cost,
 	if _, told := errors.AsType[*llm.Error](err); err != nil && !told {
 		err = fmt.Errorf("llmhttp: Options.Price: %w", err)
 	}
-	used.cost = cost.Total()
+	used.Cost = int64(cost.Total())
 	return used, cost, err
 }
 
@@ -295,8 +283,8 @@ func callPrice(price func(*UsageRecord) (Cost, error), r *UsageRecord) (cost Cos
 // store records that.
 func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 	for i := range l.subjects {
-		if s := &l.subjects[i]; s.quota.entry != nil {
-			s.quota = l.quotas.spend(s.quota, spentAmount(r, billable))
+		if s := &l.subjects[i]; s.quota.IsMade() {
+			s.quota = l.quotas.Spend(s.quota, spentAmount(r, billable))
 		}
 	}
 }
@@ -305,29 +293,62 @@ func (l *ledger) spendQuota(r *UsageRecord, billable bool) {
 // counts even if that has failed.
 func (l *ledger) endQuota(r *UsageRecord, billable bool) {
 	for i := range l.subjects {
-		if s := &l.subjects[i]; s.quota.entry != nil {
-			l.quotas.endSpending(s.quota)
-			s.quota = quotaReservation{use: s.quota.use}
+		if s := &l.subjects[i]; s.quota.IsMade() {
+			s.quota = l.quotas.EndSpending(s.quota)
 		}
 	}
 	l.settleShared(spentAmount(r, billable))
 }
 
 // spentAmount returns what a request counts toward quotas: nothing unless it is billable.
-func spentAmount(r *UsageRecord, billable bool) amount {
+func spentAmount(r *UsageRecord, billable bool) budget.Amount {
 	if !billable {
-		return amount{}
+		return budget.Amount{}
 	}
-	return amount{r.Units.Tokens(), r.Cost.Total()}
+	return budget.Amount{Tokens: r.Units.Tokens(), Cost: int64(r.Cost.Total())}
 }
 
 // releaseQuota gives back what is reserved by a request that has used nothing.
 func (l *ledger) releaseQuota() {
 	for i := range l.subjects {
-		if s := &l.subjects[i]; s.quota.entry != nil {
-			l.quotas.giveBack(s.quota, quotaReservation{})
-			s.quota = quotaReservation{use: s.quota.use}
+		if s := &l.subjects[i]; s.quota.IsMade() {
+			s.quota = l.quotas.GiveBack(s.quota, budget.Reservation{})
 		}
 	}
-	l.settleShared(amount{})
+	l.settleShared(budget.Amount{})
+}
+
+// doubtfulKey is the key under which the context of a query has its doubtfulAmount.
+type doubtfulKey struct{}
+
+// A doubtfulAmount adds up what a store tells by ReportDoubtful.
+type doubtfulAmount struct {
+	mu    sync.Mutex // guards total
+	total budget.Amount
+}
+
+func (d *doubtfulAmount) sum() budget.Amount {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.total
+}
+
+// ReportDoubtful tells the Handler that sums, which are a part of those that Query of a [UsageStore] is
+// about to return, may count twice. ctx is that of Query, or of a context made of it, so wrappers of
+// the store need not know of this. A store calls it that adds records to the sums of another store which
+// may have them, because it has not confirmed that it has stored them.
+//
+// For a [Quota], such usage is reserved but does not count as used: it can only lead to an error that
+// clients retry. The next Query tells anew what is doubtful.
+//
+// ReportDoubtful may be called several times, also concurrently, before Query returns. It does nothing
+// with a context that is of no query for a Quota.
+func ReportDoubtful(ctx context.Context, sums ...UsageSum) {
+	d, ok := ctx.Value(doubtfulKey{}).(*doubtfulAmount)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.total = d.total.Plus(sumAmounts(sums))
 }

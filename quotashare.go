@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/llmhttp/llmhttp/internal/budget"
 )
 
 // A sharedQuota is what a request has reserved of the quotas of its subjects with a Reserver.
@@ -23,12 +25,12 @@ func quotaSlot(s SubjectID, name, account string, reserved, limit, used int64) S
 // shareQuotas reserves with the Reserver, if the Limiter is one, what reserveQuota has reserved
 // in this Handler, or minimum if less is left. It replaces what it has reserved before; that is
 // given back first, because the Backend has not been called.
-func (l *ledger) shareQuotas(ctx context.Context, minimum amount) error {
+func (l *ledger) shareQuotas(ctx context.Context, minimum budget.Amount) error {
 	reserver, ok := LimiterAs[Reserver](l.limiter)
 	if !ok {
 		return nil
 	}
-	l.settleShared(amount{})
+	l.settleShared(budget.Amount{})
 	shared := l.newSharedQuota()
 	settle, full, err := reserver.Reserve(ctx, shared.slots...)
 	if err == nil && settle == nil && shared.reduce(minimum) {
@@ -55,18 +57,18 @@ func (l *ledger) newSharedQuota() *sharedQuota {
 	shared := new(sharedQuota)
 	for i := range l.subjects {
 		s := &l.subjects[i]
-		if s.quota.entry == nil {
+		if !s.quota.IsMade() {
 			continue
 		}
-		q, reserved, used := s.limits.Quota, s.quota.amount, l.quotas.stored(s.quota.entry)
+		q, reserved, used := s.limits.Quota, s.quota.Amount(), l.quotas.Stored(&s.quota)
 		if q.Tokens != 0 {
 			shared.slots = append(shared.slots,
-				quotaSlot(s.id, SlotQuotaTokens, l.key.Account, reserved.tokens, int64(q.Tokens), used.tokens))
+				quotaSlot(s.id, SlotQuotaTokens, l.key.Account, reserved.Tokens, int64(q.Tokens), used.Tokens))
 			shared.inCost = append(shared.inCost, false)
 		}
 		if q.Cost != 0 {
 			shared.slots = append(shared.slots,
-				quotaSlot(s.id, SlotQuotaCost, l.key.Account, int64(reserved.cost), int64(q.Cost), int64(used.cost)))
+				quotaSlot(s.id, SlotQuotaCost, l.key.Account, reserved.Cost, int64(q.Cost), used.Cost))
 			shared.inCost = append(shared.inCost, true)
 		}
 	}
@@ -74,15 +76,15 @@ func (l *ledger) newSharedQuota() *sharedQuota {
 }
 
 // amount returns what a counts in the slot with an index.
-func (s *sharedQuota) amount(slot int, a amount) int64 {
+func (s *sharedQuota) amount(slot int, a budget.Amount) int64 {
 	if s.inCost[slot] {
-		return int64(a.cost)
+		return a.Cost
 	}
-	return a.tokens
+	return a.Tokens
 }
 
 // reduce reduces the Amounts of the slots to minimum, and reports whether one was larger.
-func (s *sharedQuota) reduce(minimum amount) (reduced bool) {
+func (s *sharedQuota) reduce(minimum budget.Amount) (reduced bool) {
 	for i := range s.slots {
 		if least := max(s.amount(i, minimum), 1); s.slots[i].Amount > least {
 			s.slots[i].Amount, reduced = least, true
@@ -91,17 +93,14 @@ func (s *sharedQuota) reduce(minimum amount) (reduced bool) {
 	return reduced
 }
 
-// stored returns what the store has reported for e.
-func (c *quotaCache) stored(e *quotaEntry) amount {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return e.stored
-}
+// quotaLinger is how long usage that was recorded counts in a Reserver. The sums of a Handler may miss it
+// for budget.TTL and budget.Timeout; the rest is for stores that show it late.
+const quotaLinger = 10 * time.Second
 
 // linger returns how long usage that the store has taken counts in a Reserver. A day is enough for
 // any buffer.
-func (c *quotaCache) linger() time.Duration {
-	if s, ok := StoreAs[interface{ Delay() time.Duration }](c.store); ok {
+func (b *books) linger() time.Duration {
+	if s, ok := StoreAs[interface{ Delay() time.Duration }](b.store); ok {
 		return quotaLinger + min(max(s.Delay(), 0), day)
 	}
 	return quotaLinger
@@ -109,14 +108,14 @@ func (c *quotaCache) linger() time.Duration {
 
 // settleShared replaces what was reserved with the Reserver by what was spent, until the sums of
 // all Handlers include that.
-func (l *ledger) settleShared(spent amount) {
+func (l *ledger) settleShared(spent budget.Amount) {
 	shared := l.shared
 	if shared == nil {
 		return
 	}
 	l.shared = nil
 	l.log.callAndLog("shared quota not settled", func() error {
-		if spent == (amount{}) {
+		if spent == (budget.Amount{}) {
 			shared.settle(0)
 			return nil
 		}
@@ -124,7 +123,7 @@ func (l *ledger) settleShared(spent amount) {
 		for i := range amounts {
 			amounts[i] = shared.amount(i, spent)
 		}
-		shared.settle(l.quotas.linger(), amounts...)
+		shared.settle(l.linger(), amounts...)
 		return nil
 	})
 }

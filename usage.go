@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/llm"
@@ -173,10 +174,10 @@ func serveSubscription(c *Call) error {
 	dollars := math.Inf(1)
 	for i, q := range p.quotas {
 		limit := p.limits[i]
-		if q.Tokens != 0 && (reply.TokenLimit == nil || limit.tokens < *reply.TokenLimit) {
-			reply.TokenLimit = &limit.tokens
+		if q.Tokens != 0 && (reply.TokenLimit == nil || limit.Tokens < *reply.TokenLimit) {
+			reply.TokenLimit = &limit.Tokens
 		}
-		if left := limit.cost.Float64(); q.Cost != 0 && left < dollars {
+		if left := Money(limit.Cost).Float64(); q.Cost != 0 && left < dollars {
 			dollars = left
 		}
 	}
@@ -196,7 +197,7 @@ type quotaReport struct {
 	monthly  bool // all quotas are by calendar month
 	subjects []SubjectID
 	quotas   []Quota
-	limits   []amount // of each quota; negative ones are zero
+	limits   []budget.Amount // of each quota; negative ones are zero
 }
 
 func newQuotaReport(q *request) *quotaReport {
@@ -207,7 +208,7 @@ func newQuotaReport(q *request) *quotaReport {
 		p.monthly = p.monthly && quota.Per == 0
 		if quota.isSet() {
 			p.subjects, p.quotas = append(p.subjects, s.id), append(p.quotas, quota)
-			p.limits = append(p.limits, amount{int64(max(quota.Tokens, 0)), max(quota.Cost, 0)})
+			p.limits = append(p.limits, budget.Amount{Tokens: int64(max(quota.Tokens, 0)), Cost: int64(max(quota.Cost, 0))})
 		}
 	}
 	return p
@@ -237,7 +238,7 @@ func (p *quotaReport) addOtherUsage(q *request) error {
 			if err != nil {
 				return struct{}{}, err
 			}
-			p.limits[i] = p.limits[i].plus(sumAmounts(all).minus(sumAmounts(own)))
+			p.limits[i] = p.limits[i].Plus(sumAmounts(all).Minus(sumAmounts(own)))
 		}
 		return struct{}{}, nil
 	})
