@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
@@ -334,3 +335,56 @@ func (r redactor) errorInPlace(e *llm.Error) *llm.Error { return r.r.InPlace(e) 
 
 // error returns err, or an error like it whose text is redacted.
 func (r redactor) error(err error) error { return r.r.Error(err) }
+
+// checkOrigin refuses a request that may come from a web page which is not trusted, unless
+// it has presented a secret that was needed.
+func (q *request) checkOrigin(secret string) error {
+	err := q.h.origins.Check(q.r)
+	if err == nil || secret != Anonymous && q.h.anonymous.needsSecret(q.client.Context(), q.h.keys) {
+		return nil
+	}
+	return err
+}
+
+// anonymousLifetime is how long the answer of an anonymousCache is used.
+const anonymousLifetime = time.Minute
+
+// An anonymousCache caches whether a KeyStore admits unknown secrets, so that only one
+// request a minute looks one up.
+type anonymousCache struct {
+	current    atomic.Pointer[anonymousAnswer]
+	refreshing atomic.Bool
+}
+
+type anonymousAnswer struct {
+	admitted bool
+	until    time.Time
+}
+
+// needsSecret reports whether a request with a secret needed the right one. If the store fails, it
+// assumes what the store said before, or that the secret was needed.
+func (c *anonymousCache) needsSecret(ctx context.Context, keys KeyStore) bool {
+	a := c.current.Load()
+	if a == nil || time.Now().After(a.until) && c.refreshing.CompareAndSwap(false, true) {
+		defer c.refreshing.Store(false)
+		admitted, err := admitsUnknown(ctx, keys)
+		switch {
+		case err != nil && a == nil:
+			return true
+		case err != nil:
+			admitted = a.admitted
+		}
+		a = &anonymousAnswer{admitted: admitted, until: time.Now().Add(anonymousLifetime)}
+		c.current.Store(a)
+	}
+	return !a.admitted
+}
+
+// admitsUnknown reports whether there is a Key for a secret that nobody has.
+func admitsUnknown(ctx context.Context, keys KeyStore) (bool, error) {
+	key, err := keys.Lookup(ctx, NewSecret("sk-"))
+	if _, refused := errors.AsType[*llm.Error](err); refused || errors.Is(err, ErrKeyNotFound) {
+		return false, nil
+	}
+	return key != nil, err
+}

@@ -11,10 +11,9 @@ import (
 func TestScopes_HasTheScopeOfEveryRoute(t *testing.T) {
 	noModel := func(context.Context, *llm.ChatRequest) llm.ChatStream { return nil }
 	h := NewHandler(BackendFunc(noModel), AllowAll("a"), nil)
-	h.routes.contains(func(rt *boundRoute) bool {
-		assert.Contains(t, Scopes(), rt.binding.scope)
-		return false
-	})
+	for e := range h.routes.All() {
+		assert.Contains(t, Scopes(), e.Value.binding.scope)
+	}
 	assert.Equal(t, ScopeChat, Scopes()[0])
 	assert.Equal(t, OperationChat, Operations()[0])
 }

@@ -11,7 +11,10 @@ import (
 	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/origin"
+	"github.com/llmhttp/llmhttp/internal/outage"
 	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/internal/routing"
 )
 
 // A Handler serves the API. Its paths begin with /v1; Options.Prefix puts them below
@@ -23,13 +26,13 @@ type Handler struct {
 	backend   Backend
 	keys      KeyStore
 	opts      Options
-	prefix    pathPrefix
-	routes    routeTable
+	prefix    routing.Prefix
+	routes    routing.Table[*boundRoute]
 	exchange  exchange.Options
 	books     books
-	origins   *originPolicy
+	origins   *origin.Policy
 	anonymous anonymousCache
-	outages   outageLog
+	outages   outage.Log
 
 	mu      sync.Mutex // guards the fields below
 	active  map[*request]struct{}
@@ -66,19 +69,24 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		ReadTimeout: max(h.opts.ReadTimeout, 0), WriteTimeout: max(h.opts.WriteTimeout, 0),
 		KeepAlive: max(h.opts.KeepAlive, 0), Timeout: max(h.opts.Timeout, 0), Shutdown: errShutdown,
 	}
-	h.prefix = pathPrefix(h.opts.Prefix)
-	h.prefix.check()
+	h.prefix = routing.Prefix(h.opts.Prefix)
+	if err := h.prefix.Check(); err != nil {
+		panic("llmhttp: Options.Prefix " + err.Error())
+	}
 	if !isDirectory(h.opts.FileDir) {
 		panic("llmhttp: Options.FileDir is not a directory")
 	}
-	h.origins = newOriginPolicy(h.opts.TrustedOrigins)
+	var err error
+	if h.origins, err = origin.NewPolicy(h.opts.TrustedOrigins); err != nil {
+		panic("llmhttp: Options.TrustedOrigins " + err.Error())
+	}
 	h.books = books{
 		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,
 	}
 	h.books.quotas = budget.NewCache(h.books.sumQuota)
 	h.addProtocol(chatCompletions{})
 	for i, rt := range h.opts.Routes {
-		h.routes.add(h.newRoute(chatCompletions{}, rt, fmt.Sprintf("Options.Routes[%d]", i)))
+		h.addRoute(chatCompletions{}, rt, fmt.Sprintf("Options.Routes[%d]", i))
 	}
 	for i, p := range h.opts.Protocols {
 		if option.IsNil(p) {

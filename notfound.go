@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/endpoints"
 	"github.com/llmhttp/llmhttp/internal/param"
+	"github.com/llmhttp/llmhttp/internal/routing"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -44,9 +45,8 @@ func (h *Handler) unmountedPackage(r *http.Request) string {
 			continue
 		}
 		for _, pattern := range e.Patterns {
-			rt := new(boundRoute)
-			rt.method, rt.segments = splitPattern(pattern)
-			if _, ok := rt.matchPath(r.URL.EscapedPath()); ok && rt.allows(r.Method) && !h.mounts(e) {
+			p := routing.MustParse(pattern)
+			if p.MatchesPath(r) && p.Allows(r.Method) && !h.mounts(e) {
 				return e.Package
 			}
 		}
@@ -61,23 +61,22 @@ func (h *Handler) hintURL(r *http.Request) string {
 	if strings.Contains(path, "//") { // no prefix has that
 		return ""
 	}
-	var meant *boundRoute
-	lead, hasVersion := "", false
-	for served, routes := range h.routes.exact {
-		rest, versioned := strings.CutPrefix(served, "/v1/")
-		if !versioned || !slices.ContainsFunc(routes, func(rt *boundRoute) bool { return h.serves(r.Context(), rt) && rt.allows(r.Method) }) {
+	meant, lead, hasVersion := "", "", false
+	for e := range h.routes.All() {
+		rest, versioned := strings.CutPrefix(e.Path(), "/v1/")
+		if !versioned || e.HasWildcards() || !e.Allows(r.Method) || !h.serves(r.Context(), e) {
 			continue
 		}
 		before, ok := strings.CutSuffix(path, "/"+rest)
-		if ok && (meant == nil || len(before) < len(lead)) {
-			meant = routes[0]
+		if ok && (meant == "" || len(before) < len(lead)) {
+			meant = e.Path()
 			lead, hasVersion = strings.CutSuffix(before, "/v1")
 		}
 	}
-	if meant == nil {
+	if meant == "" {
 		return ""
 	}
-	hint := fmt.Sprintf("Did you mean %s %s%s?", param.Echo(r.Method), prefix, strings.Join(meant.segments, "/"))
+	hint := fmt.Sprintf("Did you mean %s %s%s?", param.Echo(r.Method), prefix, meant)
 	switch {
 	case hasVersion && lead == prefix+"/v1":
 		return hint + " The base URL of this client must not end in /v1: it adds that itself."
@@ -91,8 +90,8 @@ func (h *Handler) hintURL(r *http.Request) string {
 
 // serves reports whether a route is there for every request, and the Backend supports it. ctx is that
 // of a request.
-func (h *Handler) serves(ctx context.Context, rt *boundRoute) bool {
-	return rt.match == nil && rt.binding.op.isSupported(ctx, h.backend)
+func (h *Handler) serves(ctx context.Context, e *routing.Entry[*boundRoute]) bool {
+	return e.Match == nil && e.Value.binding.op.isSupported(ctx, h.backend)
 }
 
 func errUnknownURL(r *http.Request) *llm.Error {
@@ -115,13 +114,13 @@ func (h *Handler) isKnownPath(path string) bool {
 	}
 	isOfPackage := slices.ContainsFunc(endpoints.All, func(e endpoints.Endpoint) bool {
 		return e.Package != endpoints.Root && slices.ContainsFunc(e.Patterns, func(pattern string) bool {
-			_, segments := splitPattern(pattern)
-			return firstBelowV1(strings.Join(segments, "/")) == name
+			p := routing.MustParse(pattern)
+			return firstBelowV1(p.Path()) == name
 		})
 	})
-	return isOfPackage || h.routes.contains(func(rt *boundRoute) bool {
-		op := rt.binding.op
-		return op.name != "" && op.supportedBy != nil && firstBelowV1(strings.Join(rt.segments, "/")) == name
+	return isOfPackage || h.hasRoute(func(e *routing.Entry[*boundRoute]) bool {
+		op := e.Value.binding.op
+		return op.name != "" && op.supportedBy != nil && firstBelowV1(e.Path()) == name
 	})
 }
 
@@ -139,11 +138,9 @@ func firstBelowV1(path string) string {
 // Backend does not support, and those that exist only for some requests.
 func (h *Handler) servedPatterns(ctx context.Context) []string {
 	var patterns []string
-	for _, list := range h.routes.exact {
-		for _, rt := range list {
-			if h.serves(ctx, rt) && !slices.Contains(patterns, rt.pattern) {
-				patterns = append(patterns, rt.pattern)
-			}
+	for e := range h.routes.All() {
+		if !e.HasWildcards() && h.serves(ctx, e) && !slices.Contains(patterns, e.Value.pattern) {
+			patterns = append(patterns, e.Value.pattern)
 		}
 	}
 	slices.Sort(patterns)
@@ -172,11 +169,20 @@ func (h *Handler) logUnmounted() {
 // mounts reports whether there is a route with a pattern or with the operation of an endpoint of another
 // package.
 func (h *Handler) mounts(e *endpoints.Endpoint) bool {
-	return h.routes.contains(func(rt *boundRoute) bool {
-		name := string(rt.binding.op.name)
-		return rt.binding.pkg != "" && name != "" && name == e.Operation ||
-			slices.Contains(e.Patterns, rt.method+" "+strings.Join(rt.segments, "/"))
+	return h.hasRoute(func(rt *routing.Entry[*boundRoute]) bool {
+		name := string(rt.Value.binding.op.name)
+		return rt.Value.binding.pkg != "" && name != "" && name == e.Operation || slices.Contains(e.Patterns, rt.String())
 	})
+}
+
+// hasRoute reports whether there is a route for which f returns true.
+func (h *Handler) hasRoute(f func(e *routing.Entry[*boundRoute]) bool) bool {
+	for e := range h.routes.All() {
+		if f(e) {
+			return true
+		}
+	}
+	return false
 }
 
 // backendSupports reports whether the Backend has the method of an endpoint, as far as it can be told

@@ -164,8 +164,8 @@ func (q *request) findRoute() (err error) {
 		q.format.protocol = rt.protocol
 		q.record.Operation = rt.binding.op.name
 		q.r.Pattern, q.routed.Pattern = rt.pattern, rt.pattern // for middleware around the Handler, as ServeMux sets it
-	} else if p := q.h.routes.nearestProtocol(q.routed); p != nil {
-		q.format.protocol = p
+	} else if nearest := q.h.routes.Nearest(q.routed); nearest != nil {
+		q.format.protocol = nearest.Value.protocol
 	}
 	return err
 }

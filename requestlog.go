@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp/internal/order"
+	"github.com/llmhttp/llmhttp/internal/outage"
 	"github.com/llmhttp/llmhttp/internal/panics"
 )
 
@@ -21,7 +23,7 @@ type requestLog struct {
 	scope     Scope               // valid if key is set
 	key       atomic.Pointer[Key] // nil until it was found, which a KeyStore may not wait for
 	warned    atomic.Uint32
-	outages   *outageLog // of the Handler; may be nil
+	outages   *outage.Log // of the Handler; may be nil
 
 	mu  sync.Mutex      // guards the field below
 	ctx context.Context // of the request
@@ -61,9 +63,16 @@ func (l *requestLog) callStore(class ErrorClass, failure string, call func() err
 	}
 }
 
+// outageClasses are the classes of errors of stores that fail each request while they are away.
+var outageClasses = []ErrorClass{ClassKeyStore, ClassLimiter, ClassUsageStore}
+
 // printFailure logs an error of a class, unless it is one of an outage that the log has already.
 func (l *requestLog) printFailure(class ErrorClass, msg string, err error) {
-	switch skipped, ok := l.outages.allow(class); {
+	var outages *outage.Log
+	if slices.Contains(outageClasses, class) {
+		outages = l.outages
+	}
+	switch skipped, ok := outages.Allow(string(class)); {
 	case ok && skipped > 0:
 		l.print(slog.LevelError, msg, err, slog.Int("skipped", skipped))
 	case ok:

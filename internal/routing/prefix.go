@@ -1,6 +1,7 @@
-package llmhttp
+package routing
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -8,28 +9,29 @@ import (
 	"strings"
 )
 
-// A pathPrefix is Options.Prefix.
-type pathPrefix string
+// A Prefix is the path below which a server is mounted, such as "/llm". If empty, it is the root.
+type Prefix string
 
-// check panics if p is malformed.
-func (p pathPrefix) check() {
+// Check returns an error if p is malformed, which has no prefix.
+func (p Prefix) Check() error {
 	s := string(p)
 	if s == "" {
-		return
+		return nil
 	}
 	u := url.URL{Path: s}
 	if s[0] != '/' || s == "/" || path.Clean(s) != s || u.EscapedPath() != s {
-		panic("llmhttp: Options.Prefix must begin with a slash, must not end with one, and must need no escaping: " + s)
+		return errors.New("must begin with a slash, must not end with one, and must need no escaping: " + s)
 	}
 	if rest, ok := strings.CutSuffix(s, "/v1"); ok {
-		panic(fmt.Sprintf("llmhttp: Options.Prefix must not end in /v1, with which the paths of the Handler begin: %q instead of %q", rest, s))
+		return fmt.Errorf("must not end in /v1, with which the paths of the Handler begin: %q instead of %q", rest, s)
 	}
+	return nil
 }
 
-// strip returns r as routes and protocols see it: without p in the path of its URL. r does
+// Strip returns r as routes and protocols see it: without p in the path of its URL. r does
 // not change. It returns r itself if p is empty. If the path of r is outside of p, ok is
 // false.
-func (p pathPrefix) strip(r *http.Request) (stripped *http.Request, ok bool) {
+func (p Prefix) Strip(r *http.Request) (stripped *http.Request, ok bool) {
 	if p == "" {
 		return r, true
 	}
@@ -53,13 +55,13 @@ func (p pathPrefix) strip(r *http.Request) (stripped *http.Request, ok bool) {
 }
 
 // cut returns what follows p in a path, and whether the path is that of p or below it.
-func (p pathPrefix) cut(s string) (rest string, ok bool) {
+func (p Prefix) cut(s string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(s, string(p))
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
 // cutEscaped is like cut for an escaped path. Its slashes are those of s: %2F is not one.
-func (p pathPrefix) cutEscaped(s string) (rest string, ok bool) {
+func (p Prefix) cutEscaped(s string) (rest string, ok bool) {
 	end := 0
 	for range strings.Count(string(p), "/") {
 		next := strings.IndexByte(s[min(end+1, len(s)):], '/')

@@ -1,7 +1,7 @@
-package llmhttp
+// Package origin decides which web pages may use a server that needs no key.
+package origin
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -10,26 +10,24 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// An originPolicy decides which web pages may use a server that needs no key. Without a key
+// A Policy decides which web pages may use a server that needs no key. Without a key
 // that they do not know, nothing else keeps pages of other sites from using a server
 // that the user of the browser can reach, such as one on localhost.
-type originPolicy struct {
+type Policy struct {
 	any   bool // every page is trusted
 	cross http.CrossOriginProtection
 	hosts []string // host names of this machine and of trusted origins, in lower case
 }
 
-// newOriginPolicy returns the policy for Options.TrustedOrigins. It panics if one of them
-// is malformed.
-func newOriginPolicy(trusted []string) *originPolicy {
-	p := new(originPolicy)
+// NewPolicy returns the Policy that trusts some origins, such as "https://app.example.com"; "*" trusts every
+// page. The error, which has no prefix, names one that is malformed.
+func NewPolicy(trusted []string) (*Policy, error) {
+	p := new(Policy)
 	if name, err := os.Hostname(); err == nil {
 		name = strings.ToLower(name)
 		p.hosts = append(p.hosts, name, name+".local")
@@ -42,15 +40,15 @@ func newOriginPolicy(trusted []string) *originPolicy {
 		origin = strings.ToLower(origin) // as browsers send it
 		u, err := url.Parse(origin)
 		if err != nil || u.User != nil || p.cross.AddTrustedOrigin(origin) != nil {
-			panic("llmhttp: Options.TrustedOrigins must have schemes and hosts, such as https://app.example.com: " + origin)
+			return nil, errors.New("must have schemes and hosts, such as https://app.example.com: " + origin)
 		}
 		p.hosts = append(p.hosts, u.Hostname())
 	}
-	return p
+	return p, nil
 }
 
-// check returns an *Error if r may come from a web page that is not trusted.
-func (p *originPolicy) check(r *http.Request) error {
+// Check returns an *llm.Error if r may come from a web page that is not trusted.
+func (p *Policy) Check(r *http.Request) error {
 	switch {
 	case p.any:
 		return nil
@@ -78,7 +76,7 @@ func (p *originPolicy) check(r *http.Request) error {
 
 // isKnownHost reports whether host, which may have a port, names this server. A site cannot rebind
 // an address, and no site can have a name below localhost (RFC 6761, section 6.3).
-func (p *originPolicy) isKnownHost(host string) bool {
+func (p *Policy) isKnownHost(host string) bool {
 	u := url.URL{Host: strings.ToLower(host)}
 	name := strings.TrimSuffix(u.Hostname(), ".")
 	if name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(p.hosts, name) {
@@ -104,57 +102,4 @@ func isFromBrowser(r *http.Request) bool {
 func isToLoopback(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback()
-}
-
-// checkOrigin refuses a request that may come from a web page which is not trusted, unless
-// it has presented a secret that was needed.
-func (q *request) checkOrigin(secret string) error {
-	err := q.h.origins.check(q.r)
-	if err == nil || secret != Anonymous && q.h.anonymous.needsSecret(q.client.Context(), q.h.keys) {
-		return nil
-	}
-	return err
-}
-
-// anonymousLifetime is how long the answer of an anonymousCache is used.
-const anonymousLifetime = time.Minute
-
-// An anonymousCache caches whether a KeyStore admits unknown secrets, so that only one
-// request a minute looks one up.
-type anonymousCache struct {
-	current    atomic.Pointer[anonymousAnswer]
-	refreshing atomic.Bool
-}
-
-type anonymousAnswer struct {
-	admitted bool
-	until    time.Time
-}
-
-// needsSecret reports whether a request with a secret needed the right one. If the store fails, it
-// assumes what the store said before, or that the secret was needed.
-func (c *anonymousCache) needsSecret(ctx context.Context, keys KeyStore) bool {
-	a := c.current.Load()
-	if a == nil || time.Now().After(a.until) && c.refreshing.CompareAndSwap(false, true) {
-		defer c.refreshing.Store(false)
-		admitted, err := admitsUnknown(ctx, keys)
-		switch {
-		case err != nil && a == nil:
-			return true
-		case err != nil:
-			admitted = a.admitted
-		}
-		a = &anonymousAnswer{admitted: admitted, until: time.Now().Add(anonymousLifetime)}
-		c.current.Store(a)
-	}
-	return !a.admitted
-}
-
-// admitsUnknown reports whether there is a Key for a secret that nobody has.
-func admitsUnknown(ctx context.Context, keys KeyStore) (bool, error) {
-	key, err := keys.Lookup(ctx, NewSecret("sk-"))
-	if _, refused := errors.AsType[*llm.Error](err); refused || errors.Is(err, ErrKeyNotFound) {
-		return false, nil
-	}
-	return key != nil, err
 }
