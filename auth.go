@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/redact"
 	"github.com/llmhttp/llmhttp/llm"
@@ -201,12 +202,7 @@ func KeyFrom(ctx context.Context) *Key {
 
 // RequestIDFrom returns the ID of the request that ctx belongs to. It returns "" if
 // ctx does not belong to a request of a Handler.
-func RequestIDFrom(ctx context.Context) string {
-	if q := requestFrom(ctx); q != nil {
-		return q.record.RequestID
-	}
-	return ""
-}
+func RequestIDFrom(ctx context.Context) string { return callctx.RequestID(ctx) }
 
 // maxSecret is the maximum length of a secret in bytes.
 const maxSecret = 4096

@@ -45,6 +45,9 @@ func (q *request) ReportUsage(ctx context.Context, u llm.Usage) {
 	}
 }
 
+// RequestID implements what callctx.RequestID needs.
+func (q *request) RequestID() string { return q.record.RequestID }
+
 // AfterClient implements servedRequest.
 func (q *request) AfterClient() (context.Context, bool) { return q.client.AfterClient() }
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
@@ -100,7 +100,7 @@ func (c *call) newRequest(body payload, accept string) (*http.Request, error) {
 		r.Header.Set("Content-Type", body.contentType)
 	}
 	if name := c.b.opts.RequestIDHeader; name != "-" {
-		if id := llmhttp.RequestIDFrom(c.callerCtx); id != "" {
+		if id := callctx.RequestID(c.callerCtx); id != "" {
 			r.Header.Set(name, id)
 		}
 	}
