@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	toolagent "github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
@@ -92,7 +93,7 @@ type ability struct {
 
 var abilities = []ability{
 	{reflect.TypeFor[llmhttp.Backend](), chatPath, `{"model":"m","messages":[{"role":"user","content":%s}]}`, 0, filters, passes},
-	{reflect.TypeFor[llmhttp.Completer](), completionsPath, `{"model":"m","prompt":%s}`, 404, filters, hides},
+	{reflect.TypeFor[completion.Completer](), completionsPath, `{"model":"m","prompt":%s}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.Embedder](), embeddingsPath, `{"model":"m","input":%s}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.ImageEditor](), imageEditsPath, `{"model":"m","image":"x","prompt":%s}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.ImageGenerator](), imagesPath, `{"model":"m","prompt":%s}`, 404, filters, hides},
@@ -151,8 +152,8 @@ func noted(called calledMethods) *countingStub {
 			noteCall[llmhttp.Backend](called, r)
 			return plain.Chat(ctx, r)
 		},
-		complete: func(ctx context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
-			noteCall[llmhttp.Completer](called, r)
+		complete: func(ctx context.Context, r *completion.Request) llm.ChatStream {
+			noteCall[completion.Completer](called, r)
 			return plain.Complete(ctx, r)
 		},
 		models: func(context.Context) ([]llm.Model, error) {

@@ -52,10 +52,19 @@ type backendCall struct {
 	model     string    // that Used tells; may be empty
 }
 
-// notifyStarted is called before the Backend is called with req, after beginCall at a time. It
+// description returns what the request is described in before notifyStarted is called. The Backend may
+// change the request afterwards, so the description must not refer to its parameters.
+func (q *request) description() *description {
+	if observed := q.observer.infoStorage(); observed != nil {
+		return &observed.description
+	}
+	return &q.info.own
+}
+
+// notifyStarted is called before the Backend is called, after beginCall at a time. It
 // sets the RequestInfo and tells the Observer. From then on the request is recorded.
-func (q *request) notifyStarted(req describer, began time.Time) {
-	q.info.set(q.record, &q.arrived, req, q.observer.infoStorage())
+func (q *request) notifyStarted(began time.Time) {
+	q.info.set(q.record, &q.arrived, q.observer.infoStorage())
 	q.backendCtx = q.observer.notifyStarted(q.client.Context())
 	q.backend.began = began
 }

@@ -51,7 +51,7 @@ func (op *operation) bind(serve func(q *request) error) Binding {
 // to load a model. Such a request counts against the limits on requests.
 func BindChat(decode func(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, ChatEncoder, error)) Binding {
 	mustBeSet(decode != nil)
-	return chatOperation.bind(serveGeneration(decode, asGeneration))
+	return chatOperation.bind(serveChat(decode))
 }
 
 // BindQuery binds a route to a function that answers requests by itself and calls no model,

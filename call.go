@@ -35,14 +35,12 @@ type Call struct {
 
 	checked  bool // Check was called
 	bodyRead bool
-	told     observedParams
+	told     description
 	backend  callBackend
-}
 
-// observedParams are what Observers see of a request.
-type observedParams struct {
-	stream bool
-	params RequestParams
+	// Of a reply of Generate.
+	asked    *Estimate // with a Chat; nil for other replies
+	generate func(ctx context.Context, b Backend) llm.ChatStream
 }
 
 // A callStage is how far a Call has come.
@@ -74,6 +72,16 @@ type Estimate struct {
 	Params RequestParams // for Observers; a number of Choices below 1 is 1
 
 	ImageSize, ImageQuality string // for the record; empty if there are none
+
+	// Chat is the request as a chat, as far as a chat can express it, for a reply of [Call.Generate]; nil for
+	// other replies. The Model, the end user, the choices, the limit on their tokens, the service tier and the
+	// parameters are those of Chat then, and a [Transcript] has its messages. Of the fields above only Tokens
+	// and Params.Messages count, by default those of Chat. It need not be valid. A choice without a limit
+	// reserves Options.ReserveCompletion. Reserve sets the limit of Chat to that of the key if that is less.
+	Chat *llm.ChatRequest
+
+	Attempts  int // how many choices the model makes, of which the reply has those of Chat; not less than these
+	EchoBytes int // with how many bytes of the request a choice of Generate may begin; negative is like zero
 }
 
 // Used is what a Backend has used for a request, as its reply tells. What it does not tell, and
@@ -87,13 +95,8 @@ type Used struct {
 	Size  int        // of the reply in bytes, about: it is refused above Options.MaxReply
 }
 
-// describe implements describer.
-func (p *observedParams) describe(d *description) {
-	d.stream, d.params = p.stream, p.params
-	d.params.Choices = max(d.params.Choices, 1)
-}
-
 var (
+	errChatOrder    = errors.New("llmhttp: Generate of a Call was called before Reserve with a Chat, in or after Ask, twice, or with a ReplyStream")
 	errReserveOrder = errors.New("llmhttp: Reserve of a Call was called twice, or within Check or Ask")
 	errReserveQuery = errors.New("llmhttp: Reserve of a Call was called for an operation without a name, which calls no model")
 	errCheckOrder   = errors.New("llmhttp: Check of a Call was called within another, or in or after Ask")
@@ -101,7 +104,7 @@ var (
 	errReplyUnasked = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called before Ask has returned without an error")
 	errReplyTwice   = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called twice")
 	errBodyTwice    = errors.New("llmhttp: Body of a Call, or ReadBody, was called twice")
-	errBackendOrder = errors.New("llmhttp: the Backend of a Call was used outside of Check and Ask")
+	errBackendOrder = errors.New("llmhttp: the Backend of a Call was used outside of Check and Ask, and of Generate")
 	errNoReply      = errors.New("llmhttp: the function of a route has neither replied nor returned an error")
 )
 
@@ -212,16 +215,35 @@ func (c *Call) Reserve(e Estimate) error {
 		return c.keep(errReserveQuery)
 	case c.err != nil || c.stage != callBegun:
 		return c.keep(errReserveOrder)
-	case e.Model == "":
+	case e.Chat == nil && e.Model == "", e.Chat != nil && e.Chat.Model == "":
 		return c.keep(invalid.Missing("model"))
 	}
-	c.told = observedParams{e.Stream, e.Params.clone()}
-	e.Units = notNegative(e.Units)
-	if err := c.q.reserveEstimate(&e); err != nil {
+	var err error
+	if e.Chat != nil {
+		err = c.reserveChat(e)
+	} else {
+		c.told = description{stream: e.Stream, params: e.Params.clone()}
+		e.Units = notNegative(e.Units)
+		err = c.q.reserveEstimate(&e)
+	}
+	c.told.params.Choices = max(c.told.params.Choices, 1)
+	if err != nil {
 		c.stage = callRefused
 		return c.keep(err)
 	}
 	c.stage = callReserved
+	return nil
+}
+
+// reserveChat is Reserve for a reply of Generate.
+func (c *Call) reserveChat(e Estimate) error {
+	c.asked = &e
+	if err := c.q.reserveChat(generation{e.Chat, c}); err != nil {
+		return err
+	}
+	generation{ChatRequest: e.Chat}.describe(&c.told)
+	c.told.params = c.told.copyParams()
+	c.told.params.Messages = cmp.Or(e.Params.Messages, c.told.params.Messages)
 	return nil
 }
 
@@ -279,7 +301,8 @@ func (c *Call) Ask(ask func(ctx context.Context, b Backend) (Used, error)) error
 // call calls the function of Ask, and notes what was used.
 func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) error {
 	q := c.q
-	if err := q.beginChunks(&c.told); err != nil {
+	*q.description() = c.told
+	if err := q.beginChunks(); err != nil {
 		return err
 	}
 	defer q.endChunks() // also if ask panics
@@ -343,6 +366,34 @@ func (c *Call) Reply(contentType string, appendBody func(b []byte) ([]byte, erro
 	if err != nil {
 		return c.keep(err)
 	}
+	return nil
+}
+
+// Generate is Ask and Reply, or Stream, for a reply that is an [llm.ChatStream], which generate returns, as
+// for the completion of prompts: the Handler puts its chunks in valid order, bounds, splits or joins them,
+// tells Observers of them, and settles the request, as for a chat; encoder encodes the reply. It is called
+// once, after Reserve with the Chat of the [Estimate], instead of Ask. The Backend that generate gets is
+// there until Generate returns. The Output of the [Endpoint] should be OutputText.
+func (c *Call) Generate(encoder ChatEncoder, generate func(ctx context.Context, b Backend) llm.ChatStream) error {
+	if c.err != nil || c.stage != callReserved || c.asked == nil || c.stream != nil {
+		return c.keep(errChatOrder)
+	}
+	if err := c.checkOrder(); err != nil {
+		return c.keep(err)
+	}
+	q, req := c.q, generation{c.asked.Chat, c}
+	c.generate, c.stage = generate, callBusy
+	c.backend.asking.Store(true)
+	defer c.backend.asking.Store(false)
+	err := q.beginReply(req, encoder)
+	if err == nil {
+		err = q.inCall(ClassBackend, func() error { return q.replyChat(req) })
+	}
+	if err != nil {
+		c.stage = callFailed
+		return c.keep(err)
+	}
+	c.stage = callReplied
 	return nil
 }
 

@@ -25,30 +25,18 @@ const ScopeChat Scope = "chat"
 
 var chatOperation = operation{name: OperationChat, scope: ScopeChat, output: OutputText}
 
-// A generation is a request whose reply is a [llm.ChatStream]: a chat, or the completion of prompts.
-type generation interface {
-	describer
-	EndUser() string
-	Choices() int
-	TokenLimit() (n int, ok bool)
-
-	modelName() string
-	extra() llm.Extra
-	attempts() int                                      // how many choices the model makes, of which the reply has Choices
-	limitTokens(n int)                                  // lowers the limit on the tokens of a choice to n
-	echoBytes() int                                     // of the prompt at the beginning of a choice, at most
-	countPrompt(c tokens.Estimator) int                 // in tokens
-	asChat() *llm.ChatRequest                           // for a Transcript
-	send(ctx context.Context, b Backend) llm.ChatStream // calls the Backend
+// A generation is a request whose reply is a [llm.ChatStream].
+type generation struct {
+	*llm.ChatRequest
+	call *Call // of a request in another form, which Generate serves; nil for a chat
 }
 
-// A chatGeneration is a chat as a generation.
-type chatGeneration struct{ *llm.ChatRequest }
-
-// asGeneration returns r as a generation.
-func asGeneration(r *llm.ChatRequest) generation { return chatGeneration{r} }
-
-func (r chatGeneration) describe(d *description) {
+// describe sets what Observers see of r.
+func (r generation) describe(d *description) {
+	if r.call != nil {
+		*d = r.call.told
+		return
+	}
 	d.stream = r.Stream
 	limit, _ := r.TokenLimit()
 	d.params = RequestParams{
@@ -63,13 +51,16 @@ func (r chatGeneration) describe(d *description) {
 	}
 }
 
-func (r chatGeneration) modelName() string { return r.Model }
+// attempts returns how many choices the model makes.
+func (r generation) attempts() int {
+	if r.call == nil {
+		return r.Choices()
+	}
+	return max(r.Choices(), r.call.asked.Attempts)
+}
 
-func (r chatGeneration) extra() llm.Extra { return r.Extra }
-
-func (r chatGeneration) attempts() int { return r.Choices() }
-
-func (r chatGeneration) limitTokens(n int) {
+// limitTokens lowers the limit on the tokens of a choice to n.
+func limitTokens(r *llm.ChatRequest, n int) {
 	for _, limit := range []*int{r.MaxTokens, r.MaxCompletionTokens} {
 		if limit != nil {
 			*limit = min(*limit, n)
@@ -80,71 +71,41 @@ func (r chatGeneration) limitTokens(n int) {
 	}
 }
 
-func (chatGeneration) echoBytes() int { return 0 }
-
-func (r chatGeneration) countPrompt(c tokens.Estimator) int { return c.Prompt(r.ChatRequest) }
-
-func (r chatGeneration) asChat() *llm.ChatRequest { return r.ChatRequest }
-
-func (r chatGeneration) send(ctx context.Context, b Backend) llm.ChatStream {
-	return b.Chat(ctx, r.ChatRequest)
-}
-
-// serveGeneration returns a function that serves a request, which decode decodes for any protocol.
-func serveGeneration[Req any](
-	decode func(context.Context, *http.Request, []byte) (*Req, ChatEncoder, error),
-	asGeneration func(*Req) generation,
-) func(q *request) error {
-	decodeAny := func(ctx context.Context, r *http.Request, body []byte) (generation, ChatEncoder, error) {
-		req, encoder, err := decode(ctx, r, body)
-		if req == nil {
-			return nil, encoder, err
-		}
-		return asGeneration(req), encoder, err
-	}
+// serveChat returns a function that serves a chat, which decode decodes.
+func serveChat(decode func(context.Context, *http.Request, []byte) (*llm.ChatRequest, ChatEncoder, error)) func(q *request) error {
 	return func(q *request) error {
-		req, err := q.beginChat(decodeAny)
+		req, err := q.beginChat(decode)
 		if err != nil {
 			return err
 		}
 		if req == nil {
 			return q.endReply(nil)
 		}
-		return q.inCall(ClassBackend, func() error { return q.replyChat(req) })
+		return q.inCall(ClassBackend, func() error { return q.replyChat(generation{ChatRequest: req}) })
 	}
 }
 
 // beginChat decodes the request, reserves what it is expected to use, and prepares its reply.
-// The request is nil if decode has returned none. It is not a part of serveGeneration, for the
+// The request is nil if decode has returned none. It is not a part of serveChat, for the
 // reason of begin.
-func (q *request) beginChat(decode func(context.Context, *http.Request, []byte) (generation, ChatEncoder, error)) (generation, error) {
-	var req generation
+func (q *request) beginChat(decode func(context.Context, *http.Request, []byte) (*llm.ChatRequest, ChatEncoder, error)) (*llm.ChatRequest, error) {
+	var req *llm.ChatRequest
 	var encoder ChatEncoder
 	err := q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
 		req, encoder, err = decode(ctx, r, body)
 		return err
 	})
+	if err == nil && req != nil {
+		err = q.reserveChat(generation{ChatRequest: req})
+	}
 	if err != nil {
 		return nil, err
 	}
-	if encoder == nil {
-		return nil, errNoEncoder
-	}
-	framing := encoder.Framing()
-	if framing.ContentType == "" {
-		return nil, errNoContentType
-	}
-	if req != nil {
-		if err := q.reserveChat(req); err != nil {
-			return nil, err
-		}
-	}
-	q.beginReply(req, encoder, framing)
-	return req, nil
+	return req, q.beginReply(generation{ChatRequest: req}, encoder)
 }
 
 var (
-	errNoEncoder     = errors.New("llmhttp: the decode function of BindChat returned neither an encoder nor an error")
+	errNoEncoder     = errors.New("llmhttp: the decode function of BindChat returned neither an encoder nor an error, or Generate got none")
 	errNoContentType = errors.New("llmhttp: the Framing of a ChatEncoder has no ContentType")
 )
 
@@ -152,7 +113,7 @@ var (
 // reply. If the client sets no limit, a quota that has only the tokens of the prompt left is
 // enough.
 func (q *request) reserveChat(req generation) error {
-	if err := q.authorizeModel(req.modelName()); err != nil {
+	if err := q.authorizeModel(req.Model); err != nil {
 		return err
 	}
 	if err := q.admitUser(req.EndUser()); err != nil {
@@ -161,7 +122,7 @@ func (q *request) reserveChat(req generation) error {
 	if n := q.ledger.maxCompletionTokens(); n < 0 {
 		return errNoCompletions()
 	} else if n > 0 {
-		req.limitTokens(n)
+		limitTokens(req.ChatRequest, n)
 	}
 	prompt := q.countPrompt(req)
 	e := estimate{prompt: prompt, tokens: q.ledger.chatCost(prompt, q.h.opts.ReserveCompletion, req)}
@@ -169,7 +130,7 @@ func (q *request) reserveChat(req generation) error {
 	if _, ok := req.TokenLimit(); !ok {
 		e.minTokens = prompt
 	}
-	if tier := req.extra()["service_tier"]; tier != nil {
+	if tier := req.Extra["service_tier"]; tier != nil {
 		e.serviceTier = decodeName(tier)
 	}
 	return q.reserve(e)
@@ -177,7 +138,11 @@ func (q *request) reserveChat(req generation) error {
 
 // countPrompt estimates the tokens of the prompt of a request.
 func (q *request) countPrompt(req generation) int {
-	return req.countPrompt(q.tokenEstimator()) + tokens.Estimate(int(q.unsent))
+	unsent := tokens.Estimate(int(q.unsent))
+	if req.call != nil && req.call.asked.Tokens != nil {
+		return max(req.call.asked.Tokens(), 0) + unsent
+	}
+	return q.tokenEstimator().Prompt(req.ChatRequest) + unsent
 }
 
 // tokenEstimator returns what estimates the tokens of texts for the request's model.
@@ -185,20 +150,31 @@ func (q *request) tokenEstimator() tokens.Estimator {
 	return tokens.Estimator{Model: q.record.Model, Count: q.h.opts.TextTokens}
 }
 
-// beginReply prepares the reply to req. A nil req gets an empty reply.
-func (q *request) beginReply(req generation, encoder ChatEncoder, f Framing) {
+// beginReply prepares the reply to req. That to a nil ChatRequest is empty.
+func (q *request) beginReply(req generation, encoder ChatEncoder) error {
+	if encoder == nil {
+		return errNoEncoder
+	}
+	f := encoder.Framing()
+	if f.ContentType == "" {
+		return errNoContentType
+	}
 	p, record := &q.chat, q.record
 	p.encoder, p.whole, p.order.Sink = encoder, f.Whole, p
 	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
 	p.order.Output.KeepText = q.h.opts.TextTokens != nil
 	p.start = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
-	if req != nil {
+	if req.ChatRequest != nil {
 		p.order.ChoiceLimit = req.Choices()
 		if n := q.ledger.maxCompletionTokens(); n > 0 {
-			p.order.MaxBytes = req.echoBytes() + maxCompletionBytes(n)
+			p.order.MaxBytes = tokens.MaxBytes(n)
+			if req.call != nil {
+				p.order.MaxBytes += max(req.call.asked.EchoBytes, 0)
+			}
 		}
 	}
 	q.beginFraming(f, p)
+	return nil
 }
 
 // chatCost returns the number of tokens to reserve for a request: its prompt, and
@@ -223,13 +199,6 @@ func (l *ledger) chatCost(prompt, reserve int, r generation) int {
 // errNoCompletions returns the error for a request whose Limits.MaxCompletionTokens permit none.
 func errNoCompletions() *llm.Error {
 	return llm.Errorf(http.StatusForbidden, "completions_not_permitted", "Your API key does not permit completions.")
-}
-
-// maxCompletionBytes returns the maximum length of the texts of a choice that may have that
-// many tokens. Only a Backend that ignores the limit on tokens exceeds it.
-func maxCompletionBytes(tokens int) int {
-	const perToken, slack = 8, 64
-	return min(tokens, math.MaxInt32)*perToken + slack
 }
 
 // replyChat answers with the reply of the Backend. Its usage is recorded before its end is
@@ -266,12 +235,18 @@ func (q *request) endReply(extra llm.Extra) error {
 
 // callChat calls the Backend, which yields the chunks of the reply.
 func (q *request) callChat(req generation) error {
-	if err := q.beginChunks(req); err != nil {
+	req.describe(q.description())
+	if err := q.beginChunks(); err != nil {
 		return err
 	}
 	defer q.endChunks() // also if the Backend panics
-	q.observer.startTranscript(q.backendCtx, req, &q.chat.order)
-	stream := req.send(q.backendCtx, q.h.backend)
+	q.observer.startTranscript(q.backendCtx, req.ChatRequest, &q.chat.order)
+	var stream llm.ChatStream
+	if c := req.call; c != nil {
+		stream = c.generate(q.backendCtx, &c.backend)
+	} else {
+		stream = q.h.backend.Chat(q.backendCtx, req.ChatRequest)
+	}
 	if stream == nil {
 		stream = llm.Fail(callctx.ErrNilStream)
 	}

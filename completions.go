@@ -9,7 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/membername"
-	"github.com/llmhttp/llmhttp/internal/randomid"
+	"github.com/llmhttp/llmhttp/internal/openai"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 )
@@ -31,7 +31,6 @@ func (chatCompletions) Routes() []Route {
 	usage, subscription := usageOperation.bindCall(serveUsage), usageOperation.bindCall(serveSubscription)
 	return []Route{
 		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
-		{Pattern: "POST /v1/completions", Bind: BindCompletions(decodeTextCompletion)},
 		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages, newImageEvents)},
 		{Pattern: "POST /v1/images/edits", Bind: BindImageEdits(decodeImageEdit, newImageEvents)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
@@ -59,7 +58,7 @@ func decodeCompletion(ctx context.Context, _ *http.Request, body []byte) (*llm.C
 	// The encoder must not refer to req, so that req can be garbage-collected while the
 	// stream runs.
 	showUsage := req.StreamOptions != nil && req.StreamOptions.IncludeUsage
-	return req, &completionEncoder{showUsage: showUsage}, nil
+	return req, &completionEncoder{openai.Stream{ShowUsage: showUsage}}, nil
 }
 
 // decodeChecked decodes a request of OpenAI's API into req, which is zero, and checks it. extra
@@ -80,7 +79,6 @@ func decodeChecked[T any, P interface {
 const (
 	headerRequestID  = "X-Request-Id"
 	headerProcessing = "Openai-Processing-Ms"
-	idPrefix         = "chatcmpl-"
 )
 
 // SetHeaders sets headers whose values share one string and one slice (budget:
@@ -110,36 +108,14 @@ func (l *LimitInfo) appendFields(b []byte) []byte {
 	return append(append(b, ' '), formatReset(l.ResetAfter)...)
 }
 
-// AppendError appends the error object of the API, all of whose members are
-// required.
+// AppendError appends the error object of the API.
 func (chatCompletions) AppendError(b []byte, e *llm.Error, _ string) (body []byte, status int) {
-	// go-openai recognises an error in a stream by this beginning.
-	b = append(b, `{"error":{"message":`...)
-	b = jsonwire.AppendString(b, e.Message)
-	b = append(b, `,"type":`...)
-	b = jsonwire.AppendString(b, e.Type)
-	b = append(b, `,"param":`...)
-	b = appendNullable(b, e.Param)
-	b = append(b, `,"code":`...)
-	b = appendNullable(b, e.Code)
-	return append(b, "}}"...), e.Status
+	return openai.AppendError(b, e), e.Status
 }
 
-// appendNullable appends s as a JSON string, or null if it is empty.
-func appendNullable(b []byte, s string) []byte {
-	if s == "" {
-		return append(b, "null"...)
-	}
-	return jsonwire.AppendString(b, s)
-}
-
-// completionID returns the ID of a reply. id is that which the Backend has set, or "": then the ID
-// begins with prefix.
-func completionID(id, prefix string) string {
-	if id == "" {
-		return randomid.New(prefix)
-	}
-	return id
+// headOf returns what begins a reply of chat completions, or a chunk of it.
+func headOf(s *ReplyStart, object string) openai.Head {
+	return openai.Head{ID: s.ID, Prefix: "chatcmpl-", Object: object, Created: s.Created, Model: s.Model}
 }
 
 // A wholeCompletion encodes one whole reply of chat completions.
@@ -164,7 +140,7 @@ func (e *wholeCompletion) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error
 
 func (e *wholeCompletion) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
 	r := e.joined.Response()
-	r.ID, r.Created, r.Model = completionID(e.start.ID, idPrefix), e.start.Created, e.start.Model
+	r.ID, r.Created, r.Model = headOf(&e.start, "").CompletionID(), e.start.Created, e.start.Model
 	r.Usage, r.Extra = u, jsonwire.MergeExtra(r.Extra, extra)
 	return appendCompletion(b, r)
 }

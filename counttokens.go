@@ -23,7 +23,7 @@ var countOperation = operation{scope: ScopeChat, drawsTokenCounts: true}
 func (q *request) countTokens(ctx context.Context, req *llm.ChatRequest) (int, error) {
 	n, err := callAbility(ctx, q.h.backend, TokenCounter.CountTokens, req)
 	if unsupported.Is(err) { // also of a wrapper that is a TokenCounter
-		return q.countPrompt(asGeneration(req)), nil
+		return q.countPrompt(generation{ChatRequest: req}), nil
 	}
 	return max(n, 0), err
 }

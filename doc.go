@@ -57,9 +57,9 @@
 // is silent for longer than Options.Timeout, and when [Serve] or [Handler.Shutdown]
 // stops waiting. Yield must not be called concurrently.
 //
-// A Backend that does more than chat also implements [Completer], [ModelLister],
+// A Backend that does more than chat also implements [ModelLister],
 // [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder], [Speaker],
-// [Transcriber] or [TokenCounter], or the interface of a package such as rerank, whose routes
+// [Transcriber] or [TokenCounter], or the interface of a package such as completion or rerank, whose routes
 // are in Options.Routes; package all has all of these. A wrapper that embeds a Backend has Chat alone. One that lets the
 // rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. Package textfilter,
 // for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
@@ -148,7 +148,8 @@
 //
 // Options.Routes are endpoints beside those of this package, which [NewRoute] makes of an [Endpoint] and
 // of a function that gets a [Call]. Requests for them have the same keys, limits, usage, prices,
-// Observers and streams, and scopes and operations of their own: see [Scope.Validate]. All that belongs
+// Observers and streams, and scopes and operations of their own: see [Scope.Validate]. One whose Backends
+// yield an [llm.ChatStream] calls Generate of the Call, as package completion does. All that belongs
 // to it, such as [Estimate], [Used], [ReplyStream] and [Progress], may change in minor versions before
 // version 1. The example ownendpoint has one.
 //
@@ -164,7 +165,7 @@
 //     returns a [QueryReply]; those of endpoints that are packages, such as rerank, by
 //     NewRoute and the Serve of the package
 //   - [ChatEncoder], [Framing], [EventStream], [join.Joiner], [ReplySaver], [ReplyStart]: how the
-//     reply to a chat is encoded and sent, and [SpeechEncoder] one to a request for speech;
+//     reply to a chat, or that of [Call.Generate], is encoded and sent, and [SpeechEncoder] one to a request for speech;
 //     [TranscriptionEncoder] that to a [Form] with a recording; [BindImageEdits] gets a Form too;
 //     [ImageEncoder] one to a request for a stream of images
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell

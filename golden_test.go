@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -219,7 +220,7 @@ func (b *goldenBackend) EditImages(context.Context, *llm.ImageRequest) (*llm.Ima
 	return b.images, nil
 }
 
-func (b *goldenBackend) Complete(ctx context.Context, _ *llmhttp.CompletionRequest) llm.ChatStream {
+func (b *goldenBackend) Complete(ctx context.Context, _ *completion.Request) llm.ChatStream {
 	return goldenStream[llm.ChatChunk](ctx, b.steps)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -83,7 +84,7 @@ type testOperation struct {
 // none is missing. What a stubBackend replies by itself is a valid reply to each request.
 var testOperations = []testOperation{
 	{llmhttp.OperationChat, llmhttp.ScopeChat, chatPath, chatBody, "Hello, how are you?", maximalChat},
-	{llmhttp.OperationCompletions, llmhttp.ScopeCompletions, completionsPath, completionBody, "Hello, how are you?",
+	{completion.Operation, completion.Scope, completionsPath, completionBody, "Hello, how are you?",
 		`{"model":"m","prompt":["a"],"suffix":"b","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,"max_tokens":1,"n":1,"best_of":1,"logprobs":1,"echo":true,"stop":["x"]}`},
 	{llmhttp.OperationImages, llmhttp.ScopeImages, imagesPath, imageBody, "a cat",
 		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json","stream":false,"partial_images":1}`},
@@ -171,7 +172,7 @@ type stubBackend struct {
 	usage *llm.Usage
 
 	chat       func(context.Context, *llm.ChatRequest) llm.ChatStream
-	complete   func(context.Context, *llmhttp.CompletionRequest) llm.ChatStream
+	complete   func(context.Context, *completion.Request) llm.ChatStream
 	models     func(context.Context) ([]llm.Model, error)
 	images     func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)
 	edit       func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)
@@ -191,7 +192,7 @@ func (b *stubBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStre
 	return b.reply(ctx)
 }
 
-func (b *stubBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
+func (b *stubBackend) Complete(ctx context.Context, r *completion.Request) llm.ChatStream {
 	if b.complete != nil {
 		return b.complete(ctx, r)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/openai"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -92,7 +93,7 @@ func (e *imageEvents) AppendChunk(b []byte, c *llm.ImageChunk) (_ []byte, err er
 	}
 	b, err = e.appendEvent(b, "partial_image", &image, llm.Extra{"partial_image_index": strconv.AppendInt(nil, int64(e.partials), 10)})
 	e.partials++
-	return appendEventEnd(append(b, '}')), err
+	return openai.AppendEventEnd(append(b, '}')), err
 }
 
 // appendCompleted appends the event about the last image, which has the usage unless that is nil.
@@ -105,7 +106,7 @@ func (e *imageEvents) appendCompleted(b []byte, u *llm.Usage) (_ []byte, err err
 	if u != nil {
 		b, err = mediaUsageJSON.Append(append(b, `,"usage":`...), u)
 	}
-	return appendEventEnd(append(b, '}')), err
+	return openai.AppendEventEnd(append(b, '}')), err
 }
 
 // appendEvent appends an event without its end.
@@ -118,7 +119,7 @@ func (e *imageEvents) appendEvent(b []byte, name string, image *llm.Image, more 
 	}
 	maps.Copy(members, more)
 	b = append(append(append(append(b, "event: "...), e.kind...), '.'), name...)
-	b = appendEventStart(append(b, '\n'))
+	b = openai.AppendEventStart(append(b, '\n'))
 	b = append(append(append(append(b, `{"type":"`...), e.kind...), '.'), name...)
 	b = base64.StdEncoding.AppendEncode(append(b, `","b64_json":"`...), image.Data)
 	return imageJSON.AppendExtra(append(b, '"'), &llm.Image{Extra: members})
@@ -131,7 +132,9 @@ func (e *imageEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	return e.appendCompleted(b, u)
 }
 
-func (*imageEvents) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
+func (*imageEvents) AppendFailure(b []byte, e *llm.Error) []byte {
+	return openai.AppendErrorEvent(b, e)
+}
 
 // StreamImages calls the method of an [ImageStreamer] if b, or what it wraps as [As] finds it, is one.
 // Otherwise it yields the complete images of GenerateImages, or of EditImages if req has Images, as it

@@ -17,11 +17,10 @@ var jsonSuite = codectest.Suite{
 		"Segment":       func() any { return new(llmhttp.TranscriptionSegment) },
 		"Word":          func() any { return new(llmhttp.TranscriptionWord) },
 	},
-	NotObjects: []string{"CompletionPrompt"},
 }
 
 func TestJSON(t *testing.T) { jsonSuite.Test(t) }
 
 func TestMembers_OtherCaseByType(t *testing.T) {
-	assert.Greater(t, jsonSuite.OtherCase(t), 50)
+	assert.Greater(t, jsonSuite.OtherCase(t), 20)
 }

@@ -71,7 +71,7 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 	text("requested_model", s.Requested)
 	text("target", r.Target)
 	number("tries", int64(len(s.Tries)))
-	if (r.Operation == OperationChat || r.Operation == OperationCompletions) && s.Request != nil { // it is not known of others
+	if s.Request != nil { // otherwise it is not known
 		attrs = append(attrs, slog.Bool("streamed", s.Streamed))
 	}
 	number("prompt_tokens", r.Units.PromptTokens)

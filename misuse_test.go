@@ -74,7 +74,6 @@ func TestStartTry_TargetIsBounded(t *testing.T) {
 func TestBind_PanicsWithoutAFunction(t *testing.T) {
 	for name, bind := range map[string]func(){
 		"chat":       func() { llmhttp.BindChat(nil) },
-		"completion": func() { llmhttp.BindCompletions(nil) },
 		"embeddings": func() { llmhttp.BindEmbeddings(nil) },
 		"images":     func() { llmhttp.BindImages(nil, nil) },
 		"models":     func() { llmhttp.BindModels(nil) },

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -131,7 +132,7 @@ func TestObservation_Started(t *testing.T) {
 			llmhttp.RequestInfo{Operation: llmhttp.OperationSpeech, Model: "m", Stream: true,
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 1, ResponseFormatType: "wav"}}},
 		{"completions", completionsPath, `{"model":"m","prompt":["a","b"],"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"presence_penalty":1,"frequency_penalty":-1,"seed":9,"stop":"x","top_k":40}`,
-			llmhttp.RequestInfo{Operation: llmhttp.OperationCompletions, Model: "m", Params: llmhttp.RequestParams{
+			llmhttp.RequestInfo{Operation: completion.Operation, Model: "m", Params: llmhttp.RequestParams{
 				MaxTokens: 7, Choices: 4, Messages: 2, Temperature: new(0.5), TopP: new(0.25), TopK: new(40.0),
 				PresencePenalty: new(1.0), FrequencyPenalty: new(-1.0), Seed: new(9), Stop: []string{"x"},
 			}}},

@@ -93,11 +93,11 @@ func (ro *requestObserver) notifyStarted(ctx context.Context) context.Context {
 
 // startTranscript collects the texts of req, and makes order pass the reply through the
 // transcript, if the Observer wants one. ctx is what notifyStarted has returned.
-func (ro *requestObserver) startTranscript(ctx context.Context, req generation, order *order.Orderer) {
+func (ro *requestObserver) startTranscript(ctx context.Context, req *llm.ChatRequest, order *order.Orderer) {
 	if ro.data == nil || !ro.data.observation.wantsTranscript(ctx, &ro.data.info.info) {
 		return
 	}
-	ro.data.transcript = newTranscript(req.asChat(), int(min(ro.data.observation.transcriptLimit(), math.MaxInt)), order.Sink)
+	ro.data.transcript = newTranscript(req, int(min(ro.data.observation.transcriptLimit(), math.MaxInt)), order.Sink)
 	order.Sink = ro.data.transcript
 }
 

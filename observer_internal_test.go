@@ -76,7 +76,7 @@ func TestRequestObserver_None(t *testing.T) {
 	assert.False(t, ro.wantsEnd())
 	assert.Nil(t, ro.infoStorage())
 	var order order.Orderer
-	ro.startTranscript(t.Context(), asGeneration(new(llm.ChatRequest)), &order)
+	ro.startTranscript(t.Context(), new(llm.ChatRequest), &order)
 	assert.Nil(t, order.Sink)
 }
 

@@ -74,7 +74,7 @@ var queryOperation operation
 // operations returns the descriptors of the operations of this package with a scope of their own.
 func operations() []*operation {
 	return []*operation{
-		&chatOperation, &completionsOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
+		&chatOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
 		&speechOperation, &transcriptionsOperation, &modelsOperation, &usageOperation,
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -52,7 +53,7 @@ func (b pausingBackend) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatSt
 	return pauseAfterFirst(ctx, b.pause, streamOf(llm.TextChunk("Hello"), endOf("!")))
 }
 
-func (b pausingBackend) Complete(ctx context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
+func (b pausingBackend) Complete(ctx context.Context, r *completion.Request) llm.ChatStream {
 	return b.Chat(ctx, nil)
 }
 

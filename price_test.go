@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -192,7 +193,7 @@ func TestPrice_FailsAtTheEnd(t *testing.T) {
 		} {
 			t.Run(string(op)+"/"+name, func(t *testing.T) {
 				calls, estimates := 0, 1
-				if op == llmhttp.OperationChat || op == llmhttp.OperationCompletions {
+				if op == llmhttp.OperationChat || op == completion.Operation {
 					estimates = 2 // with what may be reserved and what must be
 				}
 				s := startServer(t, config{

@@ -230,7 +230,7 @@ func ReserveChat(ctx context.Context, req *llm.ChatRequest) error {
 	case q.route.binding.op.name != OperationChat:
 		return nil
 	}
-	if err := q.reserveChat(asGeneration(req)); err != nil {
+	if err := q.reserveChat(generation{ChatRequest: req}); err != nil {
 		return err
 	}
 	q.ledger.commitCostly()

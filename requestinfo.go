@@ -7,13 +7,6 @@ import (
 	"time"
 )
 
-// A describer is a decoded request for an operation that calls a model.
-type describer interface {
-	// describe sets the fields of d that the request knows. The Backend may change
-	// the request afterwards, so d must not refer to its parameters.
-	describe(d *description)
-}
-
 // A description is what a decoded request tells for its RequestInfo.
 type description struct {
 	stream bool
@@ -63,20 +56,15 @@ type observedInfo struct {
 	info        RequestInfo
 }
 
-// set sets the RequestInfo of a request with the given record that has arrived at a time, and
-// for which the Backend is about to be called with req. observed is nil if there is no Observer.
-func (i *requestInfo) set(record *UsageRecord, arrived *time.Time, req describer, observed *observedInfo) {
+// set sets the RequestInfo of a request with the given record that has arrived at a time, and for which
+// the Backend is about to be called. The request is described in observed, or in i.own if that is nil.
+func (i *requestInfo) set(record *UsageRecord, arrived *time.Time, observed *observedInfo) {
 	i.record, i.arrived = record, arrived
 	if observed == nil {
-		i.own.params.Choices = 1
-		req.describe(&i.own)
 		i.isSet.Store(true)
 		return
 	}
-	d := &observed.description
-	d.params.Choices = 1
-	req.describe(d)
-	observed.info = i.build(d.stream, d.params)
+	observed.info = i.build(observed.description.stream, observed.description.params)
 	i.public.Store(&observed.info)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -573,8 +574,8 @@ var streamedReplies = map[llmhttp.Operation]struct {
 	llmhttp.OperationChat: {chatPath, chatWith(`"stream":true`), streamBackend(func(ctx context.Context, yield yieldFunc) {
 		untilLeft(ctx, llm.TextChunk("Hello, you"))(yield)
 	}), llmhttp.Units{PromptTokens: 9, CompletionTokens: 3}},
-	llmhttp.OperationCompletions: {"/v1/completions", `{"model":"m","prompt":"Hello, you","stream":true}`, &stubBackend{
-		complete: func(ctx context.Context, _ *llmhttp.CompletionRequest) llm.ChatStream {
+	completion.Operation: {"/v1/completions", `{"model":"m","prompt":"Hello, you","stream":true}`, &stubBackend{
+		complete: func(ctx context.Context, _ *completion.Request) llm.ChatStream {
 			return untilLeft(ctx, llm.TextChunk("Hello, you"))
 		},
 	}, llmhttp.Units{PromptTokens: 3, CompletionTokens: 3}},

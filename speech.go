@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/openai"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
@@ -349,18 +350,20 @@ func (speechEvents) Framing() Framing { return EventStream() }
 func (speechEvents) AppendChunk(b []byte, c *SpeechChunk) ([]byte, error) {
 	for audio := c.Audio; len(audio) > 0; {
 		n := min(len(audio), maxEventAudio)
-		b = append(appendEventStart(b), `{"type":"speech.audio.delta","audio":"`...)
+		b = append(openai.AppendEventStart(b), `{"type":"speech.audio.delta","audio":"`...)
 		b = base64.StdEncoding.AppendEncode(b, audio[:n])
-		b = appendEventEnd(append(b, `"}`...))
+		b = openai.AppendEventEnd(append(b, `"}`...))
 		audio = audio[n:]
 	}
 	return b, nil
 }
 
 func (speechEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
-	b = append(appendEventStart(b), `{"type":"speech.audio.done","usage":`...)
+	b = append(openai.AppendEventStart(b), `{"type":"speech.audio.done","usage":`...)
 	b, err := mediaUsageJSON.Append(b, u)
-	return appendEventEnd(append(b, '}')), err
+	return openai.AppendEventEnd(append(b, '}')), err
 }
 
-func (speechEvents) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
+func (speechEvents) AppendFailure(b []byte, e *llm.Error) []byte {
+	return openai.AppendErrorEvent(b, e)
+}

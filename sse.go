@@ -5,14 +5,10 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/openai"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/llm"
 )
-
-// Streams of chat completions are server-sent events
-// (https://html.spec.whatwg.org/multipage/server-sent-events.html): lines "data: ", each followed
-// by an empty line. An event has one line, because it is JSON, which escapes line breaks; so no
-// text of a Backend can begin an event. Events have no names and no IDs.
 
 // EventStream returns the Framing of server-sent events, with comments that keep a silent
 // stream alive. See "Protocols" in the package documentation.
@@ -27,40 +23,19 @@ func EventStream() Framing {
 // most 64 KiB.
 const maxDeltaText = 8 << 10
 
-// appendEventStart begins an event. JSON on one line and appendEventEnd follow.
-func appendEventStart(b []byte) []byte { return append(b, "data: "...) }
-
-// appendEventEnd ends an event.
-func appendEventEnd(b []byte) []byte { return append(b, "\n\n"...) }
-
-// appendDone appends the event that ends a complete stream. It is not JSON.
-func appendDone(b []byte) []byte { return appendEventEnd(append(appendEventStart(b), "[DONE]"...)) }
-
 // A completionEncoder encodes one stream of chat completions.
-type completionEncoder struct {
-	showUsage bool   // the client asked for a chunk with the usage
-	head      []byte // the beginning of each event: the members that all chunks have
-}
+type completionEncoder struct{ openai.Stream }
 
 func (*completionEncoder) Framing() Framing { return EventStream() }
 
 func (e *completionEncoder) AppendStart(b []byte, s *ReplyStart) []byte {
-	e.head = appendReplyHead(appendEventStart(make([]byte, 0, 160)), idPrefix, membername.ObjectChunk, s)
+	e.Start(headOf(s, membername.ObjectChunk))
 	return b
-}
-
-// appendReplyHead begins the object of a reply, or of a chunk of it, with the members that all have.
-// prefix is that of completionID.
-func appendReplyHead(b []byte, prefix, object string, s *ReplyStart) []byte {
-	b = jsonwire.AppendString(append(b, `{"id":`...), completionID(s.ID, prefix))
-	b = append(append(append(b, `,"object":"`...), object...), `","created":`...)
-	b = strconv.AppendInt(b, s.Created, 10)
-	return jsonwire.AppendString(append(b, `,"model":`...), s.Model)
 }
 
 func (e *completionEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
-	b = append(b, e.head...)
+	b = append(b, e.Head...)
 	b = append(b, `,"choices":[{"index":`...)
 	b = strconv.AppendInt(b, int64(choice.Index), 10)
 	var err error
@@ -88,7 +63,7 @@ func (e *completionEncoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, err
 	if err == nil && len(c.Extra) > 0 {
 		b, err = chatChunkJSON.AppendExtra(b, c)
 	}
-	return appendEventEnd(append(b, '}')), err
+	return openai.AppendEventEnd(append(b, '}')), err
 }
 
 // appendDelta is like deltaJSON.Append, and faster for a delta that has only content
@@ -109,31 +84,4 @@ func isContent(d *llm.Delta) bool {
 		}
 	}
 	return d.Role == "" && len(d.ToolCalls) == 0 && len(d.ReasoningDetails) == 0 && len(d.Extra) == 0
-}
-
-// AppendEnd appends the usage, if the client asked for it, and [DONE]. Other
-// clients get no chunk without choices: many look at the first choice of every
-// chunk.
-func (e *completionEncoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
-	if e.showUsage {
-		b = append(b, e.head...)
-		b = append(b, `,"choices":[],"usage":`...)
-		var err error
-		if b, err = usageJSON.Append(b, u); err != nil {
-			return b, err
-		}
-		if b, err = chatChunkJSON.AppendExtra(b, &llm.ChatChunk{Extra: extra}); err != nil {
-			return b, err
-		}
-		b = appendEventEnd(append(b, '}'))
-	}
-	return appendDone(b), nil
-}
-
-func (*completionEncoder) AppendFailure(b []byte, e *llm.Error) []byte { return appendErrorEvent(b, e) }
-
-// appendErrorEvent appends an event with an error.
-func appendErrorEvent(b []byte, e *llm.Error) []byte {
-	b, _ = chatCompletions{}.AppendError(appendEventStart(b), e, "")
-	return appendEventEnd(b)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// beginChunks calls what comes before the call of a Backend that yields the reply to req in chunks.
-// If it returns no error, endChunks must be called.
-func (q *request) beginChunks(req describer) error {
+// beginChunks calls what comes before the call of a Backend that yields a reply in chunks. The request
+// must be described. If beginChunks returns no error, endChunks must be called.
+func (q *request) beginChunks() error {
 	began, err := q.beginCall(ClassBackend)
 	if err != nil {
 		return err
 	}
-	q.notifyStarted(req, began)
+	q.notifyStarted(began)
 	return nil
 }
 

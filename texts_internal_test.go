@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/internal/texttest"
+	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/stretchr/testify/assert"
@@ -133,7 +134,7 @@ func TestTexts_OfDeltas(t *testing.T) {
 			t.Run("cut", func(t *testing.T) {
 				got := serveTexts(t, textsStream, Limits{MaxCompletionTokens: 1}, newDelta(long))
 				deltas, reason := got.events(t)
-				assert.Equal(t, texttest.IsInPieces(kind), len(joined(deltas, path)) == maxCompletionBytes(1))
+				assert.Equal(t, texttest.IsInPieces(kind), len(joined(deltas, path)) == tokens.MaxBytes(1))
 				assert.Equal(t, texttest.IsInPieces(kind), reason == llm.FinishLength)
 			})
 			t.Run("UTF-8", func(t *testing.T) { testTextInPieces(t, path, kind) })

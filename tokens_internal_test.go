@@ -19,7 +19,6 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 	} {
 		c := tokens.Estimator{Count: count}
 		var embedding llm.EmbeddingRequest
-		var completion CompletionRequest
 		var image llm.ImageRequest
 		var speech SpeechRequest
 		var transcription TranscriptionRequest
@@ -27,10 +26,9 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			value any
 			count func() int
 		}{
-			"embeddings":  {&embedding, func() int { return countInput(c, &embedding) }},
-			"completions": {&completion, func() int { return countCompletion(c, &completion) }},
-			"images":      {&image, func() int { return countImage(c, &image) }},
-			"speech":      {&speech, func() int { return countSpeech(c, &speech) }},
+			"embeddings": {&embedding, func() int { return countInput(c, &embedding) }},
+			"images":     {&image, func() int { return countImage(c, &image) }},
+			"speech":     {&speech, func() int { return countSpeech(c, &speech) }},
 			"transcriptions": {&transcription, func() int {
 				r := transcription
 				if r.File == nil {

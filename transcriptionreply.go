@@ -8,6 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonjoin"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/openai"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/llm"
@@ -227,7 +228,7 @@ func (e *transcriptionEvents) AppendChunk(b []byte, c *TranscriptionChunk) ([]by
 	b, err := appendTranscriptDeltas(b, text[:complete], c)
 	for i := range c.Segments {
 		if e.diarized {
-			b = appendEventEnd(appendSpokenSegment(appendEventStart(b), &c.Segments[i], e.segments))
+			b = openai.AppendEventEnd(appendSpokenSegment(openai.AppendEventStart(b), &c.Segments[i], e.segments))
 			e.segments++
 		}
 	}
@@ -240,11 +241,11 @@ func appendTranscriptDeltas(b []byte, text string, c *TranscriptionChunk) (_ []b
 		room := maxDeltaText
 		var delta string
 		delta, text = texts.SplitText(text, &room)
-		b = jsonwire.AppendString(append(appendEventStart(b), `{"type":"transcript.text.delta","delta":`...), delta)
+		b = jsonwire.AppendString(append(openai.AppendEventStart(b), `{"type":"transcript.text.delta","delta":`...), delta)
 		if first {
 			b, err = transcriptionChunkJSON.AppendExtra(b, c)
 		}
-		b = appendEventEnd(append(b, '}'))
+		b = openai.AppendEventEnd(append(b, '}'))
 	}
 	return b, err
 }
@@ -253,11 +254,11 @@ func (e *transcriptionEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) 
 	c := e.joined.chunk()
 	c.complete(u)
 	b, _ = appendTranscriptDeltas(b, e.rest, new(TranscriptionChunk))
-	b = append(appendEventStart(b), `{"type":"transcript.text.done","text":`...)
+	b = append(openai.AppendEventStart(b), `{"type":"transcript.text.done","text":`...)
 	b, err := appendTranscriptionText(b, c)
-	return appendDone(appendEventEnd(b)), err
+	return openai.AppendDone(openai.AppendEventEnd(b)), err
 }
 
 func (*transcriptionEvents) AppendFailure(b []byte, e *llm.Error) []byte {
-	return appendErrorEvent(b, e)
+	return openai.AppendErrorEvent(b, e)
 }

@@ -3,16 +3,16 @@ package llmfake
 import (
 	"context"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
 // Completions returns a Matcher for requests to complete prompts without a chat: see [Embeddings].
-func Completions() Matcher { return operationMatcher(llmhttp.OperationCompletions) }
+func Completions() Matcher { return operationMatcher(completion.Operation) }
 
-// Complete implements [llmhttp.Completer]. For a player, the prompts are the messages of a chat.
-func (b backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+// Complete implements [completion.Completer]. For a player, the prompts are the messages of a chat.
+func (b backend) Complete(ctx context.Context, req *completion.Request) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
 		request := b.s.describe(ctx, func(r *Request) {
 			r.Asked, r.Model, r.Stream, r.userText = new(*req), req.Model, req.Stream, first(req.Prompt.Texts)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -440,6 +440,6 @@ func TestCompletions(t *testing.T) {
 	assert.Contains(t, body, `"choices":[{"text":"x): pass","index":0,"logprobs":null,"finish_reason":"stop"}]`)
 	assert.Contains(t, readBroken(t, ask(true)), `{"text":" pass"`)
 	assert.Contains(t, read(t, ask(true)), `"model":"base","choices":[{"text":" def","index":0,`, "the simulated model")
-	assert.Equal(t, "#", srv.Request(0).Asked.(*llmhttp.CompletionRequest).Suffix)
+	assert.Equal(t, "#", srv.Request(0).Asked.(*completion.Request).Suffix)
 	assert.Equal(t, "def f(", srv.Request(0).UserText())
 }

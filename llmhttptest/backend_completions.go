@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -41,23 +41,23 @@ var completionsOperation = operation{
 	},
 	guards: []check[guard]{
 		{"Complete", guardCause, func(t testing.TB, g guard) {
-			guardStream(t, g, llmhttp.Completer.Complete, &llmhttp.CompletionRequest{Model: "m", Prompt: llmhttp.CompletionPrompt{Texts: []string{g.text}}})
+			guardStream(t, g, completion.Completer.Complete, &completion.Request{Model: "m", Prompt: completion.Prompt{Texts: []string{g.text}}})
 		}},
 	},
 }
 
 // completionRequest returns a plain request to complete prompts.
-func (b *backendTest) completionRequest(prompts ...string) *llmhttp.CompletionRequest {
-	return &llmhttp.CompletionRequest{Model: b.opts.CompletionModel, Prompt: llmhttp.CompletionPrompt{Texts: prompts}, MaxTokens: new(50)}
+func (b *backendTest) completionRequest(prompts ...string) *completion.Request {
+	return &completion.Request{Model: b.opts.CompletionModel, Prompt: completion.Prompt{Texts: prompts}, MaxTokens: new(50)}
 }
 
 // complete iterates over the reply to req until more returns false, and reports its faults.
-func (b *backendTest) complete(ctx context.Context, t testing.TB, req *llmhttp.CompletionRequest, more func(backendReply) bool) backendReply {
+func (b *backendTest) complete(ctx context.Context, t testing.TB, req *completion.Request, more func(backendReply) bool) backendReply {
 	t.Helper()
 	n := req.Choices() // before the Backend may change req
 	whole := true
 	r, ok := b.iterateStream(ctx, t, "Complete", func(ctx context.Context) llm.ChatStream {
-		return ability.Stream(llmhttp.Completer.Complete)(ctx, b.Backend, req)
+		return ability.Stream(completion.Completer.Complete)(ctx, b.Backend, req)
 	},
 		func(r backendReply) bool { whole = more(r); return whole })
 	switch {
@@ -96,25 +96,25 @@ func checkCompletions(t testing.TB, b backendTest) {
 			t.Errorf("a plain completion with Stream %t yielded the error %v, want none", stream, r.err)
 		}
 	}
-	for _, change := range []func(*llmhttp.CompletionRequest){
-		func(r *llmhttp.CompletionRequest) { r.Prompt.Texts = sampleTexts },
-		func(r *llmhttp.CompletionRequest) { r.Prompt.Texts = []string{"", "\x00", "\U0001f642 \"quoted\"\n"} },
-		func(r *llmhttp.CompletionRequest) {
-			r.Prompt = llmhttp.CompletionPrompt{Tokens: [][]int{{1, 2, 3}, {4}}}
+	for _, change := range []func(*completion.Request){
+		func(r *completion.Request) { r.Prompt.Texts = sampleTexts },
+		func(r *completion.Request) { r.Prompt.Texts = []string{"", "\x00", "\U0001f642 \"quoted\"\n"} },
+		func(r *completion.Request) {
+			r.Prompt = completion.Prompt{Tokens: [][]int{{1, 2, 3}, {4}}}
 		},
-		func(r *llmhttp.CompletionRequest) { r.N, r.Prompt.Texts = new(2), sampleTexts[:2] },
-		func(r *llmhttp.CompletionRequest) { r.N, r.BestOf = new(1), new(2) },
-		func(r *llmhttp.CompletionRequest) {
+		func(r *completion.Request) { r.N, r.Prompt.Texts = new(2), sampleTexts[:2] },
+		func(r *completion.Request) { r.N, r.BestOf = new(1), new(2) },
+		func(r *completion.Request) {
 			r.Prompt.Texts, r.Suffix = []string{"def add(a, b):\n"}, "\n    return c\n"
 		},
-		func(r *llmhttp.CompletionRequest) { r.Echo, r.Logprobs = true, new(1) },
-		func(r *llmhttp.CompletionRequest) { r.Echo, r.Logprobs, r.MaxTokens = true, new(0), new(0) },
-		func(r *llmhttp.CompletionRequest) { r.MaxTokens = nil },
-		func(r *llmhttp.CompletionRequest) { r.Stop = llm.StringList{"fox", "", "\n", "dog"} },
-		func(r *llmhttp.CompletionRequest) {
+		func(r *completion.Request) { r.Echo, r.Logprobs = true, new(1) },
+		func(r *completion.Request) { r.Echo, r.Logprobs, r.MaxTokens = true, new(0), new(0) },
+		func(r *completion.Request) { r.MaxTokens = nil },
+		func(r *completion.Request) { r.Stop = llm.StringList{"fox", "", "\n", "dog"} },
+		func(r *completion.Request) {
 			r.Temperature, r.TopP, r.PresencePenalty, r.FrequencyPenalty = new(0.0), new(1.0), new(-2.0), new(2.0)
 		},
-		func(r *llmhttp.CompletionRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+		func(r *completion.Request) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.completionRequest(b.opts.Prompt)
 		change(req)

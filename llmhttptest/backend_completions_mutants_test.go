@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-type completionReq = llmhttp.CompletionRequest
+type completionReq = completion.Request
 
 func (e *echo) Complete(ctx context.Context, req *completionReq) stream { return e.complete(ctx, req) }
 

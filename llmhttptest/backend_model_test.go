@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -52,7 +53,7 @@ type echo struct {
 
 var (
 	_ llmhttp.Backend        = (*echo)(nil)
-	_ llmhttp.Completer      = (*echo)(nil)
+	_ completion.Completer   = (*echo)(nil)
 	_ llmhttp.ModelLister    = (*echo)(nil)
 	_ llmhttp.ImageSizer     = (*echo)(nil)
 	_ llmhttp.ImageGenerator = (*echo)(nil)

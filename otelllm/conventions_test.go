@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/otelllm"
@@ -190,7 +191,7 @@ func (other) Embed(_ context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingRe
 	return &llm.EmbeddingResponse{Vectors: slices.Repeat([][]float32{{1}}, r.Input.Len())}, nil
 }
 
-func (other) Complete(context.Context, *llmhttp.CompletionRequest) llm.ChatStream {
+func (other) Complete(context.Context, *completion.Request) llm.ChatStream {
 	return llm.Reply("x")
 }
 

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 )
 
 // An attributeList is a list of attributes. addString, addInt, addCount and addFloat append an
@@ -128,7 +129,7 @@ func operationName(op llmhttp.Operation) string {
 	switch op {
 	case llmhttp.OperationChat:
 		return operationChat
-	case llmhttp.OperationCompletions:
+	case completion.Operation:
 		return operationCompletion
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings

@@ -17,7 +17,6 @@ type Router struct {
 
 var (
 	_ llmhttp.Backend        = (*Router)(nil)
-	_ llmhttp.Completer      = (*Router)(nil)
 	_ llmhttp.ModelLister    = (*Router)(nil)
 	_ llmhttp.ImageGenerator = (*Router)(nil)
 	_ llmhttp.ImageEditor    = (*Router)(nil)

@@ -14,7 +14,7 @@ deps ./llm
 if found=$(grep "^$module\(/\|$\)" <<<"$needed" | grep -v "^$module/internal/\|^$module/llm\$"); then
 	fail "package llm needs $found"
 fi
-for above in ./llm/join ./internal/budget ./internal/routing ./internal/origin ./internal/outage ./internal/redact ./internal/invalid ./internal/texts ./internal/tokens ./internal/order; do
+for above in ./llm/join ./internal/budget ./internal/routing ./internal/origin ./internal/outage ./internal/redact ./internal/invalid ./internal/texts ./internal/tokens ./internal/order ./internal/openai; do
 	deps "$above"
 	if grep -qx "$module" <<<"$needed"; then
 		fail "$above needs the server"
@@ -22,7 +22,7 @@ for above in ./llm/join ./internal/budget ./internal/routing ./internal/origin .
 done
 
 # What stands on the server needs nothing of the protocols, stores and Backends.
-for package in ./internal/ability ./internal/wire ./manage ./responsestore ./form ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache; do
+for package in ./internal/ability ./internal/wire ./manage ./responsestore ./form ./completion ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache; do
 	deps "$package"
 	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
 		fail "$package needs $found"
@@ -30,7 +30,7 @@ for package in ./internal/ability ./internal/wire ./manage ./responsestore ./for
 done
 
 # An endpoint needs the server, and no other endpoint and nothing that knows endpoints.
-for package in ./moderation ./rerank; do
+for package in ./completion ./moderation ./rerank; do
 	deps "$package"
 	if found=$(grep "^$module/" <<<"$needed" | grep -v "^$module/\(internal/\|form$\|llm\($\|/\)\|${package#./}\$\)"); then
 		fail "$package needs $found"

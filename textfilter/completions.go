@@ -3,12 +3,12 @@ package textfilter
 import (
 	"context"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var completionTexts = textsOf(func(w *rewriter, r *llmhttp.CompletionRequest) {
+var completionTexts = textsOf(func(w *rewriter, r *completion.Request) {
 	w.refuseTokens("prompt", r.Prompt.Tokens)
 	w.list(Content, r.Prompt.Texts)
 	w.text(Content, &r.Suffix)
@@ -17,7 +17,7 @@ var completionTexts = textsOf(func(w *rewriter, r *llmhttp.CompletionRequest) {
 	w.extra(r.Extra)
 })
 
-// Complete implements [llmhttp.Completer].
-func (b *backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
-	return filterStream(ctx, b, completionTexts, ability.Stream(llmhttp.Completer.Complete), req, forwardChoices(ctx, req.Choices()))
+// Complete implements [completion.Completer].
+func (b *backend) Complete(ctx context.Context, req *completion.Request) llm.ChatStream {
+	return filterStream(ctx, b, completionTexts, ability.Stream(completion.Completer.Complete), req, forwardChoices(ctx, req.Choices()))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -131,7 +132,7 @@ type completer struct {
 	stream func() llm.ChatStream
 }
 
-func (b *completer) Complete(context.Context, *llmhttp.CompletionRequest) llm.ChatStream {
+func (b *completer) Complete(context.Context, *completion.Request) llm.ChatStream {
 	return b.stream()
 }
 

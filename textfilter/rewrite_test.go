@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/textfilter"
@@ -112,7 +113,7 @@ var notRewritten = map[string]string{
 	"llmhttp.SpeechRequest.ResponseFormat":                      "one of a few",
 	"llmhttp.SpeechRequest.StreamFormat":                        "one of a few",
 	"rerank.Request.Model":                                      "chooses the model",
-	"llmhttp.CompletionRequest.Model":                           "chooses the model",
+	"completion.Request.Model":                                  "chooses the model",
 	"moderation.Request.Model":                                  "chooses the model",
 	"moderation.Request.Input.Parts[0].Type":                    "one of a few",
 	"moderation.Request.Input.Parts[0].ImageURL.Detail":         "one of a few",
@@ -164,7 +165,7 @@ func removeTokens(req any) {
 	switch r := req.(type) {
 	case *llm.EmbeddingRequest:
 		r.Input.Tokens = nil
-	case *llmhttp.CompletionRequest:
+	case *completion.Request:
 		r.Prompt.Tokens = nil
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
@@ -222,7 +223,7 @@ func (b *recordingBackend) Rerank(_ context.Context, r *rerank.Request) (*rerank
 	return &rerank.Response{Results: []rerank.Result{{Index: 1, Score: 1}, {Index: 0}}}, nil
 }
 
-func (b *recordingBackend) Complete(_ context.Context, r *llmhttp.CompletionRequest) llm.ChatStream {
+func (b *recordingBackend) Complete(_ context.Context, r *completion.Request) llm.ChatStream {
 	b.requests = append(b.requests, r)
 	return llm.Reply("Hello!")
 }
@@ -454,7 +455,7 @@ func TestNew_NilStreams(t *testing.T) {
 		b := textfilter.New(nilStreams{}, func(context.Context) textfilter.Filter { return f })
 		for method, err := range map[string]error{
 			"Chat":         streamError(b.Chat(t.Context(), new(llm.ChatRequest))),
-			"Complete":     streamError(b.(llmhttp.Completer).Complete(t.Context(), new(llmhttp.CompletionRequest))),
+			"Complete":     streamError(b.(completion.Completer).Complete(t.Context(), new(completion.Request))),
 			"StreamImages": streamError(b.(llmhttp.ImageStreamer).StreamImages(t.Context(), new(llm.ImageRequest))),
 			"Speak":        streamError(b.(llmhttp.Speaker).Speak(t.Context(), new(llmhttp.SpeechRequest))),
 			"Transcribe":   streamError(b.(llmhttp.Transcriber).Transcribe(t.Context(), new(llmhttp.TranscriptionRequest))),
@@ -477,7 +478,7 @@ type nilStreams struct{}
 
 func (nilStreams) Chat(context.Context, *llm.ChatRequest) llm.ChatStream { return nil }
 
-func (nilStreams) Complete(context.Context, *llmhttp.CompletionRequest) llm.ChatStream { return nil }
+func (nilStreams) Complete(context.Context, *completion.Request) llm.ChatStream { return nil }
 
 func (nilStreams) StreamImages(context.Context, *llm.ImageRequest) llm.ImageStream { return nil }
 

@@ -33,7 +33,6 @@ type Backend struct {
 
 var (
 	_ llmhttp.Backend        = (*Backend)(nil)
-	_ llmhttp.Completer      = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)

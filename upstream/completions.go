@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Complete implements [llmhttp.Completer].
-func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+var _ completion.Completer = (*Backend)(nil)
+
+// Complete implements [completion.Completer].
+func (b *Backend) Complete(ctx context.Context, req *completion.Request) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
 		r := newChatReply(yield, req.Choices())
 		r.completes, r.surrogates.completes = true, true
@@ -18,7 +20,7 @@ func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) 
 }
 
 // forwardCompletion is forwardChat for a request to complete prompts.
-func (b *Backend) forwardCompletion(ctx context.Context, req *llmhttp.CompletionRequest, r *chatReply) error {
+func (b *Backend) forwardCompletion(ctx context.Context, req *completion.Request, r *chatReply) error {
 	model := b.modelNames(req.Model)
 	asked := *req
 	asked.Model, asked.StreamOptions = model.server, b.streamOptions(req.Stream, req.StreamOptions)

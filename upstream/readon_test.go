@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -473,7 +474,7 @@ var streamedOperations = []struct {
 }{
 	{llmhttp.OperationChat, chatPath, askStream, false,
 		eventStream(textChunk("Hello"), stopChunk), strings.NewReplacer(":50000,", ":200,", "100000,", "1000000,", "150000", "1000200").Replace(largeUsageChunk), `"finish_reason":"stop"`},
-	{llmhttp.OperationCompletions, "/v1/completions", `{"model":"m","prompt":"Hello?","stream":true}`, false,
+	{completion.Operation, "/v1/completions", `{"model":"m","prompt":"Hello?","stream":true}`, false,
 		eventStream(`{"choices":[{"text":"Hello","index":0,"finish_reason":"stop"}]}`), `{"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":1000000}}`, `"finish_reason":"stop"`},
 	{llmhttp.OperationSpeech, "/v1/audio/speech", `{"model":"m","input":"Hello","voice":"v","stream_format":"sse"}`, false,
 		eventStream(`{"type":"speech.audio.delta","audio":"SGVsbG8="}`), `{"type":"speech.audio.done",` + usageLast + `}`, "speech.audio.delta"},
@@ -539,7 +540,7 @@ func TestReadOn_EveryOperation(t *testing.T) {
 				keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "a", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * llmhttp.MoneyUnit}}})
 				ended := make(chan *llmhttp.RequestSummary, 1)
 				h := llmhttp.NewHandler(b, keys, &llmhttp.Options{
-					Usage: memory.NewUsageStore(), Logger: noLog,
+					Usage: memory.NewUsageStore(), Logger: noLog, Routes: all.Routes(nil),
 					Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) { // $1.20 for a million tokens
 						return llmhttp.Cost{Output: llmhttp.Money(1200 * r.Units.CompletionTokens)}, nil
 					},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/llm"
@@ -22,7 +23,7 @@ func (w wrapper) Unwrap(context.Context) llmhttp.Backend { return w.Backend }
 // A method is found behind wrappers, and the error for a Backend without it names the interface.
 func TestAbility(t *testing.T) {
 	sizes := ability.Call(llmhttp.ImageSizer.ImageSizes)
-	complete := ability.Stream(llmhttp.Completer.Complete)
+	complete := ability.Stream(completion.Completer.Complete)
 	b := wrapper{modeltest.New()}
 	found, err := sizes(t.Context(), b, modeltest.Image)
 	require.NoError(t, err)
@@ -30,7 +31,7 @@ func TestAbility(t *testing.T) {
 	models, err := ability.ListModels(t.Context(), b)
 	require.NoError(t, err)
 	assert.NotEmpty(t, models)
-	for _, err := range complete(t.Context(), b, &llmhttp.CompletionRequest{Model: modeltest.Finish, Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}}) {
+	for _, err := range complete(t.Context(), b, &completion.Request{Model: modeltest.Finish, Prompt: completion.Prompt{Texts: []string{"a"}}}) {
 		require.NoError(t, err)
 	}
 
@@ -38,14 +39,14 @@ func TestAbility(t *testing.T) {
 	_, sizeErr := sizes(t.Context(), alone, modeltest.Image)
 	_, listErr := ability.ListModels(t.Context(), alone)
 	var streamErr error
-	complete(t.Context(), alone, new(llmhttp.CompletionRequest))(func(c *llm.ChatChunk, err error) bool {
+	complete(t.Context(), alone, new(completion.Request))(func(c *llm.ChatChunk, err error) bool {
 		assert.Nil(t, c)
 		streamErr = err
 		return true
 	})
-	for name, err := range map[string]error{"ImageSizer": sizeErr, "ModelLister": listErr, "Completer": streamErr} {
+	for name, err := range map[string]error{"llmhttp.ImageSizer": sizeErr, "llmhttp.ModelLister": listErr, "completion.Completer": streamErr} {
 		require.Error(t, err)
 		assert.True(t, errors.Is(err, errors.ErrUnsupported))
-		assert.ErrorContains(t, err, "llmhttp: the Backend is no llmhttp."+name)
+		assert.ErrorContains(t, err, "llmhttp: the Backend is no "+name)
 	}
 }

@@ -41,7 +41,7 @@ var All = []Endpoint{
 			"GET /v1/responses/{id}", "DELETE /v1/responses/{id}", "GET /v1/responses/{id}/input_items", "POST /v1/responses/{id}/cancel",
 		},
 	},
-	{Name: "completions", Patterns: []string{"POST /v1/completions"}, Scope: "completions", Operation: "completions", Package: Root},
+	{Name: "completions", Patterns: []string{"POST /v1/completions"}, Scope: "completions", Operation: "completions", Package: Root + "/completion"},
 	{Name: "images", Patterns: []string{"POST /v1/images/generations"}, Scope: "images", Operation: "images", Package: Root},
 	{Name: "image edits", Patterns: []string{"POST /v1/images/edits"}, Scope: "images", Operation: "image_edits", Package: Root},
 	{Name: "embeddings", Patterns: []string{"POST /v1/embeddings"}, Scope: "embeddings", Operation: "embeddings", Package: Root},

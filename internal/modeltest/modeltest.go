@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -50,7 +51,7 @@ func New() *Backend { return &Backend{} }
 func CountTokens(model, text string) int { return len(strings.Fields(text)) }
 
 var (
-	_ llmhttp.Completer      = (*Backend)(nil)
+	_ completion.Completer   = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
@@ -212,8 +213,8 @@ func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Resp
 	return resp, nil
 }
 
-// Complete implements [llmhttp.Completer].
-func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+// Complete implements [completion.Completer].
+func (b *Backend) Complete(ctx context.Context, req *completion.Request) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
 		if req.Model != Finish {
 			yield(nil, llm.ModelNotFound(req.Model))

@@ -32,6 +32,13 @@ func (c Estimator) Text(s string) int {
 // Estimate estimates the number of tokens of a text of that many bytes.
 func Estimate(bytes int) int { return (bytes + 3) / 4 }
 
+// MaxBytes returns the maximum length of the texts of a choice that may have that many tokens. Only a
+// Backend that ignores the limit on tokens exceeds it.
+func MaxBytes(tokens int) int {
+	const perToken, slack = 8, 64
+	return min(tokens, math.MaxInt32)*perToken + slack
+}
+
 // The tokens of a chat besides its texts. OpenAI counts an image in low detail as 85 tokens, and a
 // few for each message.
 //

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -104,7 +105,7 @@ type Backend struct {
 
 var (
 	_ llmhttp.Backend        = (*Backend)(nil)
-	_ llmhttp.Completer      = (*Backend)(nil)
+	_ completion.Completer   = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
 	_ llmhttp.ImageEditor    = (*Backend)(nil)

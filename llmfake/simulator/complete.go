@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -15,16 +16,16 @@ import (
 // defaultCompletion is the limit on tokens of a request that has none, as in OpenAI's API.
 const defaultCompletion = 16
 
-// A completion is the text of the choices of one prompt.
-type completion struct {
+// completed is the text of the choices of one prompt.
+type completed struct {
 	tokens []string // with those of the prompt, if the client asked for them
 	echoed int      // how many of them are the prompt's
 	finish llm.FinishReason
 	stop   string // the stop sequence, if one ended the text
 }
 
-// Complete implements [llmhttp.Completer].
-func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) llm.ChatStream {
+// Complete implements [completion.Completer].
+func (b *Backend) Complete(ctx context.Context, req *completion.Request) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
 		if req.Model != ModelComplete {
 			yield(nil, llm.ModelNotFound(req.Model))
@@ -49,15 +50,15 @@ func (b *Backend) Complete(ctx context.Context, req *llmhttp.CompletionRequest) 
 }
 
 // promptText returns the text of prompt i.
-func promptText(p *llmhttp.CompletionPrompt, i int) string {
+func promptText(p *completion.Prompt, i int) string {
 	if p.Tokens != nil {
 		return strings.Trim(fmt.Sprint(p.Tokens[i]), "[]")
 	}
 	return p.Texts[i]
 }
 
-func complete(req *llmhttp.CompletionRequest, prompt string) completion {
-	c := completion{finish: llm.FinishStop}
+func complete(req *completion.Request, prompt string) completed {
+	c := completed{finish: llm.FinishStop}
 	text := " " + prompt
 	if req.Suffix != "" {
 		text, _, _ = strings.Cut(text, req.Suffix)
@@ -91,7 +92,7 @@ func tokensIn(text string) (tokens []string) {
 
 // sendCompletion sends the tokens of a choice and its end. logprobs is the number of log
 // probabilities of each token; nil means none.
-func (s *sender) sendCompletion(c completion, index int, logprobs *int) bool {
+func (s *sender) sendCompletion(c completed, index int, logprobs *int) bool {
 	offset := 0
 	for _, token := range c.tokens {
 		choice := llm.ChunkChoice{Index: index, Delta: llm.Delta{Content: token}}

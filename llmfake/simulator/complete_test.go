@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
@@ -17,7 +17,7 @@ import (
 
 func TestComplete(t *testing.T) {
 	complete := func(members string) *llm.ChatResponse {
-		req := new(llmhttp.CompletionRequest)
+		req := new(completion.Request)
 		require.NoError(t, json.Unmarshal([]byte(`{"model":"demo-complete",`+members+`}`), req))
 		require.NoError(t, req.Validate())
 		resp, err := join.Collect(simulator.New().Complete(t.Context(), req))
@@ -49,10 +49,10 @@ func TestComplete(t *testing.T) {
 	assert.JSONEq(t, `{"tokens":[" one"],"token_logprobs":[0],"top_logprobs":null,"text_offset":[0]}`, string(complete(`"prompt":"one","logprobs":0`).Choices[0].Extra["logprobs"]))
 	assert.Equal(t, " two", complete(`"prompt":"one two three","stop":" two"`).Choices[0].StopSequence)
 
-	_, err := join.Collect(simulator.New().Complete(t.Context(), &llmhttp.CompletionRequest{Model: "other"}))
+	_, err := join.Collect(simulator.New().Complete(t.Context(), &completion.Request{Model: "other"}))
 	assert.Equal(t, llm.ModelNotFound("other"), err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("gone"))
-	_, err = join.Collect(simulator.New().Complete(ctx, &llmhttp.CompletionRequest{Model: simulator.ModelComplete, Prompt: llmhttp.CompletionPrompt{Texts: []string{"a"}}}))
+	_, err = join.Collect(simulator.New().Complete(ctx, &completion.Request{Model: simulator.ModelComplete, Prompt: completion.Prompt{Texts: []string{"a"}}}))
 	assert.EqualError(t, err, "gone")
 }

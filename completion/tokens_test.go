@@ -1,0 +1,13 @@
+package completion
+
+import (
+	"testing"
+
+	"github.com/llmhttp/llmhttp/internal/endpointtest"
+)
+
+// Every text of a request counts, wherever it is.
+func TestRequest_EveryTextCounts(t *testing.T) {
+	var req Request
+	endpointtest.CheckTextsCount(t, "completions", &req, req.countTokens, nil)
+}
