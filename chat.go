@@ -187,7 +187,7 @@ func (l *ledger) chatCost(prompt, reserve int, r generation) int {
 		limit = reserve
 	}
 	cost := math.MaxInt32
-	if n := r.attempts(); limit <= (math.MaxInt32-prompt)/n {
+	if n := max(r.attempts(), 1); limit <= (math.MaxInt32-prompt)/n {
 		cost = prompt + limit*n
 	}
 	if ok {
