@@ -18,6 +18,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 )
 
 // ProtocolOptions describe the clients of a [llmhttp.Protocol] to
@@ -86,7 +87,7 @@ type Event struct {
 func TestProtocol(t *testing.T, p llmhttp.Protocol, opts ProtocolOptions) {
 	t.Helper()
 	newTest := func(testing.TB) *protocolTest { return newProtocolTest(p, opts) }
-	t.Run(randomCalls, func(t *testing.T) { protocolSequences.run(t, newTest) })
+	t.Run(kit.RandomCalls, func(t *testing.T) { protocolSequences.Run(t, newTest) })
 	runChecks(t, protocolChecks, newTest)
 }
 
@@ -225,19 +226,19 @@ func (p *protocolTest) wantSameReplies(t testing.TB, chunks []*llm.ChatChunk, ch
 	}
 	fromWhole, err := p.opts.ReadWhole(whole.body)
 	if err != nil {
-		t.Errorf("ReadWhole returned the error %v, want nil; the body is %.500s", err, whole.body)
+		kit.Wrong(t, fmt.Sprintf("ReadWhole of %.500s", whole.body), err, nil)
 		return
 	}
 	fromStream, err := p.opts.ReadStream(p.split(t, streamed))
 	if err != nil {
-		t.Errorf("ReadStream returned the error %v, want nil; the stream is %.500q", err, streamed.body)
+		kit.Wrong(t, "ReadStream", fmt.Sprintf("the error %v for %.500q", err, streamed.body), nil)
 		return
 	}
 	if a, b := p.describeReply(fromWhole, fromWhole), p.describeReply(fromStream, fromWhole); a != b {
-		t.Errorf("the whole reply is %.500s, and the stream %.500s; want them to be equal", a, b)
+		kit.Wrong(t, "ReadStream", b, a+", as the whole reply")
 	}
 	if got, want := p.describeReply(fromWhole, yielded), p.describeReply(yielded, yielded); got != want {
-		t.Errorf("the whole reply is %.500s, want %.500s as yielded", got, want)
+		kit.Wrong(t, "ReadWhole", got, want+", as yielded")
 	}
 }
 
@@ -246,11 +247,11 @@ func (p *protocolTest) wantSameReplies(t testing.TB, chunks []*llm.ChatChunk, ch
 func (r protocolReply) wantComplete(t testing.TB, what, contentType string) (ok bool) {
 	t.Helper()
 	if r.status != http.StatusOK || r.cut {
-		t.Errorf("the status of %s is %d and cut is %t, want 200 and false", what, r.status, r.cut)
+		kit.Wrong(t, "a chat", fmt.Sprintf("%s has the status %d, and is cut: %t", what, r.status, r.cut), "200 and false")
 		return false
 	}
 	if ct := r.header.Get("Content-Type"); !strings.HasPrefix(ct, contentType) {
-		t.Errorf("the Content-Type of %s is %q, want %s", what, ct, contentType)
+		kit.Wrong(t, "a chat", fmt.Sprintf("%s has the Content-Type %q", what, ct), contentType)
 	}
 	return true
 }
@@ -309,7 +310,7 @@ func (p *protocolTest) split(t testing.TB, r protocolReply) []Event {
 	t.Helper()
 	events, err := p.opts.Split(r.body, r.cut)
 	if err != nil {
-		t.Errorf("the stream is not well-formed: %v; it is %.500q", err, r.body)
+		kit.Wrong(t, "a chat", fmt.Sprintf("a stream that is not well-formed: %v; it is %.500q", err, r.body), "what Split accepts")
 	}
 	return events
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
+	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 )
 
 // A toyFormat is a simple wire format whose streams have a certain framing. Its events are
@@ -211,13 +212,13 @@ var framingMutants = []mutant[*protocolTest]{
 	{"comments in an array", "Silence", toyMutant("a growing array", func(f *toyFormat) { f.framing.KeepAlive = ": keep-alive\n" })},
 	{"a value keeps an array alive, without a comma", "Silence", toyMutant("a growing array", func(f *toyFormat) { f.framing.KeepAlive = "{}" })},
 	{"bytes keep raw bytes alive", "Silence", toyMutant("raw bytes", func(f *toyFormat) { f.framing.KeepAlive = "\n" })},
-	{"an array without an end", randomCalls, toyMutant("a growing array", func(f *toyFormat) { f.close = "" })},
-	{"an array with two ends", randomCalls, toyMutant("a growing array", func(f *toyFormat) { f.close = "]]" })},
-	{"elements without commas", randomCalls, toyMutant("a growing array", func(f *toyFormat) { f.between = "\n" })},
-	{"an array of another type", randomCalls, toyMutant("a growing array", func(f *toyFormat) { f.framing.ContentType = "text/event-stream" })},
-	{"lines without line breaks", randomCalls, toyMutant("lines of JSON", func(f *toyFormat) { f.after = " " })},
-	{"lines of server-sent events", randomCalls, toyMutant("lines of JSON", func(f *toyFormat) { f.before = "data: " })},
-	{"a stream without a Content-Type", randomCalls, toyMutant("lines of JSON", func(f *toyFormat) { f.framing.ContentType = "" })},
+	{"an array without an end", kit.RandomCalls, toyMutant("a growing array", func(f *toyFormat) { f.close = "" })},
+	{"an array with two ends", kit.RandomCalls, toyMutant("a growing array", func(f *toyFormat) { f.close = "]]" })},
+	{"elements without commas", kit.RandomCalls, toyMutant("a growing array", func(f *toyFormat) { f.between = "\n" })},
+	{"an array of another type", kit.RandomCalls, toyMutant("a growing array", func(f *toyFormat) { f.framing.ContentType = "text/event-stream" })},
+	{"lines without line breaks", kit.RandomCalls, toyMutant("lines of JSON", func(f *toyFormat) { f.after = " " })},
+	{"lines of server-sent events", kit.RandomCalls, toyMutant("lines of JSON", func(f *toyFormat) { f.before = "data: " })},
+	{"a stream without a Content-Type", kit.RandomCalls, toyMutant("lines of JSON", func(f *toyFormat) { f.framing.ContentType = "" })},
 	{"lines that fail and end cleanly", "ErrorInStream", toyMutant("lines of JSON", func(f *toyFormat) { f.framing.EndsCleanly = true })},
 	{"raw bytes that fail and end cleanly", "ErrorInStream", toyMutant("raw bytes", func(f *toyFormat) { f.framing.EndsCleanly = true })},
 	{"an end after a failure that is cut", "ErrorInStream", toyMutant("events that start early and end cleanly", func(f *toyFormat) { f.framing.EndsCleanly = false })},

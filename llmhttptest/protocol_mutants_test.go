@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 )
 
 func TestProtocolMutants(t *testing.T) {
 	unchanged := wrapping(func(h http.Handler) http.Handler { return h })
-	testMutants(t, protocolSequences.run, protocolChecks, unchanged, slices.Concat(protocolMutants, framingMutants))
+	testMutants(t, protocolSequences.Run, protocolChecks, unchanged, slices.Concat(protocolMutants, framingMutants))
 }
 
 // wrapping returns a constructor of a test of chat completions whose Handler is
@@ -138,19 +140,19 @@ var protocolMutants = []mutant[*protocolTest]{
 	{"a comment ends an event", "Silence", editingStream(func(r *httpReply) { r.replace(": keep-alive\n", ": keep-alive\n\n") })},
 	{"what keeps a stream alive is no comment", "Silence", editingStream(func(r *httpReply) { r.replace(": keep-alive", "keep-alive") })},
 
-	{"text is lost in a stream", randomCalls, editingStream(func(r *httpReply) { r.replace("Hello", "Hell") })},
-	{"text is lost in both replies", randomCalls, editingReply(func(r *httpReply) { r.replace("Hello ", "") })},
-	{"a FinishReason is replaced", randomCalls, editingStream(func(r *httpReply) { r.replace(`"length"`, `"stop"`) })},
-	{"tokens are counted twice", randomCalls, editingStream(func(r *httpReply) { r.replace(`"completion_tokens":4`, `"completion_tokens":5`) })},
-	{"the name of a tool call is changed", randomCalls, editingStream(func(r *httpReply) { r.replace(`"name":"g"`, `"name":"f"`) })},
-	{"cut arguments are completed", randomCalls, editingReply(func(r *httpReply) { r.replace(`\"b"`, `\"b\""`) })},
-	{"reasoning is lost", randomCalls, editingReply(func(r *httpReply) { r.replace(`"reasoning_content":"Hello "`, `"reasoning_content":""`) })},
-	{"an event has no data", randomCalls, editingStream(func(r *httpReply) { r.replace("\n\n", "\n\n\n") })},
-	{"an event has two lines of data", randomCalls, editingStream(func(r *httpReply) { r.replace("\n\n", "\ndata: {}\n\n") })},
-	{"an event is not JSON", randomCalls, editingStream(func(r *httpReply) { r.body = "data: oops\n\n" + r.body })},
-	{"the last event is not terminated", randomCalls, editingStream(func(r *httpReply) { r.body = strings.TrimSuffix(r.body, "\n") })},
-	{"a stream has another Content-Type", randomCalls, editingStream(func(r *httpReply) { r.Header().Set("Content-Type", "text/plain") })},
-	{"a stream is cut", randomCalls, editingStream(func(r *httpReply) { r.cut = true })},
+	{"text is lost in a stream", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace("Hello", "Hell") })},
+	{"text is lost in both replies", kit.RandomCalls, editingReply(func(r *httpReply) { r.replace("Hello ", "") })},
+	{"a FinishReason is replaced", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace(`"length"`, `"stop"`) })},
+	{"tokens are counted twice", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace(`"completion_tokens":4`, `"completion_tokens":5`) })},
+	{"the name of a tool call is changed", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace(`"name":"g"`, `"name":"f"`) })},
+	{"cut arguments are completed", kit.RandomCalls, editingReply(func(r *httpReply) { r.replace(`\"b"`, `\"b\""`) })},
+	{"reasoning is lost", kit.RandomCalls, editingReply(func(r *httpReply) { r.replace(`"reasoning_content":"Hello "`, `"reasoning_content":""`) })},
+	{"an event has no data", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace("\n\n", "\n\n\n") })},
+	{"an event has two lines of data", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace("\n\n", "\ndata: {}\n\n") })},
+	{"an event is not JSON", kit.RandomCalls, editingStream(func(r *httpReply) { r.body = "data: oops\n\n" + r.body })},
+	{"the last event is not terminated", kit.RandomCalls, editingStream(func(r *httpReply) { r.body = strings.TrimSuffix(r.body, "\n") })},
+	{"a stream has another Content-Type", kit.RandomCalls, editingStream(func(r *httpReply) { r.Header().Set("Content-Type", "text/plain") })},
+	{"a stream is cut", kit.RandomCalls, editingStream(func(r *httpReply) { r.cut = true })},
 
-	{"letters outside of ASCII are lost", randomCalls, editingStream(func(r *httpReply) { r.replace("東", "?"); r.replace("é", "?") })},
+	{"letters outside of ASCII are lost", kit.RandomCalls, editingStream(func(r *httpReply) { r.replace("東", "?"); r.replace("é", "?") })},
 }

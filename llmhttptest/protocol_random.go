@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
+	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 )
 
 // A chatCall is a request for a chat to which the Backend replies with Chunks, which may be nil.
@@ -20,9 +21,9 @@ type chatCall struct {
 }
 
 // protocolSequences are of one call each.
-var protocolSequences = sequences[*protocolTest, chatCall]{
-	count: 200, generate: randomChatCalls,
-	begin: func(t testing.TB, p *protocolTest) func(chatCall) {
+var protocolSequences = kit.Sequences[*protocolTest, chatCall]{
+	Count: 200, Generate: randomChatCalls,
+	Begin: func(t testing.TB, p *protocolTest) func(chatCall) {
 		return func(c chatCall) {
 			chunks, choices := append(slices.Clone(c.Chunks), new(llm.ChatChunk)), max(c.Choices, 1) // a Backend must yield one
 			if yielded, err := join.Collect(streamOf(chunks)); err == nil && isValidReply(yielded, choices) {
@@ -30,36 +31,7 @@ var protocolSequences = sequences[*protocolTest, chatCall]{
 			}
 		}
 	},
-	simpler: simplerEach(simplerFields[chatCall]), describe: chatCall.String,
-	causes: []cause[chatCall]{
-		{
-			"calls whose arguments arrive in turns, or with text in between, become one, or lose arguments.",
-			countDeltas(2, func(d *llm.Delta) bool { return len(d.ToolCalls) > 0 }),
-		},
-		{
-			"a call without arguments or a name, or one that is cut, is left out or completed; or its arguments are encoded twice.",
-			countDeltas(1, func(d *llm.Delta) bool { return len(d.ToolCalls) > 0 }),
-		},
-		{
-			"reasoning is lost, becomes text, or does not end before the text or the call that follows it.",
-			countDeltas(1, func(d *llm.Delta) bool { return d.Reasoning != "" }),
-		},
-		{"several choices are mixed up.", func(calls []chatCall) bool { return calls[0].Choices > 1 }},
-		{"the encoder gets the FinishReason of a choice alone, after its content; it maps one to another, or expects one.", anyChoice(func(c *llm.ChunkChoice) bool {
-			return c.FinishReason != ""
-		})},
-		{
-			"text is cut at its bytes, escaped wrongly or not at all, or left out.",
-			countDeltas(1, func(d *llm.Delta) bool { return d.Content != "" }),
-		},
-		{
-			"the usage is expected in a certain chunk, although AppendEnd has it.",
-			anyCall(func(c chatCall) bool {
-				return slices.ContainsFunc(c.Chunks, func(c *llm.ChatChunk) bool { return c != nil && c.Usage != nil })
-			}),
-		},
-		{"a reply without content has no choice, an event too few, or no end.", func([]chatCall) bool { return true }},
-	},
+	Simpler: kit.SimplerEach(kit.SimplerFields[chatCall]), Describe: chatCall.String,
 }
 
 // isValidReply reports whether a Backend may yield r if it is asked for a number of choices. A choice
@@ -77,32 +49,11 @@ func isValidCall(f llm.FunctionCall) bool {
 	return f.Name != "" && (json.Valid([]byte(f.Arguments)) || !strings.Contains(strings.TrimSuffix(f.Arguments, "}"), "}"))
 }
 
-func anyChoice(has func(c *llm.ChunkChoice) bool) func([]chatCall) bool {
-	return anyCall(func(c chatCall) bool {
-		return slices.ContainsFunc(c.Chunks, func(c *llm.ChatChunk) bool {
-			return c != nil && slices.ContainsFunc(c.Choices, func(c llm.ChunkChoice) bool { return has(&c) })
-		})
-	})
-}
-
-// countDeltas returns a function that reports whether at least n deltas have something.
-func countDeltas(n int, has func(d *llm.Delta) bool) func([]chatCall) bool {
-	return func(calls []chatCall) bool {
-		left := n
-		return anyChoice(func(c *llm.ChunkChoice) bool {
-			if has(&c.Delta) {
-				left--
-			}
-			return left == 0
-		})(calls)
-	}
-}
-
 // String has a line for each chunk.
 func (c chatCall) String() string {
 	s := fmt.Sprintf("Chat(%d choices) with the chunks", max(c.Choices, 1))
 	for _, chunk := range c.Chunks {
-		s += "\n       " + describe(chunk)
+		s += "\n         " + kit.Describe(chunk)
 	}
 	return s
 }
@@ -117,19 +68,19 @@ func randomChatCalls(rng *rand.Rand, p *protocolTest, _ int) []chatCall {
 	reasoning := func(d *llm.Delta) { d.Reasoning = randomText(rng) }
 	call := func(d *llm.Delta) { d.ToolCalls = []llm.ToolCallDelta{randomToolCall(rng)} }
 	type deltas []func(d *llm.Delta)
-	kinds := pick(rng, deltas{text}, deltas{text, reasoning}, deltas{text, call}, deltas{call}, deltas{text, reasoning, call})
+	kinds := kit.Pick(rng, deltas{text}, deltas{text, reasoning}, deltas{text, call}, deltas{call}, deltas{text, reasoning, call})
 	for range rng.IntN(10) {
 		chunk := new(llm.ChatChunk)
 		if chance(8) {
 			chunk.Usage = &llm.Usage{PromptTokens: rng.IntN(100), CompletionTokens: 1 + rng.IntN(100)}
 		}
-		for range pick(rng, 0, 1, 1, 1, 1, 2) {
+		for range kit.Pick(rng, 0, 1, 1, 1, 1, 2) {
 			choice := llm.ChunkChoice{Index: rng.IntN(choices)}
-			for range pick(rng, 1, 1, 1, 2) {
-				pick(rng, kinds...)(&choice.Delta)
+			for range kit.Pick(rng, 1, 1, 1, 2) {
+				kit.Pick(rng, kinds...)(&choice.Delta)
 			}
 			if chance(8) {
-				choice.FinishReason = pick(rng, llm.FinishStop, llm.FinishLength, llm.FinishContentFilter, llm.FinishToolCalls)
+				choice.FinishReason = kit.Pick(rng, llm.FinishStop, llm.FinishLength, llm.FinishContentFilter, llm.FinishToolCalls)
 			}
 			if chance(50) {
 				choice.Index = 200 // not asked for
@@ -149,14 +100,14 @@ func randomText(rng *rand.Rand) string {
 	if rng.IntN(100) == 0 {
 		return strings.Repeat("0123456789\u00e9", 5000)
 	}
-	return pick(rng, "a", "Hello ", "\u00e9", "\u6771", "\xf0\x9f\x99", "\x82", "\n", "\r\n\u2028\u2029\u0085", `"`, "\\", "{", "}")
+	return kit.Pick(rng, "a", "Hello ", "\u00e9", "\u6771", "\xf0\x9f\x99", "\x82", "\n", "\r\n\u2028\u2029\u0085", `"`, "\\", "{", "}")
 }
 
 // randomToolCall returns a piece of a call, which may be any of it.
 func randomToolCall(rng *rand.Rand) llm.ToolCallDelta {
-	d := llm.ToolCallDelta{Index: pick(rng, 0, 0, 0, 1, 1, 7), ID: pick(rng, "", "", "", "call_1", "call_2")}
-	d.Function.Name = pick(rng, "", "f", "g")
-	d.Function.Arguments = pick(rng, "", "{}", `{"a":`, `1}`, `{"a" `, `"b`, "\\ud83d\xf0\x9f", "\u6771")
+	d := llm.ToolCallDelta{Index: kit.Pick(rng, 0, 0, 0, 1, 1, 7), ID: kit.Pick(rng, "", "", "", "call_1", "call_2")}
+	d.Function.Name = kit.Pick(rng, "", "f", "g")
+	d.Function.Arguments = kit.Pick(rng, "", "{}", `{"a":`, `1}`, `{"a" `, `"b`, "\\ud83d\xf0\x9f", "\u6771")
 	return d
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/storetest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/usagebuffer"
@@ -84,7 +84,7 @@ type failingStore struct{ manage.UsageReporter }
 func (failingStore) Record(context.Context, ...llmhttp.UsageRecord) error { return errors.New("down") }
 
 func TestReporterOf_Kit(t *testing.T) {
-	llmhttptest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {
+	storetest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {
 		r, err := manage.ReporterOf(newBuffer(t, memory.NewUsageStore()))
 		require.NoError(t, err)
 		return r

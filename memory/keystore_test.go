@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/storetest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -83,7 +83,7 @@ func TestKeyStore_DoesNotKeepData(t *testing.T) {
 }
 
 func TestKeyStore_Conformance(t *testing.T) {
-	llmhttptest.TestKeyManager(t, func(testing.TB) manage.KeyManager { return memory.NewKeyStore() })
+	storetest.TestKeyManager(t, func(testing.TB) manage.KeyManager { return memory.NewKeyStore() })
 }
 
 func TestKeyStore_ListKeysLimit(t *testing.T) {
@@ -145,7 +145,7 @@ func TestKeyStore_Subjects(t *testing.T) {
 }
 
 func TestKeyStore_Accounts(t *testing.T) {
-	llmhttptest.TestAccountManager(t, func(testing.TB) llmhttptest.AccountStore { return memory.NewKeyStore() })
+	storetest.TestAccountManager(t, func(testing.TB) storetest.AccountStore { return memory.NewKeyStore() })
 }
 
 // The limits of an account in the store hold, and not others with which a key was added.

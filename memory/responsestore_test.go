@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/storetest"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
 func TestResponseStore_Conformance(t *testing.T) {
-	llmhttptest.TestResponseStore(t, func(testing.TB) responsestore.Store { return NewResponseStore() })
+	storetest.TestResponseStore(t, func(testing.TB) responsestore.Store { return NewResponseStore() })
 }
 
 // storedResponse returns a response with one item of about 1000 bytes.

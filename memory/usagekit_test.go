@@ -3,11 +3,11 @@ package memory_test
 import (
 	"testing"
 
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/storetest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
 func TestUsageStore_ReporterConformance(t *testing.T) {
-	llmhttptest.TestUsageReporter(t, func(testing.TB) manage.UsageReporter { return memory.NewUsageStore() })
+	storetest.TestUsageReporter(t, func(testing.TB) manage.UsageReporter { return memory.NewUsageStore() })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// llmhttptest.TestUsageStore tests the requirements of the interface. The tests below
+// storetest.TestUsageStore tests the requirements of the interface. The tests below
 // are about the bounds of this store.
 
 var noon = time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/limitertest"
 )
 
 // BenchmarkLimiter measures with the client options that the package
@@ -19,7 +19,7 @@ import (
 func BenchmarkLimiter(b *testing.B) {
 	for _, enabled := range []bool{true, false} {
 		b.Run(fmt.Sprintf("ContextTimeoutEnabled=%t", enabled), func(b *testing.B) {
-			llmhttptest.BenchmarkLimiter(b, func(b testing.TB) llmhttp.Limiter {
+			limitertest.BenchmarkLimiter(b, func(b testing.TB) llmhttp.Limiter {
 				c := redis.NewClient(&redis.Options{Addr: servertest.SharedRedis(b).Addr(), ContextTimeoutEnabled: enabled})
 				b.Cleanup(func() { _ = c.Close() })
 				return newLimiter(b, c, nil)

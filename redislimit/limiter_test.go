@@ -19,7 +19,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/limitertest"
 )
 
 func TestMain(m *testing.M) {
@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 
 func TestLimiter(t *testing.T) {
 	t.Parallel()
-	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, nil, nil) })
+	limitertest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, nil, nil) })
 }
 
 // The cluster client has the default options, without ContextTimeoutEnabled.
 func TestLimiter_OnCluster(t *testing.T) {
 	t.Parallel()
 	nodes := servertest.RedisCluster(t, 3)
-	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, newClusterClient(t, nodes[0]), nil) })
+	limitertest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter { return newLimiter(t, newClusterClient(t, nodes[0]), nil) })
 	for _, s := range nodes {
 		c := redis.NewClient(&redis.Options{Addr: s.Addr()})
 		defer c.Close()
@@ -82,7 +82,7 @@ func newClusterClient(t testing.TB, s *servertest.Server) *redis.ClusterClient {
 func TestLimiter_OnRing(t *testing.T) {
 	t.Parallel()
 	addrs := map[string]string{"a": servertest.Redis(t).Addr(), "b": servertest.Redis(t).Addr()}
-	llmhttptest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter {
+	limitertest.TestLimiter(t, func(t testing.TB) llmhttp.Limiter {
 		c := redis.NewRing(&redis.RingOptions{Addrs: addrs, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = c.Close() })
 		return newLimiter(t, c, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// Package llmhttptest tests what every AccountManager must do.
+// Package storetest tests what every AccountManager must do.
 
 func createAccount(t testing.TB, s *Store, id string, params manage.AccountParams) manage.AccountInfo {
 	t.Helper()

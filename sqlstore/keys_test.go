@@ -17,7 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// Package llmhttptest tests what every KeyStore must do.
+// Package storetest tests what every KeyStore must do.
 
 var fullParams = manage.KeyParams{
 	Account: "acme",

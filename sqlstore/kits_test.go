@@ -7,18 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/llmhttptest"
+	"github.com/llmhttp/llmhttp/llmhttptest/storetest"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-func newKeyStoreFixture(newDatabase func(testing.TB) string, opts Options) func(testing.TB) llmhttptest.KeyStoreFixture {
-	return func(t testing.TB) llmhttptest.KeyStoreFixture {
+func newKeyStoreFixture(newDatabase func(testing.TB) string, opts Options) func(testing.TB) storetest.KeyStoreFixture {
+	return func(t testing.TB) storetest.KeyStoreFixture {
 		s := openStore(t, newDatabase(t), &opts)
 		params := func(k *llmhttp.Key) manage.KeyParams {
 			return manage.KeyParams{Account: k.Account, Scopes: k.Scopes, Models: k.Models, Expires: k.Expires, Limits: k.Limits}
 		}
-		return llmhttptest.KeyStoreFixture{
+		return storetest.KeyStoreFixture{
 			Store: s,
 			Add: func(k *llmhttp.Key) (string, error) {
 				info, secret, err := s.CreateKey(t.Context(), params(k))
@@ -49,7 +49,7 @@ func TestKeyStore(t *testing.T) {
 			}
 			t.Run(name+" "+optionsName, func(t *testing.T) {
 				t.Parallel()
-				llmhttptest.TestKeyStore(t, newKeyStoreFixture(newDatabase, opts))
+				storetest.TestKeyStore(t, newKeyStoreFixture(newDatabase, opts))
 			})
 		}
 	}
@@ -63,7 +63,7 @@ func TestUsageStore(t *testing.T) {
 	for name, newDatabase := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			llmhttptest.TestUsageStore(t, newUsageStore(newDatabase))
+			storetest.TestUsageStore(t, newUsageStore(newDatabase))
 		})
 	}
 }
@@ -71,33 +71,33 @@ func TestUsageStore(t *testing.T) {
 func BenchmarkKeyStore(b *testing.B) {
 	for name, newDatabase := range databases {
 		b.Run(name, func(b *testing.B) {
-			llmhttptest.BenchmarkKeyStore(b, newKeyStoreFixture(newDatabase, Options{}))
+			storetest.BenchmarkKeyStore(b, newKeyStoreFixture(newDatabase, Options{}))
 		})
 	}
 }
 
 func BenchmarkUsageStore(b *testing.B) {
 	for name, newDatabase := range databases {
-		b.Run(name, func(b *testing.B) { llmhttptest.BenchmarkUsageStore(b, newUsageStore(newDatabase)) })
+		b.Run(name, func(b *testing.B) { storetest.BenchmarkUsageStore(b, newUsageStore(newDatabase)) })
 	}
 }
 
 func TestKeyManager(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
-		llmhttptest.TestKeyManager(t, func(t testing.TB) manage.KeyManager { return openStore(t, dsn, nil) })
+		storetest.TestKeyManager(t, func(t testing.TB) manage.KeyManager { return openStore(t, dsn, nil) })
 	})
 }
 
 func TestAccountManager(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
-		llmhttptest.TestAccountManager(t, func(t testing.TB) llmhttptest.AccountStore { return openStore(t, dsn, nil) })
+		storetest.TestAccountManager(t, func(t testing.TB) storetest.AccountStore { return openStore(t, dsn, nil) })
 	})
 }
 
 // Without a TTL, a Store sees each change by another one at once.
 func TestAccountManager_TwoStores(t *testing.T) {
 	forEachSharedDatabase(t, func(t *testing.T, dsn string) {
-		llmhttptest.TestAccountManager(t, func(t testing.TB) llmhttptest.AccountStore {
+		storetest.TestAccountManager(t, func(t testing.TB) storetest.AccountStore {
 			return struct {
 				manage.AccountManager
 				manage.KeyManager
@@ -108,7 +108,7 @@ func TestAccountManager_TwoStores(t *testing.T) {
 
 func TestUsageReporter(t *testing.T) {
 	forEachDatabase(t, func(t *testing.T, dsn string) {
-		llmhttptest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {
+		storetest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter {
 			s := openStore(t, dsn, nil)
 			for _, table := range []string{"records", "sums"} { // the kit needs an empty store
 				_, err := s.db.write.Exec("DELETE FROM llmhttp_usage_" + table)
@@ -127,7 +127,7 @@ func TestResponseStore(t *testing.T) {
 	for name, newDatabase := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			llmhttptest.TestResponseStore(t, newResponseStore(newDatabase))
+			storetest.TestResponseStore(t, newResponseStore(newDatabase))
 		})
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
-// Package llmhttptest tests what every QuotaEventStore must do.
+// Package storetest tests what every QuotaEventStore must do.
 
 const (
 	eventCount = 50

@@ -22,7 +22,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 )
 
-// Package llmhttptest tests what every UsageStore must do.
+// Package storetest tests what every UsageStore must do.
 
 // TestStore_RecordInAnyOrder records the same records several times, in random
 // batches and concurrently through two Stores. The sums must count each record
