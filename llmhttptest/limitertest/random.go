@@ -26,7 +26,7 @@ type limiterCall struct {
 }
 
 var limiterSequences = kit.Sequences[limiterTest, limiterCall]{
-	Count: 120, Generate: randomLimiterCalls, Begin: beginLimiterCalls, Simpler: simplerLimiterCalls,
+	Count: 120, Generate: randomLimiterCalls, Begin: beginLimiterCalls, Simpler: kit.SimplerEach(limiterCall.simpler),
 	Describe: func(c limiterCall) string { return c.method + kit.Describe(c) },
 }
 
@@ -202,19 +202,7 @@ func randomAdjustment(rng *rand.Rand, amount int64) int64 {
 	return kit.Pick(rng, amount, amount, -amount, -amount, 2*amount, -math.MaxInt32, kit.Pick(rng, math.MaxInt32, int64(1<<20)))
 }
 
-// simplerLimiterCalls yields calls with one field that is simpler, except that names stay, and a Rate
-// is replaced everywhere.
-func simplerLimiterCalls(calls []limiterCall) iter.Seq[[]limiterCall] {
-	return func(yield func([]limiterCall) bool) {
-		for changed := range kit.SimplerEach(limiterCall.simpler)(calls) {
-			if !yield(changed) {
-				return
-			}
-		}
-		simplerRates(calls)(yield)
-	}
-}
-
+// simpler yields calls with one field that is simpler, except that names and rates stay.
 func (c limiterCall) simpler() iter.Seq[limiterCall] {
 	return func(yield func(limiterCall) bool) {
 		for s := range kit.SimplerFields(c) {
@@ -225,34 +213,6 @@ func (c limiterCall) simpler() iter.Seq[limiterCall] {
 			})
 			if !renamed && (len(s.Slots) > 0 || len(c.Slots) == 0) && !yield(s) {
 				return
-			}
-		}
-	}
-}
-
-// simplerRates yields calls in which one Rate is replaced everywhere.
-func simplerRates(calls []limiterCall) iter.Seq[[]limiterCall] {
-	simplest := slowRate(10).WithDefaults()
-	return func(yield func([]limiterCall) bool) {
-		for _, c := range calls {
-			for _, d := range c.Draws {
-				for _, rate := range []llmhttp.Rate{simplest, d.Rate.WithDefaults()} {
-					if rate == d.Rate || d.Rate == simplest || d.Rate.N < 0 {
-						continue
-					}
-					changed := slices.Clone(calls)
-					for i := range changed {
-						changed[i].Draws = slices.Clone(changed[i].Draws)
-						for k := range changed[i].Draws {
-							if draw := &changed[i].Draws[k]; draw.Rate == d.Rate {
-								draw.Rate = rate
-							}
-						}
-					}
-					if !yield(changed) {
-						return
-					}
-				}
 			}
 		}
 	}

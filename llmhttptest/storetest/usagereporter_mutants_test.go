@@ -158,8 +158,6 @@ var reporterMutants = []mutant[manage.UsageReporter]{
 	{"records without the label are dropped", randomCalls, answeringReports(func(q reportQuery, sums []reportSum) []reportSum {
 		return slices.DeleteFunc(sums, func(s reportSum) bool { return q.By == manage.ByLabel && s.Label == "" })
 	})},
-	{"the account is ignored for users", randomCalls, reportingOn(func(q *reportQuery) { q.Account = "" })},
-	{"the model is ignored for users", randomCalls, reportingOn(func(q *reportQuery) { q.Model = "" })},
 	{"a gap that is none is claimed", randomCalls, reporterFixture(func(r *reporterHooks) { r.since = reportStart })},
 	{"a gap is concealed", randomCalls, reportingOn(func(q *reportQuery) {
 		if q.NeedsDetail() {

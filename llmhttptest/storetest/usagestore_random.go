@@ -146,7 +146,7 @@ func randomUsageCalls(rng *rand.Rand, s usageTest, sequence int) []usageCall {
 		if other := pool[rng.IntN(i+1)]; rng.IntN(3) == 0 {
 			r.RequestID = other.RequestID // a part of the same request
 		}
-		if repeats && rng.IntN(3) > 0 {
+		if repeats && part != 2 && rng.IntN(3) > 0 {
 			r.ID = "r0" // another record with the same ID
 		}
 	}
