@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/session"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -136,7 +137,7 @@ type creditForm struct {
 }
 
 func newCreditForm() *creditForm {
-	return &creditForm{newForm(creditFieldNames, make(map[string]string)), newNonce()}
+	return &creditForm{newForm(creditFieldNames, make(map[string]string)), session.NewNonce()}
 }
 
 // readCreditForm reads the form that a browser sent.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/session"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -36,7 +37,7 @@ type accountPages struct {
 	limits   *limitReader
 	reports  *usageReports
 	audit    *auditLog
-	added    nonces // of forms that have added credit
+	added    session.Nonces // of forms that have added credit
 }
 
 // accountsOf returns the AccountManager of a store, or nil if it is none.
@@ -158,7 +159,7 @@ func (a *accountPages) addCredit(q *request) error {
 		return err
 	}
 	form := readCreditForm(q.r.PostForm)
-	if len(form.Entry) != len(newNonce()) {
+	if len(form.Entry) != len(session.NewNonce()) {
 		return &pageError{http.StatusBadRequest, "The form is not complete. Please load the page of the account again."}
 	}
 	entry, err := form.entry(&info)
@@ -172,7 +173,7 @@ func (a *accountPages) addCredit(q *request) error {
 	case err != nil:
 		return err
 	}
-	if a.added.take(form.Entry) {
+	if a.added.Take(form.Entry) {
 		detail := "amount: " + entry.Amount.String() + "; note: " + quoteValue(entry.Note) + "; entry: " + entry.ID
 		a.audit.add(q.r, &q.user, AuditEntry{Action: ActionAddCredit, Account: info.ID, Detail: detail})
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/console/internal/pages"
+	"github.com/llmhttp/llmhttp/console/internal/session"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -45,11 +47,11 @@ func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
 	if o.SignIn != nil {
 		config := *o.SignIn
 		config.ClientAddr = o.clientAddr()
-		s, err := newSignIn(config, keys)
+		s, err := session.New(session.Config(config), keys)
 		if err != nil {
 			return nil, err
 		}
-		h.user = s.user
+		h.user = personUser(s)
 		h.signIn = &signInPages{renderer: h.renderer, signIn: s, audit: h.audit}
 	}
 	h.handler = h.newMux(o.Path)
@@ -111,7 +113,7 @@ func (h *Handler) newMux(path string) http.Handler {
 	for pattern, serve := range h.forms() {
 		handle("POST "+pattern, h.renderer.withForm(h.authenticate(serve)))
 	}
-	handle("GET static/{file}", serveStatic)
+	handle("GET static/{file}", pages.ServeStatic)
 	if h.signIn != nil {
 		handle("GET sign-in", h.signIn.serve)
 		handle("POST sign-in", h.renderer.withForm(h.signIn.post))

@@ -3,6 +3,8 @@ package console
 import (
 	"testing"
 	"time"
+
+	"github.com/llmhttp/llmhttp/console/internal/session"
 )
 
 // SetTime stops the clock of m at t.
@@ -16,10 +18,10 @@ func SetTime(m *Monitor, t time.Time) {
 // that a slow machine does not grant new ones meanwhile. It must be called before
 // the console is made.
 func SlowAttempts(t *testing.T) {
-	address, name, network, refusals := attemptsPerAddress, attemptsPerName, attemptsPerNetwork, refusalsPerAddress
-	attemptsPerAddress.Per, attemptsPerName.Per, refusalsPerAddress.Per = time.Hour, time.Hour, time.Hour
+	address, name, network, refusals := session.AttemptsPerAddress, session.AttemptsPerName, session.AttemptsPerNetwork, session.RefusalsPerAddress
+	session.AttemptsPerAddress.Per, session.AttemptsPerName.Per, session.RefusalsPerAddress.Per = time.Hour, time.Hour, time.Hour
 	t.Cleanup(func() {
-		attemptsPerAddress, attemptsPerName, attemptsPerNetwork, refusalsPerAddress = address, name, network, refusals
+		session.AttemptsPerAddress, session.AttemptsPerName, session.AttemptsPerNetwork, session.RefusalsPerAddress = address, name, network, refusals
 	})
 }
 
@@ -30,16 +32,11 @@ const AttemptsPerName = 4
 // first attempts of a network count against the name too.
 func FewAttempts(t *testing.T) {
 	FewAttemptsPerName(t)
-	attemptsPerNetwork.N = -1
+	session.AttemptsPerNetwork.N = -1
 }
 
 // FewAttemptsPerName is FewAttempts, but the first attempts of a network do not count.
 func FewAttemptsPerName(t *testing.T) {
 	SlowAttempts(t)
-	attemptsPerName.N = AttemptsPerName
+	session.AttemptsPerName.N = AttemptsPerName
 }
-
-var (
-	IsLocal   = isLocal
-	NetworkOf = networkOf
-)

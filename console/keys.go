@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/llmhttp/llmhttp/console/internal/session"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -40,7 +41,7 @@ func (d *keyData) OverlapField() formField {
 // newKeyData returns the data for a key that user sees.
 func newKeyData(user *User, info *manage.KeyInfo) *keyData {
 	return &keyData{
-		Key: *info, Nonce: newNonce(), Admin: user.Admin, MayManage: user.mayManage(info), MayCall: user.mayCall(info),
+		Key: *info, Nonce: session.NewNonce(), Admin: user.Admin, MayManage: user.mayManage(info), MayCall: user.mayCall(info),
 		Active: info.Status(time.Now()) == manage.KeyActive, Replaced: user.isReplaced(info),
 	}
 }

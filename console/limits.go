@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -83,7 +84,7 @@ func (l *limitReader) readAccount(ctx context.Context, a *manage.AccountInfo) []
 	if !a.Prepaid {
 		return l.read(ctx, subject)
 	}
-	credit := limitUse{Name: "credit", Limit: formatMoney(a.Credit)}
+	credit := limitUse{Name: "credit", Limit: pages.FormatMoney(a.Credit)}
 	if err := l.readQuota(ctx, subject, &credit); err != nil {
 		l.logger.ErrorContext(ctx, "console: use of a credit not read", "account", a.ID, "error", err)
 	}
@@ -181,9 +182,9 @@ func (u limitUse) LeftText() string {
 
 func (u limitUse) format(n float64) string {
 	if u.IsMoney {
-		return formatMoney(llmhttp.Money(n))
+		return pages.FormatMoney(llmhttp.Money(n))
 	}
-	return formatCount(int64(n))
+	return pages.FormatCount(int64(n))
 }
 
 // High and VeryHigh are the values of Used from which the meter warns.

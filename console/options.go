@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/clientaddr"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -160,3 +161,13 @@ func (o *Options) checkProxies() error {
 	}
 	return nil
 }
+
+// clientAddr returns the function that returns the address of a client.
+func (o *Options) clientAddr() func(*http.Request) string {
+	if o.SignIn != nil && o.SignIn.ClientAddr != nil {
+		return o.SignIn.ClientAddr
+	}
+	return clientaddr.Proxies(o.TrustedProxies).ClientAddr
+}
+
+const day = 24 * time.Hour

@@ -1,11 +1,15 @@
 package console
 
-import "github.com/llmhttp/llmhttp/route"
+import (
+	"github.com/llmhttp/llmhttp/console/internal/chart"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
+	"github.com/llmhttp/llmhttp/route"
+)
 
 // overviewData is the data of overview.html.
 type overviewData struct {
 	Monitor *snapshot // nil if there is no Monitor
-	Chart   *chartView
+	Chart   *chart.View
 	Targets []route.TargetStatus
 	Router  bool // whether there is a Router
 }
@@ -23,7 +27,7 @@ func (o *overviewPages) serve(q *request) error {
 	data := &overviewData{}
 	if o.monitor != nil {
 		data.Monitor = o.monitor.snapshot()
-		data.Chart = data.Monitor.chart().view("requests of each minute of the last hour")
+		data.Chart = data.Monitor.chart().Draw("requests of each minute of the last hour")
 	}
 	if o.targets != nil {
 		data.Targets, data.Router = o.targets(), true
@@ -32,15 +36,15 @@ func (o *overviewPages) serve(q *request) error {
 }
 
 // chart returns a chart of the requests of each minute.
-func (s *snapshot) chart() *chart {
-	succeeded, failed := chartSeries{Name: "succeeded"}, chartSeries{Name: "failed", Errors: true}
-	c := &chart{Format: formatCount, Tick: shortCount}
+func (s *snapshot) chart() *chart.Chart {
+	succeeded, failed := chart.Series{Name: "succeeded"}, chart.Series{Name: "failed", Errors: true}
+	c := &chart.Chart{Format: pages.FormatCount, Tick: chart.ShortCount}
 	for _, m := range s.minutes {
 		at := m.time.Format("15:04")
-		c.Labels = append(c.Labels, barLabel{Axis: at, Name: at})
+		c.Labels = append(c.Labels, chart.Label{Axis: at, Name: at})
 		succeeded.Values = append(succeeded.Values, m.succeeded)
 		failed.Values = append(failed.Values, m.failed)
 	}
-	c.Series = []chartSeries{succeeded, failed}
+	c.Series = []chart.Series{succeeded, failed}
 	return c
 }

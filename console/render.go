@@ -1,69 +1,20 @@
 package console
 
 import (
-	"bytes"
-	"embed"
 	"html/template"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"path"
 	"strings"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-//go:embed templates static
-var files embed.FS
-
-// A view is the data of layout.html and of the template of a page inside it.
-type view struct {
-	Path    string // of the console
-	Page    string // the file name of the template without ".html"
-	Title   string
-	User    *User // nil if nobody is signed in
-	SignOut bool  // whether the user can sign out at the console
-	Nav     []navLink
-	Data    any // what the page shows
-}
-
-// A navLink is a link in the navigation.
-type navLink struct {
-	Path, Title string
-	Current     bool
-}
-
-// templates are the parsed templates of the pages by file name.
-var templates = parseTemplates()
-
-func parseTemplates() map[string]*template.Template {
-	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		panic(err)
-	}
-	layout := template.New("layout.html").Funcs(template.FuncMap{
-		"time": formatTime, "ago": formatAgo, "used": formatUsed, "date": formatDate, "duration": formatDuration,
-		"count": formatCount, "money": formatMoney, "percent": formatPercent,
-		"scopes": keytext.FormatList[llmhttp.Scope], "scopeHint": keytext.ScopeHint,
-		"models": keytext.FormatList[string],
-		"limits": func(l llmhttp.Limits) []limitUse { return limitNames(&l) },
-		"labels": formatLabels,
-		"status": func(k manage.KeyInfo) manage.KeyStatus { return k.Status(time.Now()) },
-		"static": staticPath,
-	})
-	template.Must(layout.ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/chart.html"))
-	parsed := make(map[string]*template.Template)
-	for _, name := range names {
-		base := path.Base(name)
-		if layout.Lookup(base) == nil { // a page
-			parsed[base] = template.Must(template.Must(layout.Clone()).ParseFS(files, name))
-		}
-	}
-	return parsed
-}
+var templates = pages.Parse(template.FuncMap{
+	"limits": func(l llmhttp.Limits) []limitUse { return limitNames(&l) },
+	"labels": formatLabels,
+})
 
 // A renderer renders pages and reports errors.
 type renderer struct {
@@ -73,27 +24,19 @@ type renderer struct {
 	logger   *slog.Logger
 }
 
-// render replies with a page. It sets the fields of v that do not depend on the page.
-func (rd *renderer) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) error {
-	v.Path, v.Page = rd.path, strings.TrimSuffix(name, ".html")
-	if v.User != nil {
-		v.SignOut = v.User.session != ""
-		v.Nav = rd.nav(r, v.User)
+// render replies with a page, which user sees, or nobody who is signed in if that is nil.
+func (rd *renderer) render(w http.ResponseWriter, r *http.Request, status int, name, title string, user *User, data any) error {
+	v := &pages.View{Path: rd.path, Title: title, Data: data}
+	if user != nil {
+		v.User, v.SignOut, v.Nav = user, user.session != "", rd.nav(r, user)
 	}
-	var b bytes.Buffer
-	if err := templates[name].Execute(&b, v); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // fails if the client has left
-	return nil
+	return templates.Render(w, status, name, v)
 }
 
 // nav returns links to the pages that user may see. The link to the page that r
 // requests is the current one.
-func (rd *renderer) nav(r *http.Request, user *User) []navLink {
-	var nav []navLink
+func (rd *renderer) nav(r *http.Request, user *User) []pages.Link {
+	var nav []pages.Link
 	page := strings.TrimPrefix(r.URL.Path, rd.path)
 	switch {
 	case strings.HasPrefix(page, "key"): // such as keys/new or key/revoke
@@ -103,7 +46,7 @@ func (rd *renderer) nav(r *http.Request, user *User) []navLink {
 	}
 	for _, e := range rd.menu {
 		if e.of == everyone || (e.of == admins) == user.Admin {
-			nav = append(nav, navLink{rd.path + e.path, e.title, page == e.path})
+			nav = append(nav, pages.Link{Path: rd.path + e.path, Title: e.title, Current: page == e.path})
 		}
 	}
 	return nav

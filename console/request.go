@@ -85,7 +85,7 @@ func (q *request) render(template, title string, data any) error {
 }
 
 func (q *request) renderStatus(status int, template, title string, data any) error {
-	return q.renderer.render(q.w, q.r, status, template, &view{Title: title, User: &q.user, Data: data})
+	return q.renderer.render(q.w, q.r, status, template, title, &q.user, data)
 }
 
 // redirect sends the browser to another page of the console. It returns nil.

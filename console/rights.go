@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/session"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -30,7 +31,7 @@ func (u *User) refusal(k *manage.KeyInfo) error {
 // isReplaced reports whether u has signed in with a secret of k that works only until the
 // overlap of a rotation ends.
 func (u *User) isReplaced(k *manage.KeyInfo) bool {
-	return u.key != nil && k.ID == u.key.ID && !expiryWithin(k.Expires, u.key.Expires)
+	return u.key != nil && k.ID == u.key.ID && !session.ExpiryWithin(k.Expires, u.key.Expires)
 }
 
 // mayCall reports whether u may call the API with a key that u sees. Everybody may
@@ -46,7 +47,7 @@ func (u *User) mayCreate() bool { return u.Admin || u.Grant != nil }
 // cannot be compared, it returns false.
 func isWithin(k, limit *llmhttp.Key) bool {
 	return scopesWithin(k, limit) && modelsWithin(k, limit) &&
-		expiryWithin(k.Expires, limit.Expires) && limitsWithin(&k.Limits, &limit.Limits) &&
+		session.ExpiryWithin(k.Expires, limit.Expires) && limitsWithin(&k.Limits, &limit.Limits) &&
 		limitsWithin(&k.PerUser, &limit.PerUser) && subjectsWithin(k.Subjects, limit.Subjects)
 }
 
@@ -86,11 +87,6 @@ func modelsWithin(k, limit *llmhttp.Key) bool {
 		}
 	}
 	return true
-}
-
-// expiryWithin reports whether t is not later than limit. The zero time means never.
-func expiryWithin(t, limit time.Time) bool {
-	return limit.IsZero() || !t.IsZero() && !t.After(limit)
 }
 
 func limitsWithin(l, limit *llmhttp.Limits) bool {

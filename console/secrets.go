@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/session"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -16,7 +17,7 @@ import (
 type secretPages struct {
 	keys  manage.KeyManager
 	audit *auditLog
-	used  nonces // of forms that have made a secret
+	used  session.Nonces // of forms that have made a secret
 }
 
 func (s *secretPages) serveCreate(q *request) error {
@@ -27,7 +28,7 @@ func (s *secretPages) serveCreate(q *request) error {
 }
 
 func (s *secretPages) showCreate(q *request, form *keyForm) error {
-	data := &keyData{Form: form, Nonce: newNonce(), Admin: q.user.Admin}
+	data := &keyData{Form: form, Nonce: session.NewNonce(), Admin: q.user.Admin}
 	if g := q.user.Grant; !q.user.Admin && g != nil {
 		data.Key.Key = llmhttp.Key{Account: q.user.Account, Scopes: g.Scopes, Models: g.Models, Limits: g.Limits, Expires: g.Expires}
 	}
@@ -115,7 +116,7 @@ func parseOverlap(text string) (overlap time.Duration, ok bool) {
 // takeNonce returns an error if the form was sent before, so that reloading the
 // page that shows a secret does not make another one.
 func (s *secretPages) takeNonce(q *request) error {
-	if s.used.take(q.r.PostForm.Get("nonce")) {
+	if s.used.Take(q.r.PostForm.Get("nonce")) {
 		return nil
 	}
 	return &pageError{http.StatusConflict, "This form was sent before. The secret that it made cannot be shown again."}

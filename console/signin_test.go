@@ -151,15 +151,6 @@ func TestSignIn_GeneratedPassword(t *testing.T) {
 	}
 }
 
-func TestNetworkOf(t *testing.T) {
-	for addr, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1", "": "", "a name": "a name", "::ffff:192.0.2.1": "::ffff:192.0.2.1",
-		"2001:db8:1:2::/64": "2001:db8:1::/48", "2001:db8:1:2::3": "2001:db8:1::/48", "2001:db8:2:2::3": "2001:db8:2::/48",
-	} {
-		assert.Equal(t, want, console.NetworkOf(addr), addr)
-	}
-}
-
 // A browser in which an administrator has signed in keeps its way in during an attack on
 // the name, at processes that have never seen it.
 func TestSignIn_KnownBrowser(t *testing.T) {

@@ -5,7 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
+
+	"github.com/llmhttp/llmhttp/console/internal/session"
 )
 
 // signInData is the data of signin.html.
@@ -20,7 +21,7 @@ type signInData struct {
 // signInPages sign people in and out.
 type signInPages struct {
 	renderer *renderer
-	signIn   *signIn
+	signIn   *session.SignIn
 	audit    *auditLog
 }
 
@@ -47,16 +48,16 @@ func (s *signInPages) serve(w http.ResponseWriter, r *http.Request) {
 
 // show shows the sign-in page. It sets Passwords and Keys.
 func (s *signInPages) show(w http.ResponseWriter, r *http.Request, status int, data *signInData) {
-	data.Passwords, data.Keys = len(s.signIn.admins) > 0, s.signIn.config.Keys
-	if err := s.renderer.render(w, r, status, "signin.html", &view{Title: "Sign in", Data: data}); err != nil {
+	data.Passwords, data.Keys = s.signIn.HasPasswords(), s.signIn.HasKeys()
+	if err := s.renderer.render(w, r, status, "signin.html", "Sign in", nil, data); err != nil {
 		s.renderer.showError(w, r, nil, err)
 	}
 }
 
 // post signs a person in with the password or the API key in the form.
 func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
-	user, err := s.checkForm(r)
-	if reason, ok := errors.AsType[*pageError](err); ok {
+	person, err := s.checkForm(r)
+	if reason, ok := errors.AsType[*session.Refusal](err); ok {
 		s.refuse(w, r, reason)
 		return
 	}
@@ -64,43 +65,37 @@ func (s *signInPages) post(w http.ResponseWriter, r *http.Request) {
 		s.renderer.showError(w, r, nil, err)
 		return
 	}
-	if old, err := r.Cookie(sessionCookie); err == nil {
-		s.signIn.sessions.end(old.Value, time.Now())
-	}
-	s.signIn.setSession(w, r, s.renderer.path, s.signIn.newSession(&user))
-	if user.Admin {
-		s.signIn.rememberBrowser(w, r, s.renderer.path, &user)
-	}
+	s.signIn.Begin(w, r, s.renderer.path, &person)
+	user := newUser(&person)
 	s.audit.add(r, &user, AuditEntry{Action: ActionSignIn})
 	http.Redirect(w, r, s.renderer.path+localPath(r.PostForm.Get("next")), http.StatusSeeOther)
 }
 
 // checkForm returns the person whose password or API key the form has.
-func (s *signInPages) checkForm(r *http.Request) (User, error) {
+func (s *signInPages) checkForm(r *http.Request) (session.Person, error) {
 	if r.PostForm.Has("key") {
-		return s.signIn.checkKey(r, strings.TrimSpace(r.PostForm.Get("key")))
+		return s.signIn.CheckKey(r, strings.TrimSpace(r.PostForm.Get("key")))
 	}
-	return s.signIn.checkPassword(r, r.PostForm.Get("name"), r.PostForm.Get("password"))
+	return s.signIn.CheckPassword(r, r.PostForm.Get("name"), r.PostForm.Get("password"))
 }
 
 // refuse shows the sign-in page again, with the reason.
-func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *pageError) {
+func (s *signInPages) refuse(w http.ResponseWriter, r *http.Request, reason *session.Refusal) {
 	name := r.PostForm.Get("name")
-	if r.PostForm.Has("key") || s.signIn.admins[name] == nil { // an unknown name may be a password in the wrong field
+	if r.PostForm.Has("key") || !s.signIn.IsAdmin(name) { // an unknown name may be a password in the wrong field
 		name = ""
 	}
-	if reason != errTooManyAttempts || s.signIn.isFirstRefusal(r) {
-		s.audit.add(r, &User{Name: name}, AuditEntry{Action: ActionSignInFailed, Detail: reason.text})
+	if reason != session.ErrTooManyAttempts || s.signIn.IsFirstRefusal(r) {
+		s.audit.add(r, &User{Name: name}, AuditEntry{Action: ActionSignInFailed, Detail: reason.Text})
 	}
-	s.show(w, r, reason.status, &signInData{
-		Next: r.PostForm.Get("next"), Error: reason.text, WrongPassword: reason == errWrongPassword, WrongKey: reason == errWrongKey,
+	s.show(w, r, reason.Status, &signInData{
+		Next: r.PostForm.Get("next"), Error: reason.Text, WrongPassword: reason == session.ErrWrongPassword, WrongKey: reason == session.ErrWrongKey,
 	})
 }
 
 // signOut ends the session and removes the cookie.
 func (s *signInPages) signOut(q *request) error {
-	s.signIn.sessions.end(q.user.session, time.Now())
-	s.signIn.setSession(q.w, q.r, s.renderer.path, "")
+	s.signIn.End(q.w, q.r, s.renderer.path, q.user.session)
 	s.audit.add(q.r, &q.user, AuditEntry{Action: ActionSignOut})
 	return q.redirect("sign-in")
 }

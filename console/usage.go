@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/chart"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -18,7 +20,7 @@ const maxGroups = 25
 type usageData struct {
 	usageFilter
 	*usageTable
-	Chart    *chartView
+	Chart    *chart.View
 	Tables   []link
 	Measures []link
 	Periods  []link
@@ -60,13 +62,13 @@ func (u *usagePages) serve(q *request) error {
 	if err != nil {
 		return err
 	}
-	chart, err := u.reports.chart(q.r.Context(), &f, table)
+	drawn, err := u.reports.chart(q.r.Context(), &f, table)
 	if err != nil {
 		return err
 	}
 	data := &usageData{
 		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Admin: q.user.Admin,
-		Chart: chart.view(f.chartTitle()), Columns: table.Totals.columns(f.Measure == "cost" || f.Measure == measureParts),
+		Chart: drawn.Draw(f.chartTitle()), Columns: table.Totals.columns(f.Measure == "cost" || f.Measure == measureParts),
 	}
 	if f.Measure == measureParts {
 		data.Shares = shares(table.Rows)
@@ -93,7 +95,7 @@ func shares(rows []usageRow) [][]rowShare {
 			if width := min(max(*m, 0), highest-left); width > 0 {
 				all[i] = append(
 					all[i],
-					rowShare{seriesClass(n - 1), percentOf(int64(left), int64(highest)), percentOf(int64(width), int64(highest))},
+					rowShare{chart.SeriesClass(n - 1), chart.Percent(int64(left), int64(highest)), chart.Percent(int64(width), int64(highest))},
 				)
 				left += width
 			}
@@ -222,7 +224,7 @@ func (u *usagePages) serveCSV(q *request) error {
 	if table.Since.After(from) {
 		from = table.Since // what the file has
 	}
-	name := "usage-by-" + f.By + "-" + formatDate(from) + "-" + formatDate(f.To) + ".csv"
+	name := "usage-by-" + f.By + "-" + pages.FormatDate(from) + "-" + pages.FormatDate(f.To) + ".csv"
 	q.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	w := keytext.NewUsageCSV(q.w, columns)
 	for i := range table.Rows {

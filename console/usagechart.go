@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/chart"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -40,16 +42,16 @@ func (f *usageFilter) chartTitle() string {
 
 // chart returns a chart of the usage in t. The parts of the cost have a series each, if they are
 // what f measures, and otherwise the largest groups of f.By; groups of days are models.
-func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable) (*chart, error) {
-	c := &chart{Format: formatCount, Tick: shortCount, Labels: f.barLabels()}
+func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable) (*chart.Chart, error) {
+	c := &chart.Chart{Format: pages.FormatCount, Tick: chart.ShortCount, Labels: f.barLabels()}
 	if f.Measure == "cost" || f.Measure == measureParts {
-		c.Format = func(n int64) string { return formatMoney(llmhttp.Money(n)) }
+		c.Format = func(n int64) string { return pages.FormatMoney(llmhttp.Money(n)) }
 		c.Tick = func(n int64) string { return "$" + llmhttp.Money(n).String() }
 	}
 	all := f.bars(t.days)
 	if f.Measure == measureParts {
 		for name := range new(llmhttp.Cost).All() {
-			c.addSeries(costTitle(name), all, func(t *usageTotals) int64 { return int64(t.part(name)) })
+			addSeries(c, costTitle(name), all, func(t *usageTotals) int64 { return int64(t.part(name)) })
 		}
 		return c, nil
 	}
@@ -59,15 +61,15 @@ func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable)
 		return nil, err
 	}
 	for i := range groups {
-		c.addSeries(groups[i].Name, f.bars(groups[i].sums), measure)
+		addSeries(c, groups[i].Name, f.bars(groups[i].sums), measure)
 	}
-	c.addOthers(all, measure)
+	addOthers(c, all, measure)
 	return c, nil
 }
 
 // addSeries adds a series with the number that measure returns of each bar.
-func (c *chart) addSeries(name string, bars []usageTotals, measure func(*usageTotals) int64) {
-	s := chartSeries{Name: name}
+func addSeries(c *chart.Chart, name string, bars []usageTotals, measure func(*usageTotals) int64) {
+	s := chart.Series{Name: name}
 	for i := range bars {
 		s.Values = append(s.Values, measure(&bars[i]))
 	}
@@ -75,10 +77,10 @@ func (c *chart) addSeries(name string, bars []usageTotals, measure func(*usageTo
 }
 
 // addOthers adds a series with what is missing in those that c has, unless that is nothing.
-func (c *chart) addOthers(all []usageTotals, measure func(*usageTotals) int64) {
-	others := chartSeries{Name: "others", Values: make([]int64, len(all))}
+func addOthers(c *chart.Chart, all []usageTotals, measure func(*usageTotals) int64) {
+	others := chart.Series{Name: "others", Values: make([]int64, len(all))}
 	for i := range all {
-		others.Values[i] = max(measure(&all[i])-c.total(i), 0)
+		others.Values[i] = max(measure(&all[i])-c.Total(i), 0)
 	}
 	if slices.Max(others.Values) > 0 {
 		c.Series = append(c.Series, others)
@@ -135,8 +137,8 @@ func (u *usageReports) groupModels(days []manage.ReportSum) (groups []chartGroup
 // there are more than colors, one color is left for the others.
 func largest(f *usageFilter, groups []chartGroup) []chartGroup {
 	slices.SortStableFunc(groups, func(a, b chartGroup) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
-	if len(groups) > maxSeries {
-		groups = groups[:maxSeries-1]
+	if len(groups) > chart.MaxSeries {
+		groups = groups[:chart.MaxSeries-1]
 	}
 	return groups
 }
@@ -167,10 +169,10 @@ func (f *usageFilter) bars(days []manage.ReportSum) []usageTotals {
 }
 
 // barLabels returns the labels of the days, or of the weeks, of the period.
-func (f *usageFilter) barLabels() (labels []barLabel) {
+func (f *usageFilter) barLabels() (labels []chart.Label) {
 	const inFull = "Jan 2, 2006"
 	for t := f.From; !t.After(f.To); t = t.AddDate(0, 0, f.interval()) {
-		label := barLabel{Axis: t.Format("Jan 2"), Name: t.Format("Mon, " + inFull)}
+		label := chart.Label{Axis: t.Format("Jan 2"), Name: t.Format("Mon, " + inFull)}
 		if f.interval() > 1 {
 			last := t.AddDate(0, 0, f.interval()-1)
 			if last.After(f.To) {

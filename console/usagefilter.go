@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -112,7 +113,7 @@ func (f *usageFilter) SelectsDetail() bool {
 
 // query returns the query of the page for f. Only administrators choose the account.
 func (f usageFilter) query(admin bool) string {
-	v := url.Values{"from": {formatDate(f.From)}, "to": {formatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
+	v := url.Values{"from": {pages.FormatDate(f.From)}, "to": {pages.FormatDate(f.To)}, "by": {f.By}, "measure": {f.Measure}}
 	if f.Account != "" && admin {
 		v.Set("account", f.Account)
 	}

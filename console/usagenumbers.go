@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 )
 
@@ -101,17 +102,17 @@ func (t *usageTotals) Text(c usageColumn) string { return c.text(t) }
 // columns returns the columns of a table with the totals t: the parts of the cost or the units,
 // as far as they are not zero, between requests and costs.
 func (t *usageTotals) columns(parts bool) []usageColumn {
-	columns := []usageColumn{{"Requests", func(t *usageTotals) string { return formatCount(t.Requests) }}}
+	columns := []usageColumn{{"Requests", func(t *usageTotals) string { return pages.FormatCount(t.Requests) }}}
 	if parts {
 		for name, m := range t.Cost.All() {
 			if *m != 0 {
-				columns = append(columns, usageColumn{costTitle(name), func(t *usageTotals) string { return formatMoney(t.part(name)) }})
+				columns = append(columns, usageColumn{costTitle(name), func(t *usageTotals) string { return pages.FormatMoney(t.part(name)) }})
 			}
 		}
 	} else {
 		for name, n := range t.Units.All() {
 			if *n != 0 {
-				columns = append(columns, usageColumn{measureTitle(name), func(t *usageTotals) string { return formatCount(t.unit(name)) }})
+				columns = append(columns, usageColumn{measureTitle(name), func(t *usageTotals) string { return pages.FormatCount(t.unit(name)) }})
 			}
 			if name == "cache_write_tokens" && keytext.CacheWrites(t.Units.CacheWrites) != "" {
 				columns = append(columns, usageColumn{measureTitle("cache_writes"), func(t *usageTotals) string { return keytext.CacheWrites(t.Units.CacheWrites) }})
@@ -119,10 +120,10 @@ func (t *usageTotals) columns(parts bool) []usageColumn {
 		}
 	}
 	if t.HasCost() {
-		columns = append(columns, usageColumn{"Cost", func(t *usageTotals) string { return formatMoney(t.Cost.Total()) }})
+		columns = append(columns, usageColumn{"Cost", func(t *usageTotals) string { return pages.FormatMoney(t.Cost.Total()) }})
 	}
 	if t.Unpriced > 0 {
-		columns = append(columns, usageColumn{"Without a price", func(t *usageTotals) string { return formatCount(t.Unpriced) }})
+		columns = append(columns, usageColumn{"Without a price", func(t *usageTotals) string { return pages.FormatCount(t.Unpriced) }})
 	}
 	return columns
 }

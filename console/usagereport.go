@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -95,7 +96,7 @@ func (f *usageFilter) rowName(s *manage.ReportSum) (name, note string) {
 	case "label":
 		return s.Label, ""
 	}
-	return formatDate(s.Start), ""
+	return pages.FormatDate(s.Start), ""
 }
 
 // sort sorts days from the last to the first, and other rows by what f measures.

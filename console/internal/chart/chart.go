@@ -22,6 +22,7 @@ type Label struct {
 	Name string // for the values of the bar
 }
 
+// A Series has a value for each bar.
 type Series struct {
 	Name   string
 	Values []int64 // one for each label; none is drawn for what is not positive
@@ -42,7 +43,7 @@ type View struct {
 // A LegendEntry names a series. Class selects its color in console.css.
 type LegendEntry struct{ Name, Class string }
 
-// An Tick is a value of the vertical axis. Y is its distance from the top in percent.
+// A Tick is a value of the vertical axis. Y is its distance from the top in percent.
 type Tick struct{ Text, Y string }
 
 // A Bar is a column of the chart.

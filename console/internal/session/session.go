@@ -1,5 +1,5 @@
 // Package session signs people in: it checks passwords and keys, bounds the attempts, and keeps sessions, which are
-// in cookies.
+// in cookies. It also remembers which forms were sent.
 package session
 
 import (

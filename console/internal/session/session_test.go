@@ -1,4 +1,4 @@
-package console
+package session
 
 import (
 	"math"
@@ -70,40 +70,6 @@ func TestSessions_End(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// The session of a key does not last longer than the secret.
-func TestSignIn_SessionEndsWithSecret(t *testing.T) {
-	s, err := newSignIn(SignIn{Keys: true, Duration: time.Hour}, memory.NewKeyStore())
-	require.NoError(t, err)
-	now := time.Now()
-	for expires, want := range map[time.Time]time.Time{
-		{}:                     now.Add(time.Hour),
-		now.Add(time.Minute):   now.Add(time.Minute),
-		now.Add(2 * time.Hour): now.Add(time.Hour),
-	} {
-		sess, ok := s.sessions.decode(s.newSession(&User{key: &llmhttp.Key{Expires: expires}, secret: "hash"}), now)
-		require.True(t, ok)
-		assert.Equal(t, "hash", sess.Secret)
-		assert.WithinRange(t, time.Unix(sess.Ends, 0), want.Add(-time.Second), want.Add(time.Minute/2))
-	}
-}
-
-func TestSignIn_Duration(t *testing.T) {
-	for duration, want := range map[time.Duration]time.Duration{0: 12 * time.Hour, -1: forever, time.Minute: time.Minute, math.MaxInt64: forever} {
-		s, err := newSignIn(SignIn{Keys: true, Duration: duration}, memory.NewKeyStore())
-		require.NoError(t, err)
-		now := time.Now()
-		cookie := s.newSession(&User{key: &llmhttp.Key{}, secret: "hash"})
-		_, ok := s.sessions.decode(cookie, now.Add(want-time.Minute))
-		assert.True(t, ok, duration)
-		_, ok = s.sessions.decode(cookie, now.Add(want+time.Minute))
-		assert.False(t, ok, duration)
-
-		w := httptest.NewRecorder()
-		s.setSession(w, httptest.NewRequest(http.MethodGet, "/", nil), "/", cookie)
-		assert.Equal(t, int(min(want/time.Second, math.MaxInt32)), w.Result().Cookies()[0].MaxAge, duration)
-	}
-}
-
 func TestKnownAddrs(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	var k knownAddrs
@@ -119,4 +85,38 @@ func TestKnownAddrs(t *testing.T) {
 	assert.Len(t, k.last, maxKnownAddrs, "memory is bounded")
 	assert.False(t, k.has("ada", "192.0.2.1", now), "the oldest is forgotten")
 	assert.True(t, k.has("ada", "0", now))
+}
+
+// The session of a key does not last longer than the secret.
+func TestSignIn_SessionEndsWithSecret(t *testing.T) {
+	s, err := New(Config{Keys: true, Duration: time.Hour}, memory.NewKeyStore())
+	require.NoError(t, err)
+	now := time.Now()
+	for expires, want := range map[time.Time]time.Time{
+		{}:                     now.Add(time.Hour),
+		now.Add(time.Minute):   now.Add(time.Minute),
+		now.Add(2 * time.Hour): now.Add(time.Hour),
+	} {
+		sess, ok := s.sessions.decode(s.newSession(&Person{Key: &llmhttp.Key{Expires: expires}, Secret: "hash"}), now)
+		require.True(t, ok)
+		assert.Equal(t, "hash", sess.Secret)
+		assert.WithinRange(t, time.Unix(sess.Ends, 0), want.Add(-time.Second), want.Add(time.Minute/2))
+	}
+}
+
+func TestSignIn_Duration(t *testing.T) {
+	for duration, want := range map[time.Duration]time.Duration{0: 12 * time.Hour, -1: forever, time.Minute: time.Minute, math.MaxInt64: forever} {
+		s, err := New(Config{Keys: true, Duration: duration}, memory.NewKeyStore())
+		require.NoError(t, err)
+		now := time.Now()
+		cookie := s.newSession(&Person{Key: &llmhttp.Key{}, Secret: "hash"})
+		_, ok := s.sessions.decode(cookie, now.Add(want-time.Minute))
+		assert.True(t, ok, duration)
+		_, ok = s.sessions.decode(cookie, now.Add(want+time.Minute))
+		assert.False(t, ok, duration)
+
+		w := httptest.NewRecorder()
+		s.setSession(w, httptest.NewRequest(http.MethodGet, "/", nil), "/", cookie)
+		assert.Equal(t, int(min(want/time.Second, math.MaxInt32)), w.Result().Cookies()[0].MaxAge, duration)
+	}
 }
