@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/order"
@@ -125,8 +126,8 @@ func (p *chatPipeline) complete(out *exchange.Buffer) error {
 // Add encodes a chunk that the orderer emits.
 func (p *chatPipeline) Add(c *llm.ChatChunk) {
 	choice := &c.Choices[0]
-	for !p.whole && texts.Len(&choice.Delta) > maxDeltaText {
-		rest := texts.Split(&choice.Delta, maxDeltaText)
+	for !p.whole && texts.Len(&choice.Delta) > bounds.DeltaText {
+		rest := texts.Split(&choice.Delta, bounds.DeltaText)
 		p.appendChunk(c)
 		choice.Delta, choice.Extra, c.Extra = rest, nil, nil
 	}

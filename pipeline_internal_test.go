@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/stretchr/testify/assert"
@@ -72,8 +73,8 @@ func TestChatPipeline(t *testing.T) {
 		"whole":                      {Framing{Whole: true}, []*llm.ChatChunk{chunk("a"), chunk("b")}, []string{"", "", start + " a b stop end(9,0)"}, ""},
 		"without chunks":             {Framing{}, nil, []string{"start(,asked,7,3) assistant stop end(9,0)"}, ""},
 		"a character in two pieces":  {Framing{}, []*llm.ChatChunk{chunk("\xc3"), chunk("\xa4")}, []string{start, " ä", " stop end(9,0)"}, ""},
-		"a long text of a stream":    {Framing{}, []*llm.ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{start + " 8192 bytes 101 bytes", " stop end(9,0)"}, ""},
-		"a long text of a reply":     {Framing{Whole: true}, []*llm.ChatChunk{chunk(strings.Repeat("x", maxDeltaText+101))}, []string{"", start + " 8293 bytes stop end(9,0)"}, ""},
+		"a long text of a stream":    {Framing{}, []*llm.ChatChunk{chunk(strings.Repeat("x", bounds.DeltaText+101))}, []string{start + " 8192 bytes 101 bytes", " stop end(9,0)"}, ""},
+		"a long text of a reply":     {Framing{Whole: true}, []*llm.ChatChunk{chunk(strings.Repeat("x", bounds.DeltaText+101))}, []string{"", start + " 8293 bytes stop end(9,0)"}, ""},
 		"the encoder fails":          {Framing{}, []*llm.ChatChunk{chunk("a"), chunk("fail")}, []string{start + " a", ""}, "encoder"},
 		"too large":                  {Framing{}, []*llm.ChatChunk{chunk(strings.Repeat("x", 1<<20+1))}, []string{""}, "The reply of the model is too large"},
 		"a nil chunk, which is none": {Framing{}, []*llm.ChatChunk{nil, chunk("a")}, []string{"", start + " a", " stop end(9,0)"}, ""},

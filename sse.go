@@ -18,11 +18,6 @@ func EventStream() Framing {
 	return Framing{ContentType: "text/event-stream; charset=utf-8", KeepAlive: ": keep-alive\n"}
 }
 
-// maxDeltaText is how many bytes of text one event may have, and so one delta of any stream.
-// Escaped, the text is at most six times as long, and old releases of openai-go read lines of at
-// most 64 KiB.
-const maxDeltaText = 8 << 10
-
 // A completionEncoder encodes one stream of chat completions.
 type completionEncoder struct{ openai.Stream }
 

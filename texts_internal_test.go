@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/internal/texttest"
 	"github.com/llmhttp/llmhttp/internal/tokens"
@@ -129,7 +130,7 @@ func TestTexts_OfDeltas(t *testing.T) {
 				for _, d := range deltas {
 					most = max(most, len(texttest.At(d, path)))
 				}
-				assert.Equal(t, texttest.IsInPieces(kind), most <= maxDeltaText)
+				assert.Equal(t, texttest.IsInPieces(kind), most <= bounds.DeltaText)
 			})
 			t.Run("cut", func(t *testing.T) {
 				got := serveTexts(t, textsStream, Limits{MaxCompletionTokens: 1}, newDelta(long))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strconv"
 
+	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonjoin"
@@ -238,7 +239,7 @@ func (e *transcriptionEvents) AppendChunk(b []byte, c *TranscriptionChunk) ([]by
 // appendTranscriptDeltas appends events with a text. The first one has the other members of c.
 func appendTranscriptDeltas(b []byte, text string, c *TranscriptionChunk) (_ []byte, err error) {
 	for first := true; text != "" && err == nil; first = false {
-		room := maxDeltaText
+		room := bounds.DeltaText
 		var delta string
 		delta, text = texts.SplitText(text, &room)
 		b = jsonwire.AppendString(append(openai.AppendEventStart(b), `{"type":"transcript.text.delta","delta":`...), delta)

@@ -1,4 +1,4 @@
-// Package bounds has the numbers of elements that requests and replies may have.
+// Package bounds has the numbers of elements that requests and replies may have, and the sizes of some.
 package bounds
 
 // Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;
@@ -17,6 +17,10 @@ const (
 	EmbeddingInputs = 2048
 	EmbeddingTokens = 1 << 20 // token numbers of all inputs
 )
+
+// DeltaText is how many bytes of text one event may have, and so one delta of any stream. Escaped, the
+// text is at most six times as long, and old releases of openai-go read lines of at most 64 KiB.
+const DeltaText = 8 << 10
 
 // EditImages is the maximum number of ImageRequest.Images.
 const EditImages = 16
