@@ -23,6 +23,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	toolagent "github.com/llmhttp/llmhttp/agent"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
@@ -102,9 +103,9 @@ var abilities = []ability{
 	{reflect.TypeFor[llmhttp.ModelLister](), modelsPath, ``, 404, passes, passes},
 	{reflect.TypeFor[moderation.Moderator](), moderationsPath, `{"model":"m","input":%s}`, 404, filters, hides},
 	{reflect.TypeFor[rerank.Reranker](), rerankPath, `{"model":"m","query":%s,"documents":["a"]}`, 404, filters, hides},
-	{reflect.TypeFor[llmhttp.Speaker](), speechPath, `{"model":"m","input":%s,"voice":"alloy"}`, 404, filters, hides},
+	{reflect.TypeFor[audio.Speaker](), speechPath, `{"model":"m","input":%s,"voice":"alloy"}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.TokenCounter](), "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":%s}]}`, 200, filters, hides},
-	{reflect.TypeFor[llmhttp.Transcriber](), transcriptionsPath, `{"file":"RIFF","model":"m","prompt":%s}`, 404, filters, hides},
+	{reflect.TypeFor[audio.Transcriber](), transcriptionsPath, `{"file":"RIFF","model":"m","prompt":%s}`, 404, filters, hides},
 }
 
 // through returns what the wrapper does with the ability.
@@ -180,16 +181,16 @@ func noted(called calledMethods) *countingStub {
 			noteCall[llmhttp.Embedder](called, r)
 			return plain.Embed(ctx, r)
 		},
-		speak: func(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-			noteCall[llmhttp.Speaker](called, r)
+		speak: func(ctx context.Context, r *audio.SpeechRequest) audio.SpeechStream {
+			noteCall[audio.Speaker](called, r)
 			return plain.Speak(ctx, r)
 		},
 		rerank: func(ctx context.Context, r *rerank.Request) (*rerank.Response, error) {
 			noteCall[rerank.Reranker](called, r)
 			return plain.Rerank(ctx, r)
 		},
-		transcribe: func(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-			noteCall[llmhttp.Transcriber](called, r)
+		transcribe: func(ctx context.Context, r *audio.TranscriptionRequest) audio.TranscriptionStream {
+			noteCall[audio.Transcriber](called, r)
 			return plain.Transcribe(ctx, r)
 		},
 		moderate: func(ctx context.Context, r *moderation.Request) (*moderation.Response, error) {

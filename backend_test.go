@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 )
@@ -176,8 +177,8 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 	}
 	fail := func() error { return errCause }
 	panics := func() error { panic(errCause) }
-	speak := func(s llmhttp.SpeechStream) *stubBackend {
-		return &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return s }}
+	speak := func(s audio.SpeechStream) *stubBackend {
+		return &stubBackend{speak: func(context.Context, *audio.SpeechRequest) audio.SpeechStream { return s }}
 	}
 	const twoTexts = `{"model":"m","input":["a","b"]}`
 	type testCase struct {
@@ -192,12 +193,12 @@ func TestBackend_OptionalInterfacesFail(t *testing.T) {
 		{"Speak returns nil", "POST", speechPath, speechBody, speak(nil), 500},
 		{"Speak yields nothing", "POST", speechPath, speechBody, speak(speech()), 500},
 		{"Speak yields no audio", "POST", speechPath, speechBody, speak(speech("", "")), 500},
-		{"Speak fails after it has yielded no audio", "POST", speechPath, speechBody, speak(func(yield func(*llmhttp.SpeechChunk, error) bool) {
-			_ = yield(nil, nil) && yield(&llmhttp.SpeechChunk{}, nil) && yield(nil, llm.Errorf(409, "", "busy"))
+		{"Speak fails after it has yielded no audio", "POST", speechPath, speechBody, speak(func(yield func(*audio.SpeechChunk, error) bool) {
+			_ = yield(nil, nil) && yield(&audio.SpeechChunk{}, nil) && yield(nil, llm.Errorf(409, "", "busy"))
 		}), 409},
 		{"Speak does not know the model", "POST", speechPath, speechBody, speak(failingSpeech(llm.ModelNotFound("m"))), 404},
-		{"Speak panics", "POST", speechPath, speechBody, &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { panic(errCause) }}, 500},
-		{"Speak panics in the stream", "POST", speechPath, speechBody, speak(func(func(*llmhttp.SpeechChunk, error) bool) { panic(errCause) }), 500},
+		{"Speak panics", "POST", speechPath, speechBody, &stubBackend{speak: func(context.Context, *audio.SpeechRequest) audio.SpeechStream { panic(errCause) }}, 500},
+		{"Speak panics in the stream", "POST", speechPath, speechBody, speak(func(func(*audio.SpeechChunk, error) bool) { panic(errCause) }), 500},
 		{"GenerateImages returns nil", "POST", imagesPath, imageBody, images(nil, nil), 500},
 		{"GenerateImages returns no image", "POST", imagesPath, imageBody, images(&llm.ImageResponse{}, nil), 500},
 		{"GenerateImages returns an empty image", "POST", imagesPath, imageBody, images(&llm.ImageResponse{Data: []llm.Image{{}}}, nil), 500},
@@ -274,13 +275,13 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 							}
 						},
 						call: silence,
-						speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-							return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-								if tt.name == "stream between chunks" && !yield(&llmhttp.SpeechChunk{Audio: []byte("one")}, nil) {
+						speak: func(ctx context.Context, _ *audio.SpeechRequest) audio.SpeechStream {
+							return func(yield func(*audio.SpeechChunk, error) bool) {
+								if tt.name == "stream between chunks" && !yield(&audio.SpeechChunk{Audio: []byte("one")}, nil) {
 									return
 								}
 								if silence(ctx) == nil {
-									yield(&llmhttp.SpeechChunk{Audio: []byte("late")}, nil)
+									yield(&audio.SpeechChunk{Audio: []byte("late")}, nil)
 								}
 							}
 						},

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/endpoints"
 	"github.com/llmhttp/llmhttp/messages"
@@ -27,6 +28,7 @@ var shippedRoutes = map[string]func() []llmhttp.Route{
 	endpoints.Root:                 func() []llmhttp.Route { return llmhttp.ChatCompletions().Routes() },
 	endpoints.Root + "/messages":   func() []llmhttp.Route { return messages.New(nil).Routes() },
 	endpoints.Root + "/responses":  func() []llmhttp.Route { return responses.New(nil).Routes() },
+	endpoints.Root + "/audio":      func() []llmhttp.Route { return audio.Routes(nil) },
 	endpoints.Root + "/completion": completion.Routes,
 	endpoints.Root + "/moderation": moderation.Routes,
 	endpoints.Root + "/rerank":     rerank.Routes,

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -43,8 +44,8 @@ var wireFormats = []wireFormat{
 		"event: message_start\n", "event: message_stop", "event: error\ndata: {\"type\":\"error\",\"error\":{", 529, true, false},
 	{"responses", llmhttp.ScopeChat, "/v1/responses", `{"model":"demo-chat","input":"Hi"`,
 		"event: response.created\n", "event: response.completed", "event: response.failed\ndata: {", 503, true, false},
-	{"chat", llmhttp.ScopeSpeech, speechPath, speechOf("wav"), "", "", "", 503, false, false},
-	{"chat", llmhttp.ScopeSpeech, speechPath, speechOf("wav") + `,"stream_format":"sse"`, "", `data: {"type":"speech.audio.done"`, `data: {"error":{"message":`, 503, false, true},
+	{"chat", audio.ScopeSpeech, speechPath, speechOf("wav"), "", "", "", 503, false, false},
+	{"chat", audio.ScopeSpeech, speechPath, speechOf("wav") + `,"stream_format":"sse"`, "", `data: {"type":"speech.audio.done"`, `data: {"error":{"message":`, 503, false, true},
 	{"chat", llmhttp.ScopeImages, imagesPath, `{"model":"demo-chat","prompt":"Hi","stream":true`, "", "event: image_generation.completed", `data: {"error":{"message":`, 503, false, true},
 	{"chat", llmhttp.ScopeImages, imageEditsPath, ` {"images":[{"image_url":"data:image/png;base64,eA=="}],"model":"demo-chat","prompt":"Hi","stream":true`, "", "event: image_edit.completed", `data: {"error":{"message":`, 503, false, true},
 }
@@ -82,13 +83,13 @@ func (b speakingBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) 
 	}
 }
 
-func (b speakingBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+func (b speakingBackend) Speak(ctx context.Context, r *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		b.Chat(ctx, &llm.ChatRequest{Model: r.Model})(func(c *llm.ChatChunk, err error) bool {
 			if c == nil {
 				return yield(nil, err)
 			}
-			return yield(&llmhttp.SpeechChunk{Audio: []byte(c.Choices[0].Delta.Content)}, err)
+			return yield(&audio.SpeechChunk{Audio: []byte(c.Choices[0].Delta.Content)}, err)
 		})
 	}
 }
@@ -316,7 +317,7 @@ func TestFaults_ClientLeaves(t *testing.T) {
 		require.Len(t, s.usage.records(), 1, "what was generated is recorded")
 		assert.True(t, s.usage.records()[0].Estimated)
 		assert.Positive(t, s.usage.records()[0].Units.CompletionTokens)
-		assert.Equal(t, f.scope == llmhttp.ScopeSpeech, s.usage.records()[0].Units.Characters == 2)
+		assert.Equal(t, f.scope == audio.ScopeSpeech, s.usage.records()[0].Units.Characters == 2)
 	})
 }
 

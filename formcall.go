@@ -55,15 +55,6 @@ func (q *request) withFormOrJSON(
 	})
 }
 
-// form is Call.Body for requests that are forms.
-func (c *Call) form(fields []string, decode func(form *Form) error) error {
-	if c.bodyRead {
-		return c.keep(errBodyTwice)
-	}
-	c.bodyRead = true
-	return c.q.withForm(fields, c.q.h.opts.MaxFiles, func(_ context.Context, _ *http.Request, form *Form) error { return decode(form) })
-}
-
 // newForm returns the form of the request, which is empty.
 func (q *request) newForm(names []string, maxFiles int64) *Form {
 	form := &Form{opts: formOptions{files: names, maxFiles: maxFiles, dir: q.h.opts.FileDir}}

@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,15 +73,6 @@ func (f *Form) file(name string) (*llm.File, error) {
 }
 
 // The values of the fields of a form are texts. These functions parse those of other types.
-
-// parseFormNumber returns the number in the field param.
-func parseFormNumber(param, value string) (*float64, error) {
-	f, err := strconv.ParseFloat(value, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		return nil, invalid.Form(param, value, "a number")
-	}
-	return &f, nil
-}
 
 // parseFormInt returns the integer in the field param.
 func parseFormInt(param, value string) (*int, error) {

@@ -10,20 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/codectest"
 )
-
-func FuzzDecodeRequest(f *testing.F) {
-	for _, d := range jsonSuite.Documents {
-		f.Add([]byte(d.JSON))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, encoded, ok := codectest.RoundTrip[llmhttp.SpeechRequest](t, data); ok {
-			codectest.KeepsMembers(t, data, encoded)
-			codectest.SameValue(t, r, encoded)
-		}
-	})
-}
 
 // FuzzBearer sends arbitrary Authorization headers. Each must cause one lookup of a
 // secret that it contains, or an error that does not quote it.

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
@@ -236,8 +237,8 @@ func (b *goldenBackend) StreamImages(ctx context.Context, _ *llm.ImageRequest) l
 	}
 }
 
-func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+func (b *goldenBackend) Speak(ctx context.Context, _ *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		type chunk struct {
 			Audio string
 			Usage *llm.Usage
@@ -246,13 +247,13 @@ func (b *goldenBackend) Speak(ctx context.Context, _ *llmhttp.SpeechRequest) llm
 			if c == nil {
 				return yield(nil, err)
 			}
-			return yield(&llmhttp.SpeechChunk{Audio: []byte(c.Audio), Usage: c.Usage}, err)
+			return yield(&audio.SpeechChunk{Audio: []byte(c.Audio), Usage: c.Usage}, err)
 		})
 	}
 }
 
-func (b *goldenBackend) Transcribe(ctx context.Context, _ *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return goldenStream[llmhttp.TranscriptionChunk](ctx, b.steps)
+func (b *goldenBackend) Transcribe(ctx context.Context, _ *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return goldenStream[audio.TranscriptionChunk](ctx, b.steps)
 }
 
 // goldenStream returns a stream of chunks that does what steps say.

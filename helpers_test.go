@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -92,13 +93,13 @@ var testOperations = []testOperation{
 		`{"model":"m","prompt":"p","image":["a","b"],"mask":"c","n":1,"size":"256x256","quality":"hd","response_format":"b64_json","stream":false,"partial_images":1}`},
 	{llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, embeddingsPath, embeddingBody, "Hello, how are you?",
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
-	{llmhttp.OperationSpeech, llmhttp.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
+	{audio.OperationSpeech, audio.ScopeSpeech, speechPath, speechBody, "Hello, how are you?",
 		`{"model":"m","input":"a","voice":{"id":"v"},"instructions":"i","response_format":"wav","speed":1,"stream_format":"sse"}`},
 	{rerank.Operation, rerank.Scope, rerankPath, rerankBody, "Hello, how are you?",
 		`{"model":"m","query":"q","documents":["a"],"top_n":1,"return_documents":true}`},
 	{moderation.Operation, moderation.Scope, moderationsPath, moderationBody, "Hello, how are you?",
 		`{"model":"m","input":["a"]}`},
-	{llmhttp.OperationTranscriptions, llmhttp.ScopeTranscriptions, transcriptionsPath, transcriptionBody, "Hello, how are you?",
+	{audio.OperationTranscriptions, audio.ScopeTranscriptions, transcriptionsPath, transcriptionBody, "Hello, how are you?",
 		`{"file":"a","model":"m","language":"en","prompt":"p","response_format":"verbose_json","temperature":0,"timestamp_granularities":"word","include":"logprobs","stream":false}`},
 }
 
@@ -179,9 +180,9 @@ type stubBackend struct {
 	draw       func(context.Context, *llm.ImageRequest) llm.ImageStream
 	sizes      func(context.Context, string) ([]string, error)
 	embed      func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
-	speak      func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream
+	speak      func(context.Context, *audio.SpeechRequest) audio.SpeechStream
 	rerank     func(context.Context, *rerank.Request) (*rerank.Response, error)
-	transcribe func(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream
+	transcribe func(context.Context, *audio.TranscriptionRequest) audio.TranscriptionStream
 	moderate   func(context.Context, *moderation.Request) (*moderation.Response, error)
 }
 
@@ -287,39 +288,39 @@ func (b *stubBackend) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.
 	return &llm.EmbeddingResponse{Vectors: vectors, Usage: cmp.Or(b.usage, &llm.Usage{PromptTokens: 8})}, b.called(ctx)
 }
 
-func (b *stubBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+func (b *stubBackend) Speak(ctx context.Context, r *audio.SpeechRequest) audio.SpeechStream {
 	if b.speak != nil {
 		return b.speak(ctx, r)
 	}
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		if err := b.called(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		_ = yield(&llmhttp.SpeechChunk{Audio: []byte("One, ")}, nil) && yield(&llmhttp.SpeechChunk{Audio: []byte("two."), Usage: b.usage}, nil)
+		_ = yield(&audio.SpeechChunk{Audio: []byte("One, ")}, nil) && yield(&audio.SpeechChunk{Audio: []byte("two."), Usage: b.usage}, nil)
 	}
 }
 
-func (b *stubBackend) Transcribe(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+func (b *stubBackend) Transcribe(ctx context.Context, r *audio.TranscriptionRequest) audio.TranscriptionStream {
 	if b.transcribe != nil {
 		return b.transcribe(ctx, r)
 	}
-	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+	return func(yield func(*audio.TranscriptionChunk, error) bool) {
 		if err := b.called(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		c := &llmhttp.TranscriptionChunk{Text: "Hello!"}
+		c := &audio.TranscriptionChunk{Text: "Hello!"}
 		if b.usage != nil {
-			c.Usage = &llmhttp.TranscriptionUsage{Tokens: b.usage}
+			c.Usage = &audio.TranscriptionUsage{Tokens: b.usage}
 		}
 		yield(c, nil)
 	}
 }
 
 // transcript returns a stream of chunks.
-func transcript(chunks ...*llmhttp.TranscriptionChunk) llmhttp.TranscriptionStream {
-	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+func transcript(chunks ...*audio.TranscriptionChunk) audio.TranscriptionStream {
+	return func(yield func(*audio.TranscriptionChunk, error) bool) {
 		for _, c := range chunks {
 			if !yield(c, nil) {
 				return
@@ -329,10 +330,10 @@ func transcript(chunks ...*llmhttp.TranscriptionChunk) llmhttp.TranscriptionStre
 }
 
 // speech returns a stream with a chunk for each piece of audio.
-func speech(pieces ...string) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+func speech(pieces ...string) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		for _, p := range pieces {
-			if !yield(&llmhttp.SpeechChunk{Audio: []byte(p)}, nil) {
+			if !yield(&audio.SpeechChunk{Audio: []byte(p)}, nil) {
 				return
 			}
 		}
@@ -340,8 +341,8 @@ func speech(pieces ...string) llmhttp.SpeechStream {
 }
 
 // failingSpeech returns a stream that fails with err.
-func failingSpeech(err error) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) { yield(nil, err) }
+func failingSpeech(err error) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) { yield(nil, err) }
 }
 
 func (b *stubBackend) Rerank(ctx context.Context, r *rerank.Request) (*rerank.Response, error) {

@@ -28,7 +28,7 @@ type ImageStreamer interface {
 }
 
 // An ImageEncoder encodes the reply to one [llm.ImageRequest] with Stream. Its methods are called as those
-// of a [SpeechEncoder]. See "Protocols" in the package documentation.
+// of a [ChatEncoder]. See "Protocols" in the package documentation.
 type ImageEncoder interface {
 	// Framing returns how the reply is sent. It is called once, before the other methods and
 	// before the Backend is called.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -129,7 +130,7 @@ func TestObservation_Started(t *testing.T) {
 			llmhttp.RequestInfo{Operation: llmhttp.OperationEmbeddings, Model: "m",
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 2, Dimensions: 5, EncodingFormat: "base64"}}},
 		{"speech", speechPath, `{"model":"m","input":"p","voice":"alloy","response_format":"wav"}`,
-			llmhttp.RequestInfo{Operation: llmhttp.OperationSpeech, Model: "m", Stream: true,
+			llmhttp.RequestInfo{Operation: audio.OperationSpeech, Model: "m", Stream: true,
 				Params: llmhttp.RequestParams{Choices: 1, Messages: 1, ResponseFormatType: "wav"}}},
 		{"completions", completionsPath, `{"model":"m","prompt":["a","b"],"n":2,"max_tokens":7,"temperature":0.5,"top_p":0.25,"presence_penalty":1,"frequency_penalty":-1,"seed":9,"stop":"x","top_k":40}`,
 			llmhttp.RequestInfo{Operation: completion.Operation, Model: "m", Params: llmhttp.RequestParams{

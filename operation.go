@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"reflect"
 	"slices"
@@ -54,15 +53,6 @@ func callAbility[A, Req, Resp any](ctx context.Context, b Backend, method func(A
 	return method(a, ctx, req)
 }
 
-// streamAbility is callAbility for methods that return a stream. If b has none, the stream fails.
-func streamAbility[A, Req, Chunk any](ctx context.Context, b Backend, method func(A, context.Context, Req) iter.Seq2[*Chunk, error], req Req) iter.Seq2[*Chunk, error] {
-	a, ok := As[A](ctx, b)
-	if !ok {
-		return func(yield func(*Chunk, error) bool) { yield(nil, errMissing[A]()) }
-	}
-	return method(a, ctx, req)
-}
-
 // errMissing returns the error of a call of the interface A, which a Backend does not have.
 func errMissing[A any]() error {
 	return fmt.Errorf("llmhttp: the Backend is no %v: %w", reflect.TypeFor[A](), errors.ErrUnsupported)
@@ -75,7 +65,7 @@ var queryOperation operation
 func operations() []*operation {
 	return []*operation{
 		&chatOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
-		&speechOperation, &transcriptionsOperation, &modelsOperation, &usageOperation,
+		&modelsOperation, &usageOperation,
 	}
 }
 

@@ -135,10 +135,6 @@ type Options struct {
 	// negative means no limit, which is not for clients that are not trusted.
 	MaxBody int64
 
-	// MaxSpeechInput is how many characters, which are Unicode code points, the text to speak may
-	// have, and the instructions for it. Zero means 4096; negative means no limit but MaxBody.
-	MaxSpeechInput int
-
 	// MaxFiles is the maximum size of the files that a client sends with a request, such as a
 	// recording or images to edit, in bytes of all of them. The form around them may have 1 MiB
 	// more. Larger ones get a 413. Zero means 25 MiB; negative means no limit, which is not for
@@ -209,7 +205,6 @@ const (
 	defaultWriteTimeout = 30 * time.Second
 
 	defaultReserveCompletion = 512
-	defaultMaxSpeechInput    = 4096
 )
 
 // maxDuration can be added to any time without overflow.
@@ -231,7 +226,6 @@ func (o *Options) withDefaults() Options {
 	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
 	n.MaxFiles = option.Bound(n.MaxFiles, defaultMaxFiles)
 	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
-	n.MaxSpeechInput = option.Bound(n.MaxSpeechInput, defaultMaxSpeechInput)
 	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
 	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)
 	n.KeepAlive = min(cmp.Or(n.KeepAlive, defaultKeepAlive), maxDuration)

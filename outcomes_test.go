@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -68,12 +69,12 @@ func (b pausingBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) l
 	return pauseAfterFirst(ctx, b.pause, drawing(&llm.ImageChunk{Image: image, Partial: true}, &llm.ImageChunk{Image: image}))
 }
 
-func (b pausingBackend) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+func (b pausingBackend) Speak(ctx context.Context, r *audio.SpeechRequest) audio.SpeechStream {
 	return pauseAfterFirst(ctx, b.pause, speech("One, ", "two."))
 }
 
-func (b pausingBackend) Transcribe(ctx context.Context, r *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return pauseAfterFirst(ctx, b.pause, transcript(&llmhttp.TranscriptionChunk{Text: "Hello"}, &llmhttp.TranscriptionChunk{Text: "!"}))
+func (b pausingBackend) Transcribe(ctx context.Context, r *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return pauseAfterFirst(ctx, b.pause, transcript(&audio.TranscriptionChunk{Text: "Hello"}, &audio.TranscriptionChunk{Text: "!"}))
 }
 
 // Own implements an endpoint of a host.
@@ -158,7 +159,7 @@ func outcomeOperations() []outcomeOperation {
 	ops := []outcomeOperation{{"own", "/v1/own", `{"model":"m","whole":true}`, false}, {"own stream", "/v1/own", `{"model":"m"}`, true}}
 	for _, op := range testOperations {
 		switch op.name {
-		case llmhttp.OperationSpeech:
+		case audio.OperationSpeech:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, true})
 		case llmhttp.OperationEmbeddings, rerank.Operation, moderation.Operation:
 			ops = append(ops, outcomeOperation{string(op.name), op.path, op.body, false})

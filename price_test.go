@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
@@ -242,8 +243,8 @@ func TestPrice_QuotaOfWhatHasNoPrice(t *testing.T) {
 
 // Tokens of audio and images that nobody reports are estimated if they are what has a price.
 func TestPrice_TokensThatAreNotReported(t *testing.T) {
-	audio := strings.Repeat("x", 1000)
-	b := &stubBackend{speak: func(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return speech(audio) }}
+	spoken := strings.Repeat("x", 1000)
+	b := &stubBackend{speak: func(context.Context, *audio.SpeechRequest) audio.SpeechStream { return speech(spoken) }}
 	for name, test := range map[string]struct {
 		path, body string
 		price      func(u *llmhttp.Units) int64

@@ -384,3 +384,7 @@ const settleGrace = 10 * time.Second
 func dropInvalidUsage(u *llm.Usage) bool {
 	return jsonwire.DropInvalid(u.Extra, u.PromptTokensDetails.Extra, u.CompletionTokensDetails.Extra)
 }
+
+// audioTokens estimates the tokens of audio that a model has made, as OpenAI counts those of its
+// models: one for each 50 ms (https://platform.openai.com/docs/guides/realtime-costs).
+func audioTokens(millis int64) int64 { return (millis + 49) / 50 }

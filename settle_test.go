@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -376,7 +377,7 @@ func TestSettle_ClientLeavesAfterTheWorkIsDone(t *testing.T) {
 			assert.Equal(t, wantUnits, tokensOf(record.Units))
 			assert.False(t, record.Estimated)
 			assert.Equal(t, op.scope == llmhttp.ScopeImages, record.Units.Images == 1)
-			assert.Equal(t, op.name == llmhttp.OperationSpeech, record.Units.Characters == 19)
+			assert.Equal(t, op.name == audio.OperationSpeech, record.Units.Characters == 19)
 		})
 	}
 }
@@ -579,14 +580,14 @@ var streamedReplies = map[llmhttp.Operation]struct {
 			return untilLeft(ctx, llm.TextChunk("Hello, you"))
 		},
 	}, llmhttp.Units{PromptTokens: 3, CompletionTokens: 3}},
-	llmhttp.OperationSpeech: {speechPath, speechEventsBody, &stubBackend{
-		speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-			return untilLeft(ctx, &llmhttp.SpeechChunk{Audio: make([]byte, 1000)})
+	audio.OperationSpeech: {speechPath, speechEventsBody, &stubBackend{
+		speak: func(ctx context.Context, _ *audio.SpeechRequest) audio.SpeechStream {
+			return untilLeft(ctx, &audio.SpeechChunk{Audio: make([]byte, 1000)})
 		},
 	}, llmhttp.Units{PromptTokens: 5, CompletionTokens: 20, CompletionAudioTokens: 20, Characters: 19, AudioMillis: 1000}},
-	llmhttp.OperationTranscriptions: {transcriptionsPath, `{"file":"recording","model":"m","stream":true}`, &stubBackend{
-		transcribe: func(ctx context.Context, _ *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-			return untilLeft(ctx, &llmhttp.TranscriptionChunk{Text: "Hello, you"})
+	audio.OperationTranscriptions: {transcriptionsPath, `{"file":"recording","model":"m","stream":true}`, &stubBackend{
+		transcribe: func(ctx context.Context, _ *audio.TranscriptionRequest) audio.TranscriptionStream {
+			return untilLeft(ctx, &audio.TranscriptionChunk{Text: "Hello, you"})
 		},
 	}, llmhttp.Units{PromptTokens: 85, CompletionTokens: 3, AudioMillis: 9}},
 	llmhttp.OperationImages: {imagesPath, `{"model":"m","prompt":"a cat","stream":true,"partial_images":1,"n":2}`, drawsUntilLeft,

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/internal/endpointtest"
 )
 
 // A config describes a test server. The zero value is ready to use.
@@ -215,53 +215,9 @@ func requestBody(t testing.TB, path, body string) (_, contentType string) {
 	t.Helper()
 	isForm := slices.Contains([]string{transcriptionsPath, translationsPath, imageEditsPath}, path)
 	if isForm && strings.HasPrefix(body, "{") && json.Valid([]byte(body)) {
-		return formOf(t, body), "multipart/form-data; boundary=" + formBoundary
+		return endpointtest.Form(t, body), endpointtest.FormType
 	}
 	return body, "application/json"
-}
-
-// formFiles are the names of files by those of their fields.
-var formFiles = map[string]string{"file": "speech.mp3", "image": "photo.png", "image[]": "photo.png", "mask": "mask.png"}
-
-// formBoundary separates the parts of a form.
-const formBoundary = "FORM-BOUNDARY"
-
-// formOf returns a form with the members of a JSON object as its fields, in their order. "file",
-// "image", "image[]" and "mask" are the contents of files. An array has a field for each element.
-func formOf(t testing.TB, object string) string {
-	t.Helper()
-	var form bytes.Buffer
-	w := multipart.NewWriter(&form)
-	require.NoError(t, w.SetBoundary(formBoundary))
-	d := json.NewDecoder(strings.NewReader(object))
-	_, err := d.Token()
-	require.NoError(t, err)
-	for d.More() {
-		name, err := d.Token()
-		require.NoError(t, err)
-		var values []json.RawMessage
-		var raw json.RawMessage
-		require.NoError(t, d.Decode(&raw))
-		if json.Unmarshal(raw, &values) != nil {
-			values = []json.RawMessage{raw}
-		}
-		for _, v := range values {
-			var text string
-			if json.Unmarshal(v, &text) != nil {
-				text = string(v)
-			}
-			if filename := formFiles[name.(string)]; filename != "" {
-				part, err := w.CreateFormFile(name.(string), filename)
-				require.NoError(t, err)
-				_, err = io.WriteString(part, text)
-				require.NoError(t, err)
-				continue
-			}
-			require.NoError(t, w.WriteField(name.(string), text))
-		}
-	}
-	require.NoError(t, w.Close())
-	return form.String()
 }
 
 // do sends a request and reads the whole reply. It follows no redirect.

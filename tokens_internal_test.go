@@ -20,22 +20,12 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 		c := tokens.Estimator{Count: count}
 		var embedding llm.EmbeddingRequest
 		var image llm.ImageRequest
-		var speech SpeechRequest
-		var transcription TranscriptionRequest
 		for kind, tt := range map[string]struct {
 			value any
 			count func() int
 		}{
 			"embeddings": {&embedding, func() int { return countInput(c, &embedding) }},
 			"images":     {&image, func() int { return countImage(c, &image) }},
-			"speech":     {&speech, func() int { return countSpeech(c, &speech) }},
-			"transcriptions": {&transcription, func() int {
-				r := transcription
-				if r.File == nil {
-					r.File = new(llm.File)
-				}
-				return countTranscription(c, &r)
-			}},
 		} {
 			texts := 0
 			texttest.EachLong(t, reflect.ValueOf(tt.value).Elem(), kind, func(path string) {

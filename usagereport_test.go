@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/texttest"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
@@ -175,13 +176,13 @@ func TestReportUsage_OtherEndpoints(t *testing.T) {
 			report(ctx)
 			return &llm.EmbeddingResponse{Vectors: [][]float32{{1}}}, nil
 		}}, usageOf(70, 30)},
-		"speech": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-			return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-				yield(&llmhttp.SpeechChunk{Audio: []byte("a")}, nil)
+		"speech": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *audio.SpeechRequest) audio.SpeechStream {
+			return func(yield func(*audio.SpeechChunk, error) bool) {
+				yield(&audio.SpeechChunk{Audio: []byte("a")}, nil)
 				report(ctx)
 			}
 		}}, spoken},
-		"speech that fails": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+		"speech that fails": {speechPath, speechBody, &stubBackend{speak: func(ctx context.Context, _ *audio.SpeechRequest) audio.SpeechStream {
 			report(ctx)
 			return failingSpeech(errCause)
 		}}, spoken},

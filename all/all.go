@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/form"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -23,5 +24,5 @@ func Routes(files *form.Store) []llmhttp.Route {
 	if files == nil {
 		files = new(form.Store)
 	}
-	return slices.Concat(completion.Routes(), moderation.Routes(), rerank.Routes())
+	return slices.Concat(audio.Routes(&audio.Options{Files: files}), completion.Routes(), moderation.Routes(), rerank.Routes())
 }

@@ -61,7 +61,7 @@ func TestRoutes(t *testing.T) {
 	for _, rt := range all.Routes(nil) {
 		path, ok := strings.CutPrefix(rt.Pattern, "POST ")
 		require.True(t, ok, rt.Pattern)
-		assert.Equal(t, 400, with.Post(path, "{").Code, rt.Pattern)
+		assert.Contains(t, []int{400, 415}, with.Post(path, "{").Code, rt.Pattern) // 415 if it wants a form
 		assert.Equal(t, 404, without.Post(path, "{").Code, rt.Pattern)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -113,8 +114,8 @@ var words = strings.SplitAfter(strings.TrimSpace(answerText), " ")
 
 func word(i int) string { return words[i%len(words)] }
 
-// audio is the speech of the model: chunkCount pieces of 2 KiB.
-var audio = slices.Repeat([][]byte{bytes.Repeat([]byte{0, 'a', 0xff, '\n'}, 512)}, chunkCount)
+// spoken is the speech of the model: chunkCount pieces of 2 KiB.
+var spoken = slices.Repeat([][]byte{bytes.Repeat([]byte{0, 'a', 0xff, '\n'}, 512)}, chunkCount)
 
 func (m mode) streams() bool { return m != modeWhole }
 
@@ -155,12 +156,12 @@ type speaker struct {
 	mode mode
 }
 
-func (s speaker) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-		var chunk llmhttp.SpeechChunk
+func (s speaker) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
+		var chunk audio.SpeechChunk
 		i := 0
 		for range s.mode.texts(ctx) {
-			chunk.Audio = audio[i]
+			chunk.Audio = spoken[i]
 			if !yield(&chunk, nil) {
 				return
 			}
@@ -191,7 +192,7 @@ const secret = "sk-bench-7d0b2c4e9f1a63587d0b2c4e9f1a6358"
 // newOurs returns a Handler as a host would configure it: with a key, a limit of requests and one
 // of tokens that no load reaches, and usage records.
 func newOurs(b llmhttp.Backend, options llmhttp.Options) http.Handler {
-	options.Usage = memory.NewUsageStore()
+	options.Usage, options.Routes = memory.NewUsageStore(), audio.Routes(nil)
 	return llmhttp.NewHandler(b, newKeys(), &options)
 }
 
@@ -260,7 +261,7 @@ func newBare(m mode, allHeaders bool) http.Handler {
 	var frames [][]byte
 	switch {
 	case m == modeSpeech:
-		frames = append(audio[:chunkCount:chunkCount], nil)
+		frames = append(spoken[:chunkCount:chunkCount], nil)
 	case m.streams():
 		frames = splitFrames(body)
 	}

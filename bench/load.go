@@ -226,7 +226,7 @@ func verifySpeech(addr string, r request) error {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil && !bytes.Equal(body, bytes.Join(audio, nil)) {
+	if err == nil && !bytes.Equal(body, bytes.Join(spoken, nil)) {
 		err = fmt.Errorf("%s with %d bytes, which are not the audio", resp.Status, len(body))
 	}
 	return err

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
@@ -325,7 +325,7 @@ data: {"type":"speech.audio.delta","audio":"Yw=="}
 data: {"type":"speech.audio.done","usage":{"input_tokens":14,"output_tokens":101,"total_tokens":115}}
 
 `, read(t, res))
-	assert.Equal(t, "alloy", srv.Request(2).Asked.(*llmhttp.SpeechRequest).Voice.Name)
+	assert.Equal(t, "alloy", srv.Request(2).Asked.(*audio.SpeechRequest).Voice.Name)
 	assert.True(t, srv.Request(2).Stream)
 }
 

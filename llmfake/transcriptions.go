@@ -3,17 +3,17 @@ package llmfake
 import (
 	"context"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 
 // Transcriptions returns a Matcher for requests for transcriptions and translations of recordings:
 // see [Embeddings].
-func Transcriptions() Matcher { return operationMatcher(llmhttp.OperationTranscriptions) }
+func Transcriptions() Matcher { return operationMatcher(audio.OperationTranscriptions) }
 
-// Transcribe implements [llmhttp.Transcriber].
-func (b backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+// Transcribe implements [audio.Transcriber].
+func (b backend) Transcribe(ctx context.Context, req *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return func(yield func(*audio.TranscriptionChunk, error) bool) {
 		p, err := b.s.playOther(ctx, func(r *Request) { r.Asked, r.Model, r.Stream = req.Clone(), req.Model, req.Stream })
 		switch {
 		case err != nil:

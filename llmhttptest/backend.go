@@ -27,7 +27,7 @@ type BackendOptions struct {
 	ModerationModel string
 
 	// SpeechModel is a model that speaks. SpeechFormat is a format in which it does, such as "wav":
-	// a [llmhttp.Speaker] may refuse all others. If empty, it is "mp3", the default of clients.
+	// a [audio.Speaker] may refuse all others. If empty, it is "mp3", the default of clients.
 	SpeechModel  string
 	SpeechFormat string
 

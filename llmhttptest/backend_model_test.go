@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -29,8 +30,8 @@ type (
 	imageResp  = llm.ImageResponse
 	vectorReq  = llm.EmbeddingRequest
 	vectorResp = llm.EmbeddingResponse
-	speechReq  = llmhttp.SpeechRequest
-	sound      = llmhttp.SpeechChunk
+	speechReq  = audio.SpeechRequest
+	sound      = audio.SpeechChunk
 )
 
 // An echo is a simple correct Backend. It repeats the last message, generates grey
@@ -47,7 +48,7 @@ type echo struct {
 	embed    func(req *vectorReq) (*vectorResp, error)
 	rerank   func(req *rerankReq) (*rerankResp, error)
 	moderate func(req *moderationReq) (*moderationResp, error)
-	speak    func(ctx context.Context, req *speechReq) llmhttp.SpeechStream
+	speak    func(ctx context.Context, req *speechReq) audio.SpeechStream
 	hear     hearFunc
 }
 
@@ -62,7 +63,7 @@ var (
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ rerank.Reranker        = (*echo)(nil)
 	_ moderation.Moderator   = (*echo)(nil)
-	_ llmhttp.Speaker        = (*echo)(nil)
+	_ audio.Speaker          = (*echo)(nil)
 )
 
 func (e *echo) Chat(ctx context.Context, req *chatReq) stream { return e.chat(e, ctx, req) }
@@ -85,11 +86,11 @@ func (e *echo) StreamImages(ctx context.Context, req *imageReq) llm.ImageStream 
 
 func (e *echo) Embed(_ context.Context, req *vectorReq) (*vectorResp, error) { return e.embed(req) }
 
-func (e *echo) Transcribe(ctx context.Context, req *hearReq) llmhttp.TranscriptionStream {
+func (e *echo) Transcribe(ctx context.Context, req *hearReq) audio.TranscriptionStream {
 	return e.hear(ctx, req)
 }
 
-func (e *echo) Speak(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+func (e *echo) Speak(ctx context.Context, req *speechReq) audio.SpeechStream {
 	return e.speak(ctx, req)
 }
 
@@ -207,7 +208,7 @@ func countBytes(req *vectorReq) (*vectorResp, error) {
 }
 
 // spell yields the words of a text as audio.
-func spell(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+func spell(ctx context.Context, req *speechReq) audio.SpeechStream {
 	return func(yield func(*sound, error) bool) {
 		if req.Model != "speak" {
 			yield(nil, llm.ModelNotFound(req.Model))
@@ -228,13 +229,13 @@ func spell(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
 }
 
 // speaking returns a constructor of a Backend with another Speak.
-func speaking(f func(ctx context.Context, req *speechReq) llmhttp.SpeechStream) func(testing.TB) backendTest {
+func speaking(f func(ctx context.Context, req *speechReq) audio.SpeechStream) func(testing.TB) backendTest {
 	return backendFixture(func(e *echo) { e.speak = f })
 }
 
 // editingSpeech returns a constructor of a Backend that changes the chunks of speech.
 func editingSpeech(change func(i int, c *sound)) func(testing.TB) backendTest {
-	return speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	return speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		return func(yield func(*sound, error) bool) {
 			i := 0
 			spell(ctx, req)(func(c *sound, err error) bool {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -48,16 +48,16 @@ var speechOperation = operation{
 	},
 	guards: []check[guard]{
 		{"Speak", guardCause, func(t testing.TB, g guard) {
-			guardStream(t, g, llmhttp.Speaker.Speak, &llmhttp.SpeechRequest{Model: "m", Input: g.text, Voice: llmhttp.SpeechVoice{Name: "alloy"}})
+			guardStream(t, g, audio.Speaker.Speak, &audio.SpeechRequest{Model: "m", Input: g.text, Voice: audio.SpeechVoice{Name: "alloy"}})
 		}},
 	},
 }
 
 // speechRequest returns a plain request for speech.
-func (b *backendTest) speechRequest() *llmhttp.SpeechRequest {
-	return &llmhttp.SpeechRequest{
+func (b *backendTest) speechRequest() *audio.SpeechRequest {
+	return &audio.SpeechRequest{
 		Model: b.opts.SpeechModel, Input: "The brown fox jumps over the lazy dog. The dog yawns and turns over.",
-		Voice: llmhttp.SpeechVoice{Name: "alloy"}, ResponseFormat: cmp.Or(b.opts.SpeechFormat, "mp3"), StreamFormat: "audio",
+		Voice: audio.SpeechVoice{Name: "alloy"}, ResponseFormat: cmp.Or(b.opts.SpeechFormat, "mp3"), StreamFormat: "audio",
 	}
 }
 
@@ -70,15 +70,15 @@ type spokenReply struct {
 
 // speak iterates over the reply to req as long as more returns true, and reports faults of the
 // stream. Its error is that of the stream, or says that the stream did not end in time.
-func (b *backendTest) speak(ctx context.Context, t testing.TB, req *llmhttp.SpeechRequest, more func(r spokenReply) bool) (r spokenReply) {
+func (b *backendTest) speak(ctx context.Context, t testing.TB, req *audio.SpeechRequest, more func(r spokenReply) bool) (r spokenReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := ability.Stream(llmhttp.Speaker.Speak)(ctx, b.Backend, req)
+		stream := ability.Stream(audio.Speaker.Speak)(ctx, b.Backend, req)
 		if stream == nil {
 			panic("Speak returned a nil stream, want one that yields an error")
 		}
 		ended, duration := "", time.Duration(0)
-		stream(func(c *llmhttp.SpeechChunk, err error) bool {
+		stream(func(c *audio.SpeechChunk, err error) bool {
 			if ended != "" {
 				usually(t, causeBreak).Errorf("the stream yielded after %s, want it to return", ended)
 				return false
@@ -118,18 +118,18 @@ func checkSpeech(t testing.TB, b backendTest) {
 	if r := b.speak(t.Context(), t, b.speechRequest(), always); r.err != nil || r.bytes == 0 {
 		t.Fatalf("a plain request for speech got %d bytes of audio and the error %v, want audio", r.bytes, r.err)
 	}
-	for _, change := range []func(*llmhttp.SpeechRequest){
-		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "mp3" },
-		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "wav" },
-		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "pcm" },
-		func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "opus" },
-		func(r *llmhttp.SpeechRequest) { r.StreamFormat = "sse" },
-		func(r *llmhttp.SpeechRequest) { r.Voice.Name = unique("no-such-voice") },
-		func(r *llmhttp.SpeechRequest) { r.Voice = llmhttp.SpeechVoice{ID: unique("voice_")} },
-		func(r *llmhttp.SpeechRequest) { r.Speed, r.Instructions = new(0.25), "Whisper." },
-		func(r *llmhttp.SpeechRequest) { r.Input = "\U0001f642 \"quoted\"\n\x00" },
-		func(r *llmhttp.SpeechRequest) { r.Input = " " },
-		func(r *llmhttp.SpeechRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+	for _, change := range []func(*audio.SpeechRequest){
+		func(r *audio.SpeechRequest) { r.ResponseFormat = "mp3" },
+		func(r *audio.SpeechRequest) { r.ResponseFormat = "wav" },
+		func(r *audio.SpeechRequest) { r.ResponseFormat = "pcm" },
+		func(r *audio.SpeechRequest) { r.ResponseFormat = "opus" },
+		func(r *audio.SpeechRequest) { r.StreamFormat = "sse" },
+		func(r *audio.SpeechRequest) { r.Voice.Name = unique("no-such-voice") },
+		func(r *audio.SpeechRequest) { r.Voice = audio.SpeechVoice{ID: unique("voice_")} },
+		func(r *audio.SpeechRequest) { r.Speed, r.Instructions = new(0.25), "Whisper." },
+		func(r *audio.SpeechRequest) { r.Input = "\U0001f642 \"quoted\"\n\x00" },
+		func(r *audio.SpeechRequest) { r.Input = " " },
+		func(r *audio.SpeechRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.speechRequest()
 		change(req)

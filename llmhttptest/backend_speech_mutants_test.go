@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -17,13 +17,13 @@ import (
 func noSpeech(func(*sound, error) bool) {}
 
 // failure returns a stream that fails with err.
-func failure(err error) llmhttp.SpeechStream {
+func failure(err error) audio.SpeechStream {
 	return func(yield func(*sound, error) bool) { yield(nil, err) }
 }
 
 // speechUnless returns a Speak that fails with err if fails returns true.
-func speechUnless(err error, fails func(req *speechReq) bool) func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
-	return func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+func speechUnless(err error, fails func(req *speechReq) bool) func(ctx context.Context, req *speechReq) audio.SpeechStream {
+	return func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		if fails(req) {
 			return failure(err)
 		}
@@ -51,10 +51,10 @@ func TestBackend_SpeechFormat(t *testing.T) {
 
 var speechMutants = []mutant[backendTest]{
 	{"Speak is not implemented", "Speech", chatOnly},
-	{"the stream is nil", "Speech", speaking(func(context.Context, *speechReq) llmhttp.SpeechStream { return nil })},
-	{"the stream is empty", "Speech", speaking(func(context.Context, *speechReq) llmhttp.SpeechStream { return noSpeech })},
+	{"the stream is nil", "Speech", speaking(func(context.Context, *speechReq) audio.SpeechStream { return nil })},
+	{"the stream is empty", "Speech", speaking(func(context.Context, *speechReq) audio.SpeechStream { return noSpeech })},
 	{"there is no audio", "Speech", editingSpeech(func(_ int, c *sound) { c.Audio = nil })},
-	{"there is no audio in one format", "Speech", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	{"there is no audio in one format", "Speech", speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		if req.ResponseFormat == "pcm" {
 			return noSpeech
 		}
@@ -66,7 +66,7 @@ var speechMutants = []mutant[backendTest]{
 	{"Duration is that of the chunk", "Speech", editingSpeech(func(i int, c *sound) { c.Duration = time.Duration(10-i) * time.Millisecond })},
 	{"Duration is negative", "Speech", editingSpeech(func(_ int, c *sound) { c.Duration = -1 })},
 	{"the usage is negative", "Speech", editingSpeech(func(_ int, c *sound) { c.Usage = &llm.Usage{PromptTokens: -1} })},
-	{"the stream goes on after an error", "Speech", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	{"the stream goes on after an error", "Speech", speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		return func(yield func(*sound, error) bool) {
 			yield(nil, llm.Errorf(400, "", "No."))
 			yield(nil, llm.Errorf(400, "", "No."))
@@ -74,7 +74,7 @@ var speechMutants = []mutant[backendTest]{
 	})},
 	{"concurrent calls are refused", "Speech", backendFixture(func(e *echo) {
 		var mu sync.Mutex
-		e.speak = func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+		e.speak = func(ctx context.Context, req *speechReq) audio.SpeechStream {
 			return func(yield func(*sound, error) bool) {
 				if !mu.TryLock() {
 					yield(nil, llm.Errorf(429, "busy", "Busy."))
@@ -87,18 +87,18 @@ var speechMutants = []mutant[backendTest]{
 		}
 	})},
 
-	{"any model is accepted", "SpeechUnknownModel", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	{"any model is accepted", "SpeechUnknownModel", speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		req.Model = "speak"
 		return spell(ctx, req)
 	})},
 	{"an unknown model is a server error", "SpeechUnknownModel", speaking(speechUnless(errors.New("no such model"), func(req *speechReq) bool { return req.Model != "speak" }))},
 
-	{"the result of yield is ignored", "SpeechBreak", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	{"the result of yield is ignored", "SpeechBreak", speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		return func(yield func(*sound, error) bool) {
 			spell(ctx, req)(func(c *sound, err error) bool { yield(c, err); return true })
 		}
 	})},
-	{"the context is ignored", "SpeechCancel", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	{"the context is ignored", "SpeechCancel", speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		return func(yield func(*sound, error) bool) {
 			for yield(&sound{Audio: []byte("a")}, nil) && req.Model == "speak" {
 				if len(req.Input) < 1000 {
@@ -107,7 +107,7 @@ var speechMutants = []mutant[backendTest]{
 			}
 		}
 	})},
-	{"the context is ignored while nothing is yielded", "SpeechCancel", speaking(func(ctx context.Context, req *speechReq) llmhttp.SpeechStream {
+	{"the context is ignored while nothing is yielded", "SpeechCancel", speaking(func(ctx context.Context, req *speechReq) audio.SpeechStream {
 		return func(yield func(*sound, error) bool) {
 			if len(req.Input) > 1000 {
 				time.Sleep(2 * time.Minute)

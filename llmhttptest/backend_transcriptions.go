@@ -8,7 +8,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -44,7 +44,7 @@ var transcriptionsOperation = operation{
 	},
 	guards: []check[guard]{
 		{"Transcribe", guardCause, func(t testing.TB, g guard) {
-			guardStream(t, g, llmhttp.Transcriber.Transcribe, &llmhttp.TranscriptionRequest{Model: "m", Prompt: g.text, File: emptyFile()})
+			guardStream(t, g, audio.Transcriber.Transcribe, &audio.TranscriptionRequest{Model: "m", Prompt: g.text, File: emptyFile()})
 		}},
 	},
 }
@@ -71,11 +71,11 @@ func silentWAV() []byte {
 }
 
 // transcriptionRequest returns a plain request for a transcription.
-func (b *backendTest) transcriptionRequest() *llmhttp.TranscriptionRequest {
-	return &llmhttp.TranscriptionRequest{
+func (b *backendTest) transcriptionRequest() *audio.TranscriptionRequest {
+	return &audio.TranscriptionRequest{
 		Model:          b.opts.TranscriptionModel,
 		File:           b.opts.recording(),
-		ResponseFormat: llmhttp.TranscriptionJSON,
+		ResponseFormat: audio.TranscriptionJSON,
 	}
 }
 
@@ -90,17 +90,17 @@ type heardReply struct {
 func (b *backendTest) transcribe(
 	ctx context.Context,
 	t testing.TB,
-	req *llmhttp.TranscriptionRequest,
+	req *audio.TranscriptionRequest,
 	more func(r heardReply) bool,
 ) (r heardReply) {
 	t.Helper()
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := ability.Stream(llmhttp.Transcriber.Transcribe)(ctx, b.Backend, req)
+		stream := ability.Stream(audio.Transcriber.Transcribe)(ctx, b.Backend, req)
 		if stream == nil {
 			panic("Transcribe returned a nil stream, want one that yields an error")
 		}
 		ended := ""
-		stream(func(c *llmhttp.TranscriptionChunk, err error) bool {
+		stream(func(c *audio.TranscriptionChunk, err error) bool {
 			if ended != "" {
 				usually(t, causeBreak).Errorf("the stream yielded after %s, want it to return", ended)
 				return false
@@ -130,7 +130,7 @@ func (b *backendTest) transcribe(
 }
 
 // wantTranscriptionChunk reports faults of a chunk.
-func wantTranscriptionChunk(t testing.TB, c *llmhttp.TranscriptionChunk) {
+func wantTranscriptionChunk(t testing.TB, c *audio.TranscriptionChunk) {
 	t.Helper()
 	wantJSON(t, "a chunk of a transcription", c, c.Extra)
 	if !isTime(c.Duration) {
@@ -163,24 +163,24 @@ func checkTranscriptions(t testing.TB, b backendTest) {
 	if r := b.transcribe(t.Context(), t, b.transcriptionRequest(), untilEnd); r.err != nil {
 		usually(t, causePlain).Fatalf("a plain request for a transcription got the error %v, want a text", r.err)
 	}
-	for _, change := range []func(*llmhttp.TranscriptionRequest){
-		func(r *llmhttp.TranscriptionRequest) { r.Stream = true },
-		func(r *llmhttp.TranscriptionRequest) { r.Translate = true },
-		func(r *llmhttp.TranscriptionRequest) { r.ResponseFormat = llmhttp.TranscriptionText },
-		func(r *llmhttp.TranscriptionRequest) { r.ResponseFormat = llmhttp.TranscriptionSRT },
-		func(r *llmhttp.TranscriptionRequest) {
-			r.ResponseFormat, r.TimestampGranularities = llmhttp.TranscriptionVerbose, []string{"word", "segment"}
+	for _, change := range []func(*audio.TranscriptionRequest){
+		func(r *audio.TranscriptionRequest) { r.Stream = true },
+		func(r *audio.TranscriptionRequest) { r.Translate = true },
+		func(r *audio.TranscriptionRequest) { r.ResponseFormat = audio.TranscriptionText },
+		func(r *audio.TranscriptionRequest) { r.ResponseFormat = audio.TranscriptionSRT },
+		func(r *audio.TranscriptionRequest) {
+			r.ResponseFormat, r.TimestampGranularities = audio.TranscriptionVerbose, []string{"word", "segment"}
 		},
-		func(r *llmhttp.TranscriptionRequest) {
-			r.ResponseFormat, r.Stream = llmhttp.TranscriptionDiarized, true
+		func(r *audio.TranscriptionRequest) {
+			r.ResponseFormat, r.Stream = audio.TranscriptionDiarized, true
 		},
-		func(r *llmhttp.TranscriptionRequest) {
+		func(r *audio.TranscriptionRequest) {
 			r.Language, r.Prompt, r.Temperature = "xx", "Zoë \"quoted\"\n", new(1.0)
 		},
-		func(r *llmhttp.TranscriptionRequest) { r.Include = []string{"logprobs"} },
-		func(r *llmhttp.TranscriptionRequest) { r.Extra = map[string][]string{"x_unknown[]": {"a", "b"}} },
-		func(r *llmhttp.TranscriptionRequest) { r.File.Name, r.File.ContentType = "", "" },
-		func(r *llmhttp.TranscriptionRequest) {
+		func(r *audio.TranscriptionRequest) { r.Include = []string{"logprobs"} },
+		func(r *audio.TranscriptionRequest) { r.Extra = map[string][]string{"x_unknown[]": {"a", "b"}} },
+		func(r *audio.TranscriptionRequest) { r.File.Name, r.File.ContentType = "", "" },
+		func(r *audio.TranscriptionRequest) {
 			r.File = &llm.File{Name: "no recording.txt", ContentType: "text/plain", Size: 3, Content: bytes.NewReader([]byte("abc"))}
 		},
 	} {

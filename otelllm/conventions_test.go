@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -203,9 +204,9 @@ func (other) Moderate(context.Context, *moderation.Request) (*moderation.Respons
 	return &moderation.Response{Results: make([]moderation.Result, 1)}, nil
 }
 
-func (other) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-		yield(&llmhttp.SpeechChunk{Audio: []byte("a")}, nil)
+func (other) Speak(context.Context, *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
+		yield(&audio.SpeechChunk{Audio: []byte("a")}, nil)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 )
 
@@ -133,7 +134,7 @@ func operationName(op llmhttp.Operation) string {
 		return operationCompletion
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings
-	case llmhttp.OperationImages, llmhttp.OperationImageEdits, llmhttp.OperationSpeech:
+	case llmhttp.OperationImages, llmhttp.OperationImageEdits, audio.OperationSpeech:
 		return operationGenerate
 	}
 	return string(op)

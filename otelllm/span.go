@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 )
 
 var (
@@ -102,7 +103,7 @@ func outputType(info *llmhttp.RequestInfo) string {
 	switch {
 	case info.Operation == llmhttp.OperationImages, info.Operation == llmhttp.OperationImageEdits:
 		return outputImage
-	case info.Operation == llmhttp.OperationSpeech:
+	case info.Operation == audio.OperationSpeech:
 		return outputSpeech
 	case info.Params.ResponseFormatType == "text":
 		return outputText

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 )
 
 // An item is something that has a price.
@@ -347,13 +348,13 @@ func (v *version) cost(r *llmhttp.UsageRecord, f factor) (llmhttp.Cost, error) {
 	case u.Characters > 0 && b.set[itemCharacter]:
 		output.add(b.of[itemCharacter], u.Characters)
 		billed = true
-	case u.AudioMillis > 0 && b.set[itemAudio] && (!pricedTokens || r.Estimated && r.Operation == llmhttp.OperationSpeech):
+	case u.AudioMillis > 0 && b.set[itemAudio] && (!pricedTokens || r.Estimated && r.Operation == audio.OperationSpeech):
 		per = millisPerHour
 		output.multiply(per)
 		output.add(b.of[itemAudio], u.AudioMillis)
 		billed = true
 	}
-	if billed && r.Estimated && r.Operation == llmhttp.OperationSpeech { // the tokens are an estimate of the same
+	if billed && r.Estimated && r.Operation == audio.OperationSpeech { // the tokens are an estimate of the same
 		u.PromptTokens, completion = 0, 0
 	}
 	if u.SearchUnits > 0 && b.set[itemSearchUnit] {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 )
 
 // A Router is an [llmhttp.Backend] that forwards each request to the targets of a route. Create one
@@ -23,7 +24,7 @@ var (
 	_ llmhttp.ImageStreamer  = (*Router)(nil)
 	_ llmhttp.ImageSizer     = (*Router)(nil)
 	_ llmhttp.Embedder       = (*Router)(nil)
-	_ llmhttp.Speaker        = (*Router)(nil)
+	_ audio.Speaker          = (*Router)(nil)
 )
 
 // New returns a Router for routes. It copies routes and opts. Nil opts mean the

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -17,21 +18,21 @@ import (
 // A speaker is a Backend that speaks.
 type speaker struct {
 	llmhttp.BackendFunc
-	speak func(ctx context.Context, r *llmhttp.SpeechRequest, yield func(*llmhttp.SpeechChunk, error) bool)
+	speak func(ctx context.Context, r *audio.SpeechRequest, yield func(*audio.SpeechChunk, error) bool)
 }
 
-func (b *speaker) Speak(ctx context.Context, r *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) { b.speak(ctx, r, yield) }
+func (b *speaker) Speak(ctx context.Context, r *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) { b.speak(ctx, r, yield) }
 }
 
 // speaking returns a Backend that yields pieces of audio, and then err unless that is nil. It uses
 // the memory of a piece again.
 func speaking(err error, pieces ...string) *speaker {
-	return &speaker{speak: func(_ context.Context, _ *llmhttp.SpeechRequest, yield func(*llmhttp.SpeechChunk, error) bool) {
-		var audio []byte
+	return &speaker{speak: func(_ context.Context, _ *audio.SpeechRequest, yield func(*audio.SpeechChunk, error) bool) {
+		var piece []byte
 		for _, p := range pieces {
-			audio = append(audio[:0], p...)
-			if !yield(&llmhttp.SpeechChunk{Audio: audio}, nil) {
+			piece = append(piece[:0], p...)
+			if !yield(&audio.SpeechChunk{Audio: piece}, nil) {
 				return
 			}
 		}
@@ -42,14 +43,14 @@ func speaking(err error, pieces ...string) *speaker {
 }
 
 // hear returns the audio of a reply, and its error.
-func hear(s llmhttp.SpeechStream) (audio string, err error) {
+func hear(s audio.SpeechStream) (heard string, err error) {
 	for c, err := range s {
 		if err != nil {
-			return audio, err
+			return heard, err
 		}
-		audio += string(c.Audio)
+		heard += string(c.Audio)
 	}
-	return audio, nil
+	return heard, nil
 }
 
 // Another target is tried until the first audio, and not later.
@@ -68,7 +69,7 @@ func TestSpeech_Fallback(t *testing.T) {
 		"400":                 {speaking(llm.Errorf(400, "", "x")), "", true},
 		"serves chats only":   {newFake(say("a")), "b", false},
 		"unknown model":       {speaking(llm.ModelNotFound("m")), "b", false},
-		"hangs": {&speaker{speak: func(ctx context.Context, _ *llmhttp.SpeechRequest, _ func(*llmhttp.SpeechChunk, error) bool) {
+		"hangs": {&speaker{speak: func(ctx context.Context, _ *audio.SpeechRequest, _ func(*audio.SpeechChunk, error) bool) {
 			<-ctx.Done()
 		}}, "b", false},
 	} {
@@ -76,7 +77,7 @@ func TestSpeech_Fallback(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRouter(t, &route.Options{TryTimeout: time.Second, Rounds: 1},
 					route.Route{Model: "m", Strategy: route.InOrder, Targets: targets(test.first, speaking(nil, "b"))})
-				got, err := hear(r.Speak(t.Context(), &llmhttp.SpeechRequest{Model: "m"}))
+				got, err := hear(r.Speak(t.Context(), &audio.SpeechRequest{Model: "m"}))
 				assert.Equal(t, test.want, got)
 				assert.Equal(t, test.fails, err != nil, "%v", err)
 			})
@@ -86,14 +87,14 @@ func TestSpeech_Fallback(t *testing.T) {
 
 // A target gets a copy of the request with its name of the model.
 func TestSpeech_Request(t *testing.T) {
-	var got *llmhttp.SpeechRequest
-	b := &speaker{speak: func(_ context.Context, r *llmhttp.SpeechRequest, yield func(*llmhttp.SpeechChunk, error) bool) {
+	var got *audio.SpeechRequest
+	b := &speaker{speak: func(_ context.Context, r *audio.SpeechRequest, yield func(*audio.SpeechChunk, error) bool) {
 		got = r
 		*r.Speed = 3
-		yield(&llmhttp.SpeechChunk{Audio: []byte("a")}, nil)
+		yield(&audio.SpeechChunk{Audio: []byte("a")}, nil)
 	}}
 	r := newRouter(t, nil, route.Route{Model: "m", Targets: singleTarget(b, "tts-1")})
-	req := &llmhttp.SpeechRequest{Model: "m", Input: "x", Voice: llmhttp.SpeechVoice{Name: "alloy"}, Speed: new(2.0)}
+	req := &audio.SpeechRequest{Model: "m", Input: "x", Voice: audio.SpeechVoice{Name: "alloy"}, Speed: new(2.0)}
 	_, err := hear(r.Speak(t.Context(), req))
 	require.NoError(t, err)
 	assert.Equal(t, "tts-1", got.Model)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -47,9 +48,9 @@ func (b *countingBackend) GenerateImages(ctx context.Context, req *llm.ImageRequ
 	return ability[llmhttp.ImageGenerator](ctx, b).GenerateImages(ctx, req)
 }
 
-func (b *countingBackend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+func (b *countingBackend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
 	b.count(ctx)
-	return ability[llmhttp.Speaker](ctx, b).Speak(ctx, req)
+	return ability[audio.Speaker](ctx, b).Speak(ctx, req)
 }
 
 // ability returns the T that b counts the calls of, which each Backend of the simulation has.
@@ -211,15 +212,15 @@ func (b *backend) chat(ctx context.Context, n int, s *script, yield yieldFunc) {
 }
 
 // Speak yields the texts of a chat as audio.
-func (b *backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
+func (b *backend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
 	n := number(ctx)
 	s := b.sim.script(n)
 	if req.Input != mark(n) {
 		b.sim.fail("request %d has the input %q", n, req.Input)
 	}
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		b.chat(ctx, n, s, func(c *llm.ChatChunk, err error) bool {
-			spoken := new(llmhttp.SpeechChunk)
+			spoken := new(audio.SpeechChunk)
 			if c != nil {
 				spoken.Usage = c.Usage
 				for i := range c.Choices {

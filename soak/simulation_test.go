@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -197,6 +198,7 @@ func (sim *simulation) start() {
 	backend := sim.newBackend()
 	sim.quota.Store(1 << 40)
 	sim.handler = llmhttp.NewHandler(&countingBackend{sim, backend}, sim.keys(), &llmhttp.Options{
+		Routes:  audio.Routes(nil),
 		Usage:   sim.newUsageStore(),
 		Limiter: &limiter{sim, llmhttp.NewLimiter()},
 		Observe: sim.observe,
@@ -262,6 +264,7 @@ func (sim *simulation) newBackend() llmhttp.Backend {
 // newUpstream returns a Backend that forwards to another server with b.
 func (sim *simulation) newUpstream(b llmhttp.Backend) llmhttp.Backend {
 	sim.inner = httptest.NewUnstartedServer(llmhttp.NewHandler(b, llmhttp.AllowAll("inner"), &llmhttp.Options{
+		Routes:    audio.Routes(nil),
 		RequestID: func(r *http.Request) string { return r.Header.Get("X-Request-Id") },
 		Logger:    slog.New(slog.DiscardHandler), Timeout: handlerTimeout,
 	}))

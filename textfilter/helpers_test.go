@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
@@ -139,10 +140,10 @@ func (b *completer) Complete(context.Context, *completion.Request) llm.ChatStrea
 // A transcriber is a Backend that answers each transcription with a stream.
 type transcriber struct {
 	llmhttp.BackendFunc
-	stream llmhttp.TranscriptionStream
+	stream audio.TranscriptionStream
 }
 
-func (b *transcriber) Transcribe(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+func (b *transcriber) Transcribe(context.Context, *audio.TranscriptionRequest) audio.TranscriptionStream {
 	return b.stream
 }
 

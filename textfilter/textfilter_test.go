@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
 	"github.com/llmhttp/llmhttp/llm"
@@ -260,9 +261,9 @@ func TestNew_OtherReplies(t *testing.T) {
 // Segments, words and log probabilities have the text of a transcription in pieces, or another text.
 func TestNew_PiecesOfTranscriptions(t *testing.T) {
 	type (
-		chunk   = llmhttp.TranscriptionChunk
-		segment = llmhttp.TranscriptionSegment
-		word    = llmhttp.TranscriptionWord
+		chunk   = audio.TranscriptionChunk
+		segment = audio.TranscriptionSegment
+		word    = audio.TranscriptionWord
 	)
 	half := len(filterSecret) / 2
 	first, second := filterSecret[:half], filterSecret[half:]
@@ -283,8 +284,8 @@ func TestNew_PiecesOfTranscriptions(t *testing.T) {
 		"beside the text":  {chunk{Text: "Hello", Segments: plain, Extra: note()}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := textfilter.New(&transcriber{stream: func(yield func(*chunk, error) bool) { yield(&tt.reply, nil) }}, redacting).(llmhttp.Transcriber)
-			got, err := llmhttp.CollectTranscription(b.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
+			b := textfilter.New(&transcriber{stream: func(yield func(*chunk, error) bool) { yield(&tt.reply, nil) }}, redacting).(audio.Transcriber)
+			got, err := audio.CollectTranscription(b.Transcribe(t.Context(), new(audio.TranscriptionRequest)))
 			require.NoError(t, err)
 			assert.Equal(t, tt.kept, got.Segments != nil)
 			texts := strings.Join(stringsIn(reflect.ValueOf(got)), "\x00")
@@ -303,10 +304,10 @@ func TestNew_TranscriptionsThatTakeLong(t *testing.T) {
 		for filter, want := range map[string]int{"bad": 400, "absent": 200} {
 			t.Run(name+" "+filter, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := &transcriber{stream: func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+					b := &transcriber{stream: func(yield func(*audio.TranscriptionChunk, error) bool) {
 						for range 30 {
 							time.Sleep(100 * time.Millisecond)
-							if !yield(&llmhttp.TranscriptionChunk{Text: "bad "}, nil) {
+							if !yield(&audio.TranscriptionChunk{Text: "bad "}, nil) {
 								return
 							}
 						}
@@ -329,15 +330,15 @@ func TestNew_TranscriptionsThatTakeLong(t *testing.T) {
 func TestNew_LargeTranscriptions(t *testing.T) {
 	read := 0
 	text := strings.Repeat("x", 1<<20)
-	b := &transcriber{stream: func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+	b := &transcriber{stream: func(yield func(*audio.TranscriptionChunk, error) bool) {
 		for range 300 {
-			if read++; !yield(&llmhttp.TranscriptionChunk{Text: text}, nil) {
+			if read++; !yield(&audio.TranscriptionChunk{Text: text}, nil) {
 				return
 			}
 		}
 	}}
-	filtered := textfilter.New(b, redacting).(llmhttp.Transcriber)
-	_, err := llmhttp.CollectTranscription(filtered.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)))
+	filtered := textfilter.New(b, redacting).(audio.Transcriber)
+	_, err := audio.CollectTranscription(filtered.Transcribe(t.Context(), new(audio.TranscriptionRequest)))
 	var e *llm.Error
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 502, e.Status)
@@ -345,7 +346,7 @@ func TestNew_LargeTranscriptions(t *testing.T) {
 	assert.Equal(t, 65, read)
 
 	read = 0
-	for range filtered.Transcribe(t.Context(), new(llmhttp.TranscriptionRequest)) {
+	for range filtered.Transcribe(t.Context(), new(audio.TranscriptionRequest)) {
 		break
 	}
 	assert.Equal(t, 1, read)
@@ -457,8 +458,8 @@ func TestNew_NilStreams(t *testing.T) {
 			"Chat":         streamError(b.Chat(t.Context(), new(llm.ChatRequest))),
 			"Complete":     streamError(b.(completion.Completer).Complete(t.Context(), new(completion.Request))),
 			"StreamImages": streamError(b.(llmhttp.ImageStreamer).StreamImages(t.Context(), new(llm.ImageRequest))),
-			"Speak":        streamError(b.(llmhttp.Speaker).Speak(t.Context(), new(llmhttp.SpeechRequest))),
-			"Transcribe":   streamError(b.(llmhttp.Transcriber).Transcribe(t.Context(), new(llmhttp.TranscriptionRequest))),
+			"Speak":        streamError(b.(audio.Speaker).Speak(t.Context(), new(audio.SpeechRequest))),
+			"Transcribe":   streamError(b.(audio.Transcriber).Transcribe(t.Context(), new(audio.TranscriptionRequest))),
 		} {
 			assert.ErrorContains(t, err, "returned a nil ChatStream", "%s with a filter of %s", method, name)
 		}
@@ -486,9 +487,9 @@ func (nilStreams) GenerateImages(context.Context, *llm.ImageRequest) (*llm.Image
 	panic("the stream is nil, and not missing")
 }
 
-func (nilStreams) Speak(context.Context, *llmhttp.SpeechRequest) llmhttp.SpeechStream { return nil }
+func (nilStreams) Speak(context.Context, *audio.SpeechRequest) audio.SpeechStream { return nil }
 
-func (nilStreams) Transcribe(context.Context, *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
+func (nilStreams) Transcribe(context.Context, *audio.TranscriptionRequest) audio.TranscriptionStream {
 	return nil
 }
 

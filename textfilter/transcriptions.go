@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 )
 
 // What is spoken is not rewritten.
-var transcriptionTexts = textsOf(func(w *rewriter, r *llmhttp.TranscriptionRequest) {
+var transcriptionTexts = textsOf(func(w *rewriter, r *audio.TranscriptionRequest) {
 	w.text(Content, &r.Prompt)
 	if r.File != nil {
 		w.text(Other, &r.File.Name)
@@ -26,7 +26,7 @@ var transcriptionTexts = textsOf(func(w *rewriter, r *llmhttp.TranscriptionReque
 // have the text in pieces, in which a filter does not find what is divided between them. So all of
 // them are dropped if the filter changes the text, or that of the segments or words, which may be
 // another one.
-func (w *rewriter) transcription(c *llmhttp.TranscriptionChunk) {
+func (w *rewriter) transcription(c *audio.TranscriptionChunk) {
 	var segments, words strings.Builder
 	for i := range c.Segments {
 		s := &c.Segments[i]
@@ -59,16 +59,16 @@ func (w *rewriter) transcription(c *llmhttp.TranscriptionChunk) {
 // sameWords reports whether a and b differ only in white space between words and around them.
 func sameWords(a, b string) bool { return slices.Equal(strings.Fields(a), strings.Fields(b)) }
 
-// Transcribe implements [llmhttp.Transcriber]. The text is filtered when it is complete.
-func (b *backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return filterStream(ctx, b, transcriptionTexts, ability.Stream(llmhttp.Transcriber.Transcribe), req, forwardTranscription)
+// Transcribe implements [audio.Transcriber]. The text is filtered when it is complete.
+func (b *backend) Transcribe(ctx context.Context, req *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return filterStream(ctx, b, transcriptionTexts, ability.Stream(audio.Transcriber.Transcribe), req, forwardTranscription)
 }
 
 // forwardTranscription yields a stream as one chunk. For each chunk before, it yields one without
 // text, without which the reader would take the stream for silent.
-func forwardTranscription(f *Filter, stream llmhttp.TranscriptionStream, yield func(*llmhttp.TranscriptionChunk, error) bool) {
+func forwardTranscription(f *Filter, stream audio.TranscriptionStream, yield func(*audio.TranscriptionChunk, error) bool) {
 	size, stopped := 0, false
-	c, err := llmhttp.CollectTranscription(func(collect func(*llmhttp.TranscriptionChunk, error) bool) {
+	c, err := audio.CollectTranscription(func(collect func(*audio.TranscriptionChunk, error) bool) {
 		for c, err := range stream {
 			if c != nil && err == nil {
 				size += c.Size()
@@ -79,7 +79,7 @@ func forwardTranscription(f *Filter, stream llmhttp.TranscriptionStream, yield f
 			if !collect(c, err) {
 				return
 			}
-			if stopped = c != nil && !yield(&llmhttp.TranscriptionChunk{Usage: c.Usage, Duration: c.Duration}, nil); stopped {
+			if stopped = c != nil && !yield(&audio.TranscriptionChunk{Usage: c.Usage, Duration: c.Duration}, nil); stopped {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
@@ -38,9 +39,9 @@ var (
 	_ llmhttp.ImageEditor    = (*Backend)(nil)
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
-	_ llmhttp.Speaker        = (*Backend)(nil)
+	_ audio.Speaker          = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
-	_ llmhttp.Transcriber    = (*Backend)(nil)
+	_ audio.Transcriber      = (*Backend)(nil)
 )
 
 // New returns a Backend for the server at baseURL, the URL that clients of the

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -418,7 +419,7 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 			edit := llm.ImageRequest{Model: "m", Prompt: "p", Images: []*llm.File{test.file}, Extra: extra}
 			masked := edit
 			masked.Images, masked.Mask = []*llm.File{file("a.png", "")}, test.file
-			transcription := llmhttp.TranscriptionRequest{Model: "m", File: test.file, Extra: values}
+			transcription := audio.TranscriptionRequest{Model: "m", File: test.file, Extra: values}
 			for param, call := range map[string]func() error{
 				"image": func() error { _, err := b.EditImages(t.Context(), &edit); return err },
 				"mask":  func() error { _, err := b.EditImages(t.Context(), &masked); return err },
@@ -429,7 +430,7 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 					return nil
 				},
 				"file": func() error {
-					_, err := llmhttp.CollectTranscription(b.Transcribe(t.Context(), &transcription))
+					_, err := audio.CollectTranscription(b.Transcribe(t.Context(), &transcription))
 					return err
 				},
 			} {

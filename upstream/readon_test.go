@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
@@ -476,11 +477,11 @@ var streamedOperations = []struct {
 		eventStream(textChunk("Hello"), stopChunk), strings.NewReplacer(":50000,", ":200,", "100000,", "1000000,", "150000", "1000200").Replace(largeUsageChunk), `"finish_reason":"stop"`},
 	{completion.Operation, "/v1/completions", `{"model":"m","prompt":"Hello?","stream":true}`, false,
 		eventStream(`{"choices":[{"text":"Hello","index":0,"finish_reason":"stop"}]}`), `{"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":1000000}}`, `"finish_reason":"stop"`},
-	{llmhttp.OperationSpeech, "/v1/audio/speech", `{"model":"m","input":"Hello","voice":"v","stream_format":"sse"}`, false,
+	{audio.OperationSpeech, "/v1/audio/speech", `{"model":"m","input":"Hello","voice":"v","stream_format":"sse"}`, false,
 		eventStream(`{"type":"speech.audio.delta","audio":"SGVsbG8="}`), `{"type":"speech.audio.done",` + usageLast + `}`, "speech.audio.delta"},
-	{llmhttp.OperationTranscriptions, "/v1/audio/transcriptions", formBody("file", "stream", "true"), true,
+	{audio.OperationTranscriptions, "/v1/audio/transcriptions", formBody("file", "stream", "true"), true,
 		eventStream(`{"type":"transcript.text.delta","delta":"Hello"}`), `{"type":"transcript.text.done","text":"Hello",` + usageLast + `}`, "transcript.text.delta"},
-	{llmhttp.OperationTranscriptions, "/v1/audio/translations", formBody("file", "stream", "true"), true,
+	{audio.OperationTranscriptions, "/v1/audio/translations", formBody("file", "stream", "true"), true,
 		eventStream(`{"type":"transcript.text.delta","delta":"Hello"}`), `{"type":"transcript.text.done","text":"Hello",` + usageLast + `}`, "transcript.text.delta"},
 	{llmhttp.OperationImages, imagesPath, `{"model":"m","prompt":"p","stream":true,"partial_images":1}`, false,
 		eventStream(`{"type":"image_generation.partial_image","b64_json":"SGVsbG8="}`), `{"type":"image_generation.completed","b64_json":"SGVsbG8=",` + usageLast + `}`, "partial_image"},

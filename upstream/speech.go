@@ -6,29 +6,29 @@ import (
 	"io"
 	"mime"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
 const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are JSON
 
-// Speak implements [llmhttp.Speaker]. The audio is passed on as it arrives. The tokens are known if
+// Speak implements [audio.Speaker]. The audio is passed on as it arrives. The tokens are known if
 // the server sends events; the Handler measures the duration.
-func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
-		r := speechReply{replySender: replySender[llmhttp.SpeechChunk]{yield: yield}}
+func (b *Backend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
+		r := speechReply{replySender: replySender[audio.SpeechChunk]{yield: yield}}
 		r.end(r.forward(ctx, b, req))
 	}
 }
 
 // A speechReply passes on the reply to a request for speech.
 type speechReply struct {
-	replySender[llmhttp.SpeechChunk]
+	replySender[audio.SpeechChunk]
 	began bool // there was audio
 }
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
-func (r *speechReply) forward(ctx context.Context, b *Backend, req *llmhttp.SpeechRequest) error {
+func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.SpeechRequest) error {
 	model := b.modelNames(req.Model)
 	asked := *req
 	asked.Model = model.server
@@ -72,10 +72,10 @@ func (r *speechReply) readAudio() error {
 	}
 }
 
-// chunk returns a chunk with audio, which may be empty.
-func (r *speechReply) chunk(audio []byte) *llmhttp.SpeechChunk {
-	r.began = r.began || len(audio) > 0
-	return &llmhttp.SpeechChunk{Audio: audio}
+// chunk returns a chunk with a piece of audio, which may be empty.
+func (r *speechReply) chunk(piece []byte) *audio.SpeechChunk {
+	r.began = r.began || len(piece) > 0
+	return &audio.SpeechChunk{Audio: piece}
 }
 
 // readError returns the error for a reply that is neither audio nor events.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
@@ -30,12 +31,12 @@ func waveHeader(rate int) string {
 }
 
 func TestSpeak(t *testing.T) {
-	delta := func(audio string) string {
-		b, _ := json.Marshal(map[string]any{"type": "speech.audio.delta", "audio": []byte(audio)})
+	delta := func(piece string) string {
+		b, _ := json.Marshal(map[string]any{"type": "speech.audio.delta", "audio": []byte(piece)})
 		return string(b)
 	}
 	const finished = `{"type":"speech.audio.done","usage":{"input_tokens":14,"output_tokens":101,"total_tokens":115}}`
-	audio := func(media, body string) func(c net.Conn) {
+	sends := func(media, body string) func(c net.Conn) {
 		return func(c net.Conn) { writeReply(c, 200, media, body) }
 	}
 	events := func(data ...string) func(c net.Conn) { return func(c net.Conn) { writeEvents(c, data...) } }
@@ -46,19 +47,19 @@ func TestSpeak(t *testing.T) {
 		body    string
 		units   llmhttp.Units
 	}{
-		"audio":            {``, audio("audio/mpeg", "ID3\x00\xff"), 200, "ID3\x00\xff", llmhttp.Units{Characters: 5, AudioMillis: 5}},
-		"no known type":    {``, audio("application/octet-stream", `{"error":"x"}`), 200, `{"error":"x"}`, llmhttp.Units{Characters: 5, AudioMillis: 13}},
-		"pcm":              {`,"response_format":"pcm"`, audio("audio/pcm", strings.Repeat("x", 12_000)), 200, strings.Repeat("x", 12_000), llmhttp.Units{Characters: 5, AudioMillis: 250}},
-		"wav":              {`,"response_format":"wav"`, audio("audio/wav", waveHeader(1000)+strings.Repeat("x", 1956)), 200, waveHeader(1000) + strings.Repeat("x", 1956), llmhttp.Units{Characters: 5, AudioMillis: 1956}},
-		"empty":            {``, audio("audio/mpeg", ""), 502, bodyFailed, llmhttp.Units{}},
-		"HTML":             {``, audio("text/html", "<html>"), 502, bodyFailed, llmhttp.Units{}},
-		"an error as JSON": {``, audio(mediaJSON, `{"error":{"message":"no such voice","type":"invalid_request_error","param":"voice","code":null}}`), 400, `"param":"voice"`, llmhttp.Units{}},
-		"other JSON":       {``, audio(mediaJSON, `{"audio":"x"}`), 502, bodyFailed, llmhttp.Units{}},
+		"audio":            {``, sends("audio/mpeg", "ID3\x00\xff"), 200, "ID3\x00\xff", llmhttp.Units{Characters: 5, AudioMillis: 5}},
+		"no known type":    {``, sends("application/octet-stream", `{"error":"x"}`), 200, `{"error":"x"}`, llmhttp.Units{Characters: 5, AudioMillis: 13}},
+		"pcm":              {`,"response_format":"pcm"`, sends("audio/pcm", strings.Repeat("x", 12_000)), 200, strings.Repeat("x", 12_000), llmhttp.Units{Characters: 5, AudioMillis: 250}},
+		"wav":              {`,"response_format":"wav"`, sends("audio/wav", waveHeader(1000)+strings.Repeat("x", 1956)), 200, waveHeader(1000) + strings.Repeat("x", 1956), llmhttp.Units{Characters: 5, AudioMillis: 1956}},
+		"empty":            {``, sends("audio/mpeg", ""), 502, bodyFailed, llmhttp.Units{}},
+		"HTML":             {``, sends("text/html", "<html>"), 502, bodyFailed, llmhttp.Units{}},
+		"an error as JSON": {``, sends(mediaJSON, `{"error":{"message":"no such voice","type":"invalid_request_error","param":"voice","code":null}}`), 400, `"param":"voice"`, llmhttp.Units{}},
+		"other JSON":       {``, sends(mediaJSON, `{"audio":"x"}`), 502, bodyFailed, llmhttp.Units{}},
 		"events as bytes":  {``, events(delta("ab"), `{"type":"x"}`, delta("c"), finished), 200, "abc", llmhttp.Units{Characters: 5, PromptTokens: 14, CompletionTokens: 101, CompletionAudioTokens: 101}},
 		"events": {`,"stream_format":"sse"`, events(delta("ab"), finished), 200,
 			"data: " + `{"type":"speech.audio.delta","audio":"YWI="}` + "\n\ndata: " + finished + "\n\n", llmhttp.Units{Characters: 5, PromptTokens: 14, CompletionTokens: 101, CompletionAudioTokens: 101}},
 		"events without tokens":       {`,"stream_format":"sse"`, events(delta("ab"), `{"type":"speech.audio.done"}`), 200, `"input_tokens":0`, llmhttp.Units{Characters: 5, AudioMillis: 2}},
-		"bytes as events":             {`,"stream_format":"sse"`, audio("audio/mpeg", "ab"), 200, `"audio":"YWI="`, llmhttp.Units{Characters: 5, AudioMillis: 2}},
+		"bytes as events":             {`,"stream_format":"sse"`, sends("audio/mpeg", "ab"), 200, `"audio":"YWI="`, llmhttp.Units{Characters: 5, AudioMillis: 2}},
 		"an error event":              {``, events(`{"type":"speech.audio.error","error":{"message":"down","code":503}}`), 503, `overloaded`, llmhttp.Units{}},
 		"an event that is not JSON":   {``, events(`x`), 502, bodyFailed, llmhttp.Units{}},
 		"no audio in the events":      {``, events(finished), 500, "had an error", llmhttp.Units{PromptTokens: 14, CompletionTokens: 101, CompletionAudioTokens: 101}},
@@ -162,7 +163,7 @@ func TestSpeak_Interrupted(t *testing.T) {
 			s.hang(c)
 		})
 		b := newBackend(t, s.url(), nil)
-		for c, err := range b.Speak(t.Context(), &llmhttp.SpeechRequest{Model: "m", Input: "x"}) {
+		for c, err := range b.Speak(t.Context(), &audio.SpeechRequest{Model: "m", Input: "x"}) {
 			require.NoError(t, err)
 			assert.Equal(t, "abc", string(c.Audio))
 			break

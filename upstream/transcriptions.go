@@ -8,23 +8,23 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Transcribe implements [llmhttp.Transcriber]. The recording is not copied: it is read while it is
+// Transcribe implements [audio.Transcriber]. The recording is not copied: it is read while it is
 // sent. Of formats that are texts or subtitles the server is asked for the JSON from which the
 // Handler makes them, so that the usage is known.
-func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
-		r := transcriptionReply{replySender: replySender[llmhttp.TranscriptionChunk]{yield: yield}}
+func (b *Backend) Transcribe(ctx context.Context, req *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return func(yield func(*audio.TranscriptionChunk, error) bool) {
+		r := transcriptionReply{replySender: replySender[audio.TranscriptionChunk]{yield: yield}}
 		r.end(r.forward(ctx, b, req))
 	}
 }
 
 // forward sends req to the server and yields the chunks of the reply. It does not yield the error that
 // it returns.
-func (r *transcriptionReply) forward(ctx context.Context, b *Backend, req *llmhttp.TranscriptionRequest) (err error) {
+func (r *transcriptionReply) forward(ctx context.Context, b *Backend, req *audio.TranscriptionRequest) (err error) {
 	model := b.modelNames(req.Model)
 	e, accept := b.transcriptions, mediaJSON
 	if req.Translate {
@@ -45,7 +45,7 @@ func (r *transcriptionReply) forward(ctx context.Context, b *Backend, req *llmht
 }
 
 // encodeTranscription returns the form for the server.
-func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) (payload, error) {
+func encodeTranscription(r *audio.TranscriptionRequest, model string) (payload, error) {
 	f := newForm()
 	f.add("model", model)
 	f.add("language", r.Language)
@@ -67,19 +67,19 @@ func encodeTranscription(r *llmhttp.TranscriptionRequest, model string) (payload
 }
 
 // serverFormat returns the response_format for the server.
-func serverFormat(r *llmhttp.TranscriptionRequest) string {
+func serverFormat(r *audio.TranscriptionRequest) string {
 	switch r.ResponseFormat {
-	case llmhttp.TranscriptionText:
-		return llmhttp.TranscriptionJSON
-	case llmhttp.TranscriptionSRT, llmhttp.TranscriptionVTT:
-		return llmhttp.TranscriptionVerbose
+	case audio.TranscriptionText:
+		return audio.TranscriptionJSON
+	case audio.TranscriptionSRT, audio.TranscriptionVTT:
+		return audio.TranscriptionVerbose
 	}
 	return r.ResponseFormat
 }
 
 // granularities returns the timestamp_granularities for the server.
-func granularities(r *llmhttp.TranscriptionRequest) []string {
-	if r.ResponseFormat == llmhttp.TranscriptionVerbose {
+func granularities(r *audio.TranscriptionRequest) []string {
+	if r.ResponseFormat == audio.TranscriptionVerbose {
 		return r.TimestampGranularities
 	}
 	return nil
@@ -87,7 +87,7 @@ func granularities(r *llmhttp.TranscriptionRequest) []string {
 
 // A transcriptionReply reads the reply to a request for a transcription.
 type transcriptionReply struct {
-	replySender[llmhttp.TranscriptionChunk]
+	replySender[audio.TranscriptionChunk]
 	began bool // a chunk with text was yielded
 }
 
@@ -125,7 +125,7 @@ func (r *transcriptionReply) readWhole() error {
 }
 
 // tokensOf returns the tokens that a chunk reports, or nil.
-func tokensOf(c *llmhttp.TranscriptionChunk) *llm.Usage {
+func tokensOf(c *audio.TranscriptionChunk) *llm.Usage {
 	if c.Usage == nil {
 		return nil
 	}
@@ -133,8 +133,8 @@ func tokensOf(c *llmhttp.TranscriptionChunk) *llm.Usage {
 }
 
 // decode decodes a whole reply, or an event.
-func (r *transcriptionReply) decode(data []byte) (*llmhttp.TranscriptionChunk, error) {
-	chunk := new(llmhttp.TranscriptionChunk)
+func (r *transcriptionReply) decode(data []byte) (*audio.TranscriptionChunk, error) {
+	chunk := new(audio.TranscriptionChunk)
 	if err := chunk.UnmarshalJSON(data); err != nil {
 		return nil, r.c.malformedReply(err)
 	}
@@ -184,7 +184,7 @@ func (r *transcriptionReply) readStream() error {
 }
 
 // decodeEvent returns the chunk of an event, and the type of that.
-func (r *transcriptionReply) decodeEvent(data []byte) (chunk *llmhttp.TranscriptionChunk, kind string, err error) {
+func (r *transcriptionReply) decodeEvent(data []byte) (chunk *audio.TranscriptionChunk, kind string, err error) {
 	if chunk, err = r.decode(data); err != nil {
 		return nil, "", err
 	}
@@ -203,23 +203,23 @@ func (r *transcriptionReply) decodeEvent(data []byte) (chunk *llmhttp.Transcript
 	case eventDelta:
 		chunk.Text = e.Delta
 	case eventSegment:
-		var s llmhttp.TranscriptionSegment
+		var s audio.TranscriptionSegment
 		if err := s.UnmarshalJSON(data); err != nil {
 			return nil, "", r.c.malformedReply(err)
 		}
 		delete(s.Extra, "type")
-		return &llmhttp.TranscriptionChunk{Segments: []llmhttp.TranscriptionSegment{s}}, e.Type, nil
+		return &audio.TranscriptionChunk{Segments: []audio.TranscriptionSegment{s}}, e.Type, nil
 	case eventDone:
 		if r.began { // the deltas had the text and what belongs to it
 			chunk.Text, chunk.Extra = "", nil
 		}
 	case "": // vLLM sends chunks like those of a chat
-		chunk = &llmhttp.TranscriptionChunk{Usage: chunk.Usage}
+		chunk = &audio.TranscriptionChunk{Usage: chunk.Usage}
 		for _, choice := range e.Choices {
 			chunk.Text += choice.Delta.Content
 		}
 	default: // of a later version of the API
-		return new(llmhttp.TranscriptionChunk), e.Type, nil
+		return new(audio.TranscriptionChunk), e.Type, nil
 	}
 	r.began = r.began || chunk.Text != ""
 	return chunk, e.Type, nil

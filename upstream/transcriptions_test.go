@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
 
 // transcribe sends a request for a transcription to a server that serves it by handle.
-func transcribe(t *testing.T, req *llmhttp.TranscriptionRequest, handle http.HandlerFunc) (*llmhttp.TranscriptionChunk, error) {
+func transcribe(t *testing.T, req *audio.TranscriptionRequest, handle http.HandlerFunc) (*audio.TranscriptionChunk, error) {
 	t.Helper()
 	srv := httptest.NewServer(handle)
 	defer srv.Close()
@@ -27,13 +27,13 @@ func transcribe(t *testing.T, req *llmhttp.TranscriptionRequest, handle http.Han
 	if req.File == nil {
 		req.File = &llm.File{Name: "blob", ContentType: "audio/webm;codecs=opus", Size: 9, Content: bytes.NewReader([]byte("recording"))}
 	}
-	return llmhttp.CollectTranscription(b.Transcribe(t.Context(), req))
+	return audio.CollectTranscription(b.Transcribe(t.Context(), req))
 }
 
 // What the server gets. Of texts and subtitles it is asked for the JSON from which they are made.
 func TestTranscribe_Request(t *testing.T) {
 	for format, want := range map[string]string{"json": "json", "text": "json", "srt": "verbose_json", "vtt": "verbose_json", "verbose_json": "verbose_json", "diarized_json": "diarized_json"} {
-		req := &llmhttp.TranscriptionRequest{
+		req := &audio.TranscriptionRequest{
 			ResponseFormat: format, Language: "de", Prompt: "p", Temperature: new(0.5), TimestampGranularities: []string{"word"},
 			Include: []string{"logprobs"}, Stream: format == "json", Extra: map[string][]string{"keywords[]": {"a", "b"}}, Translate: format == "text",
 		}
@@ -85,7 +85,7 @@ func TestTranscribe_Replies(t *testing.T) {
 		"nothing":            {``, "", 502, [2]float64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := transcribe(t, &llmhttp.TranscriptionRequest{ResponseFormat: "json"}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, test.reply) })
+			got, err := transcribe(t, &audio.TranscriptionRequest{ResponseFormat: "json"}, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, test.reply) })
 			if test.status != 0 {
 				e, _ := errors.AsType[*llm.Error](err)
 				require.NotNil(t, e, "%v", err)
@@ -109,7 +109,7 @@ func TestTranscribe_Replies(t *testing.T) {
 
 // An error of the server names the parameter and not the server's name of the model.
 func TestTranscribe_Error(t *testing.T) {
-	_, err := transcribe(t, &llmhttp.TranscriptionRequest{ResponseFormat: "json"}, func(w http.ResponseWriter, _ *http.Request) {
+	_, err := transcribe(t, &audio.TranscriptionRequest{ResponseFormat: "json"}, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(400)
 		io.WriteString(w, `{"error":{"message":"whisper cannot read it","type":"invalid_request_error","param":"file","code":"invalid_value"}}`)
 	})

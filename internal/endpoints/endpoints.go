@@ -45,9 +45,9 @@ var All = []Endpoint{
 	{Name: "images", Patterns: []string{"POST /v1/images/generations"}, Scope: "images", Operation: "images", Package: Root},
 	{Name: "image edits", Patterns: []string{"POST /v1/images/edits"}, Scope: "images", Operation: "image_edits", Package: Root},
 	{Name: "embeddings", Patterns: []string{"POST /v1/embeddings"}, Scope: "embeddings", Operation: "embeddings", Package: Root},
-	{Name: "speech", Patterns: []string{"POST /v1/audio/speech"}, Scope: "speech", Operation: "speech", Package: Root},
+	{Name: "speech", Patterns: []string{"POST /v1/audio/speech"}, Scope: "speech", Operation: "speech", Package: Root + "/audio"},
 	{
-		Name: "transcriptions", Scope: "transcriptions", Operation: "transcriptions", Package: Root,
+		Name: "transcriptions", Scope: "transcriptions", Operation: "transcriptions", Package: Root + "/audio",
 		Patterns: []string{"POST /v1/audio/transcriptions", "POST /v1/audio/translations"},
 	},
 	{

@@ -65,11 +65,14 @@ func (r *recorder) Record(ctx context.Context, records ...llmhttp.UsageRecord) e
 	return r.UsageStore.Record(ctx, records...)
 }
 
-// Post sends a request and returns the reply.
+// Post sends a request, whose body is JSON or a [Form], and returns the reply.
 func (s *Server) Post(path, body string) *httptest.ResponseRecorder {
 	s.t.Helper()
 	r := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
+	if strings.HasPrefix(body, "--"+formBoundary) {
+		r.Header.Set("Content-Type", FormType)
+	}
 	r.Header.Set("Authorization", "Bearer sk-fixture")
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, r)
@@ -220,7 +223,7 @@ func CheckTextsCount(t *testing.T, kind string, req any, count func(tokens.Estim
 }
 
 // goWords matches terms of Go, which clients should not see.
-var goWords = regexp.MustCompile(`json:|Unmarshal|strconv|EOF|invalid character|unexpected end|cannot|float64|\bint\b|\bstruct\b|Go |nil|panic|runtime|llmhttp|jsonwire|unexpected|parsing|0x[0-9a-f]{6}|<nil>|%!|RawMessage|\*`)
+var goWords = regexp.MustCompile(`json:|Unmarshal|strconv|EOF|invalid character|unexpected end|cannot unmarshal|float64|\bint\b|\bstruct\b|Go |nil|panic|runtime|llmhttp|jsonwire|unexpected|parsing|0x[0-9a-f]{6}|<nil>|%!|RawMessage|\*`)
 
 // CheckWords checks that an error is short and has no terms of Go.
 func CheckWords(t testing.TB, message, param string) {

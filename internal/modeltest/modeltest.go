@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
@@ -60,8 +61,8 @@ var (
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ rerank.Reranker        = (*Backend)(nil)
 	_ moderation.Moderator   = (*Backend)(nil)
-	_ llmhttp.Speaker        = (*Backend)(nil)
-	_ llmhttp.Transcriber    = (*Backend)(nil)
+	_ audio.Speaker          = (*Backend)(nil)
+	_ audio.Transcriber      = (*Backend)(nil)
 )
 
 // Chat implements [llmhttp.Backend].
@@ -295,9 +296,9 @@ func vector(text string, dimensions int) []float32 {
 	return v
 }
 
-// Transcribe implements [llmhttp.Transcriber]. The text is the content of the file.
-func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
+// Transcribe implements [audio.Transcriber]. The text is the content of the file.
+func (b *Backend) Transcribe(ctx context.Context, req *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return func(yield func(*audio.TranscriptionChunk, error) bool) {
 		if req.Model != Hear {
 			yield(nil, llm.ModelNotFound(req.Model))
 			return
@@ -310,13 +311,13 @@ func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequ
 			yield(nil, err)
 			return
 		}
-		yield(&llmhttp.TranscriptionChunk{Text: strings.ToValidUTF8(string(content), "."), Language: "english", Duration: 1.5}, nil)
+		yield(&audio.TranscriptionChunk{Text: strings.ToValidUTF8(string(content), "."), Language: "english", Duration: 1.5}, nil)
 	}
 }
 
-// Speak implements [llmhttp.Speaker].
-func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+// Speak implements [audio.Speaker].
+func (b *Backend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		if req.Model != Speak {
 			yield(nil, llm.ModelNotFound(req.Model))
 			return
@@ -326,7 +327,7 @@ func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp
 				yield(nil, context.Cause(ctx))
 				return
 			}
-			if word != "" && !yield(&llmhttp.SpeechChunk{Audio: []byte(word)}, nil) {
+			if word != "" && !yield(&audio.SpeechChunk{Audio: []byte(word)}, nil) {
 				return
 			}
 		}

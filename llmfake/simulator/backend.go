@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
@@ -113,9 +114,9 @@ var (
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ moderation.Moderator   = (*Backend)(nil)
-	_ llmhttp.Speaker        = (*Backend)(nil)
+	_ audio.Speaker          = (*Backend)(nil)
 	_ llmhttp.TokenCounter   = (*Backend)(nil)
-	_ llmhttp.Transcriber    = (*Backend)(nil)
+	_ audio.Transcriber      = (*Backend)(nil)
 )
 
 // New returns a new Backend with zero fields.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -28,35 +28,35 @@ var silentFrame = append([]byte{0xff, 0xf3, 0x84, 0xc4}, make([]byte, 188)...)
 // speechFormats are the formats of audio that there are.
 var speechFormats = []string{"mp3", "wav", "pcm"}
 
-// Speak implements [llmhttp.Speaker].
-func (b *Backend) Speak(ctx context.Context, req *llmhttp.SpeechRequest) llmhttp.SpeechStream {
-	return func(yield func(*llmhttp.SpeechChunk, error) bool) {
+// Speak implements [audio.Speaker].
+func (b *Backend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
+	return func(yield func(*audio.SpeechChunk, error) bool) {
 		if err := checkSpeech(req); err != nil {
 			yield(nil, err)
 			return
 		}
-		s := modelreply.Sender[*llmhttp.SpeechChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}
+		s := modelreply.Sender[*audio.SpeechChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}
 		v, prompt := newVoice(req), CountTokens(req.Model, req.Input)+CountTokens(req.Model, req.Instructions)
-		var audio []byte
+		var spoken []byte
 		if req.ResponseFormat == "wav" {
-			audio = waveHeader()
+			spoken = waveHeader()
 		}
 		words := strings.Fields(req.Input)
 		if len(words) == 0 { // a text of white space
 			words = []string{""}
 		}
 		for _, word := range words {
-			audio = v.appendWord(audio, word)
-			if !s.Send(&llmhttp.SpeechChunk{Audio: audio, Duration: v.spoken()}) {
+			spoken = v.appendWord(spoken, word)
+			if !s.Send(&audio.SpeechChunk{Audio: spoken, Duration: v.spoken()}) {
 				return
 			}
-			audio = audio[:0]
+			spoken = spoken[:0]
 		}
-		yield(&llmhttp.SpeechChunk{Usage: &llm.Usage{PromptTokens: prompt, CompletionTokens: v.frames}}, nil)
+		yield(&audio.SpeechChunk{Usage: &llm.Usage{PromptTokens: prompt, CompletionTokens: v.frames}}, nil)
 	}
 }
 
-func checkSpeech(req *llmhttp.SpeechRequest) error {
+func checkSpeech(req *audio.SpeechRequest) error {
 	switch {
 	case req.Model != ModelSpeech:
 		return llm.ModelNotFound(req.Model)
@@ -81,7 +81,7 @@ type voice struct {
 	frames int     // that were spoken
 }
 
-func newVoice(req *llmhttp.SpeechRequest) *voice {
+func newVoice(req *audio.SpeechRequest) *voice {
 	v := &voice{length: framesPerWord, isMP3: req.ResponseFormat != "wav" && req.ResponseFormat != "pcm"}
 	v.pitch = 110 + float64(hashOf(req.Voice.Name+req.Voice.ID)%110)
 	if req.Speed != nil && *req.Speed > 0 {

@@ -8,32 +8,32 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 )
 
 // speak returns the chunks of a reply.
-func speak(t *testing.T, change func(r *llmhttp.SpeechRequest)) (audio []byte, chunks int, last llmhttp.SpeechChunk) {
+func speak(t *testing.T, change func(r *audio.SpeechRequest)) (spoken []byte, chunks int, last audio.SpeechChunk) {
 	t.Helper()
-	req := &llmhttp.SpeechRequest{Model: simulator.ModelSpeech, Input: "one two  three", Voice: llmhttp.SpeechVoice{Name: "alloy"}}
+	req := &audio.SpeechRequest{Model: simulator.ModelSpeech, Input: "one two  three", Voice: audio.SpeechVoice{Name: "alloy"}}
 	change(req)
 	for c, err := range simulator.New().Speak(t.Context(), req) {
 		require.NoError(t, err)
-		audio = append(audio, c.Audio...)
+		spoken = append(spoken, c.Audio...)
 		chunks++
 		if c.Duration > 0 {
 			last.Duration = c.Duration
 		}
 		last.Usage = c.Usage
 	}
-	return audio, chunks, last
+	return spoken, chunks, last
 }
 
 func TestSpeech(t *testing.T) {
-	format := func(f string) func(r *llmhttp.SpeechRequest) {
-		return func(r *llmhttp.SpeechRequest) { r.ResponseFormat = f }
+	format := func(f string) func(r *audio.SpeechRequest) {
+		return func(r *audio.SpeechRequest) { r.ResponseFormat = f }
 	}
 	pcm, chunks, last := speak(t, format("pcm"))
 	assert.Len(t, pcm, 3*8*576*2)
@@ -51,16 +51,16 @@ func TestSpeech(t *testing.T) {
 
 	again, _, _ := speak(t, format("pcm"))
 	assert.Equal(t, pcm, again)
-	for name, change := range map[string]func(r *llmhttp.SpeechRequest){
-		"another voice": func(r *llmhttp.SpeechRequest) { r.Voice.Name = "nova" },
-		"another text":  func(r *llmhttp.SpeechRequest) { r.Input = "one two four" },
-		"faster":        func(r *llmhttp.SpeechRequest) { r.Speed = new(4.0) },
+	for name, change := range map[string]func(r *audio.SpeechRequest){
+		"another voice": func(r *audio.SpeechRequest) { r.Voice.Name = "nova" },
+		"another text":  func(r *audio.SpeechRequest) { r.Input = "one two four" },
+		"faster":        func(r *audio.SpeechRequest) { r.Speed = new(4.0) },
 	} {
-		other, _, _ := speak(t, func(r *llmhttp.SpeechRequest) { r.ResponseFormat = "pcm"; change(r) })
+		other, _, _ := speak(t, func(r *audio.SpeechRequest) { r.ResponseFormat = "pcm"; change(r) })
 		assert.NotEqual(t, pcm, other, name)
 		assert.Equal(t, name == "faster", len(other) == len(pcm)/4, name)
 	}
-	blank, _, _ := speak(t, func(r *llmhttp.SpeechRequest) { r.Input = " \n" })
+	blank, _, _ := speak(t, func(r *audio.SpeechRequest) { r.Input = " \n" })
 	assert.NotEmpty(t, blank)
 }
 
@@ -69,7 +69,7 @@ func TestSpeech_Conformance(t *testing.T) {
 }
 
 func TestSpeech_Refused(t *testing.T) {
-	for name, req := range map[string]*llmhttp.SpeechRequest{
+	for name, req := range map[string]*audio.SpeechRequest{
 		"response_format": {Model: simulator.ModelSpeech, Input: "x", ResponseFormat: "flac"},
 		"":                {Model: "none", Input: "x"},
 	} {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -21,10 +21,10 @@ const (
 	segmentWords    = 5
 )
 
-// Transcribe implements [llmhttp.Transcriber].
-func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequest) llmhttp.TranscriptionStream {
-	return func(yield func(*llmhttp.TranscriptionChunk, error) bool) {
-		s := &modelreply.Sender[*llmhttp.TranscriptionChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}
+// Transcribe implements [audio.Transcriber].
+func (b *Backend) Transcribe(ctx context.Context, req *audio.TranscriptionRequest) audio.TranscriptionStream {
+	return func(yield func(*audio.TranscriptionChunk, error) bool) {
+		s := &modelreply.Sender[*audio.TranscriptionChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}
 		if req.Model != ModelTranscribe {
 			yield(nil, llm.ModelNotFound(req.Model))
 			return
@@ -45,34 +45,34 @@ func (b *Backend) Transcribe(ctx context.Context, req *llmhttp.TranscriptionRequ
 }
 
 // sendTranscript sends a chunk for each word, and one with what belongs to the whole recording.
-func sendTranscript(s *modelreply.Sender[*llmhttp.TranscriptionChunk], req *llmhttp.TranscriptionRequest) {
+func sendTranscript(s *modelreply.Sender[*audio.TranscriptionChunk], req *audio.TranscriptionRequest) {
 	text := fmt.Sprintf("This is what somebody says in the recording %s of %d bytes.", req.File.Name, req.File.Size)
 	if req.Translate {
 		text = "In English: " + text
 	}
 	words := modelreply.Words(text, 0)
 	seconds := float64(req.File.Size) / bytesPerSecond
-	last := &llmhttp.TranscriptionChunk{Language: req.Language, Duration: seconds, Segments: []llmhttp.TranscriptionSegment{}}
+	last := &audio.TranscriptionChunk{Language: req.Language, Duration: seconds, Segments: []audio.TranscriptionSegment{}}
 	if last.Language == "" {
 		last.Language = "english"
 	}
 	at := func(word int) float64 { return seconds * float64(word) / float64(len(words)) }
 	for i, w := range words {
-		if !s.Send(&llmhttp.TranscriptionChunk{Text: w}) {
+		if !s.Send(&audio.TranscriptionChunk{Text: w}) {
 			return
 		}
-		last.Words = append(last.Words, llmhttp.TranscriptionWord{Word: strings.TrimSpace(w), Start: at(i), End: at(i + 1)})
+		last.Words = append(last.Words, audio.TranscriptionWord{Word: strings.TrimSpace(w), Start: at(i), End: at(i + 1)})
 		if i%segmentWords == 0 {
-			last.Segments = append(last.Segments, llmhttp.TranscriptionSegment{Start: at(i), Speaker: "A"})
+			last.Segments = append(last.Segments, audio.TranscriptionSegment{Start: at(i), Speaker: "A"})
 		}
 		segment := &last.Segments[len(last.Segments)-1]
 		segment.Text += w
 		segment.End = at(i + 1)
 	}
-	audio, prompt := int(seconds*tokensPerSecond), CountTokens(req.Model, req.Prompt)
-	usage := &llm.Usage{PromptTokens: audio + prompt, CompletionTokens: CountTokens(req.Model, text)}
-	usage.PromptTokensDetails.AudioTokens = audio
+	heard, prompt := int(seconds*tokensPerSecond), CountTokens(req.Model, req.Prompt)
+	usage := &llm.Usage{PromptTokens: heard + prompt, CompletionTokens: CountTokens(req.Model, text)}
+	usage.PromptTokensDetails.AudioTokens = heard
 	usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
-	last.Usage = &llmhttp.TranscriptionUsage{Tokens: usage}
+	last.Usage = &audio.TranscriptionUsage{Tokens: usage}
 	s.Send(last)
 }

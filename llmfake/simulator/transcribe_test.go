@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/llmhttptest"
@@ -19,11 +19,11 @@ func TestBackend_TranscribesAsTheKitRequires(t *testing.T) {
 }
 
 func TestBackend_Transcribe(t *testing.T) {
-	req := &llmhttp.TranscriptionRequest{
+	req := &audio.TranscriptionRequest{
 		Model: simulator.ModelTranscribe, Prompt: "Two words",
 		File: &llm.File{Name: "a.mp3", Size: 16_000, Content: bytes.NewReader(make([]byte, 16_000))},
 	}
-	got, err := llmhttp.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
+	got, err := audio.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
 	require.NoError(t, err)
 	assert.Equal(t, "This is what somebody says in the recording a.mp3 of 16000 bytes.", got.Text)
 	assert.Equal(t, 1.0, got.Duration)
@@ -33,13 +33,13 @@ func TestBackend_Transcribe(t *testing.T) {
 	assert.Equal(t, 10, got.Usage.Tokens.PromptTokensDetails.AudioTokens)
 
 	req.Translate, req.Language = true, "german"
-	got, err = llmhttp.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
+	got, err = audio.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
 	require.NoError(t, err)
 	assert.Contains(t, got.Text, "In English: ")
 	assert.Equal(t, "german", got.Language)
 
 	req.File.Name = "a.txt"
-	_, err = llmhttp.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
+	_, err = audio.CollectTranscription(simulator.New().Transcribe(t.Context(), req))
 	e, _ := errors.AsType[*llm.Error](err)
 	require.NotNil(t, e)
 	assert.Equal(t, "file", e.Param)

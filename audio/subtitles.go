@@ -1,10 +1,13 @@
-package llmhttp
+package audio
 
 import (
 	"math"
 	"strconv"
 	"strings"
 )
+
+// invalidText stands for what is not UTF-8 in replies that are texts.
+const invalidText = "\uFFFD"
 
 // appendSRT appends segments as SubRip subtitles: numbers, times with a comma, texts.
 func appendSRT(b []byte, segments []TranscriptionSegment) []byte {
@@ -36,7 +39,7 @@ func appendCue(b []byte, s *TranscriptionSegment, point byte, text *strings.Repl
 	b = appendCueTime(b, start, point)
 	b = append(b, " --> "...)
 	b = append(appendCueTime(b, max(millis(s.End), start), point), '\n')
-	for line := range strings.FieldsFuncSeq(validText(s.Text), func(c rune) bool { return c == '\n' || c == '\r' }) { // an empty line would end the cue
+	for line := range strings.FieldsFuncSeq(strings.ToValidUTF8(s.Text, invalidText), func(c rune) bool { return c == '\n' || c == '\r' }) { // an empty line would end the cue
 		if line = strings.TrimSpace(line); line != "" {
 			b = append(append(b, text.Replace(line)...), '\n')
 		}

@@ -1,33 +1,31 @@
-package llmhttp
+package audio
 
 import (
 	"cmp"
 	"context"
 	"iter"
-	"net/http"
 	"slices"
 
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/form"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/internal/wire"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// OperationTranscriptions is the [Operation] of writing down what is spoken in a recording.
-const OperationTranscriptions Operation = "transcriptions"
-
-// ScopeTranscriptions is the [Scope] of transcriptions and translations of recordings.
-const ScopeTranscriptions Scope = "transcriptions"
-
-// A Transcriber is a [Backend] that writes down what is spoken in recordings.
+// A Transcriber is a [llmhttp.Backend] that writes down what is spoken in recordings.
 type Transcriber interface {
 	// Transcribe returns the text of req.File, in English if req.Translate is set. As with Chat of
-	// a [Backend], the work is done while the stream is iterated over, and must stop when ctx is
+	// a Backend, the work is done while the stream is iterated over, and must stop when ctx is
 	// done. For an unknown model the stream yields [llm.ModelNotFound], and for a file that it cannot
 	// read an [*llm.Error] with the status 400, the code "invalid_value" and the param "file".
 	//
-	// The Transcriber owns req, but not the content of the File, which others may read too.
+	// The Transcriber owns req, but not the content of the File, which others may read too. It is
+	// called concurrently.
 	Transcribe(ctx context.Context, req *TranscriptionRequest) TranscriptionStream
 }
 
@@ -56,7 +54,7 @@ const (
 // /v1/audio/translations, with the names of its fields. A Handler checks requests before it passes
 // them to a [Transcriber], and sets ResponseFormat.
 type TranscriptionRequest struct {
-	File           *llm.File `json:"file"` // the recording; see Options.MaxFiles
+	File           *llm.File `json:"file"` // the recording; see form.Store
 	Model          string    `json:"model"`
 	Translate      bool      `json:"-"`               // the text is to be in English, whatever is spoken
 	Language       string    `json:"language"`        // what is spoken, such as "de"; not checked, and empty if the client does not tell
@@ -94,7 +92,12 @@ func (r *TranscriptionRequest) WantsWords() bool {
 // Clone returns a copy that shares only the content of the File.
 func (r *TranscriptionRequest) Clone() *TranscriptionRequest {
 	c := *r
-	c.File, c.Temperature = clone(r.File), clone(r.Temperature)
+	if r.File != nil {
+		c.File = new(*r.File)
+	}
+	if r.Temperature != nil {
+		c.Temperature = new(*r.Temperature)
+	}
 	c.TimestampGranularities, c.Include = slices.Clone(r.TimestampGranularities), slices.Clone(r.Include)
 	if r.Extra != nil {
 		c.Extra = make(map[string][]string, len(r.Extra))
@@ -123,11 +126,11 @@ var transcriptionFields = map[string]func(r *TranscriptionRequest, value string)
 	"prompt":          func(r *TranscriptionRequest, v string) error { r.Prompt = v; return nil },
 	"response_format": func(r *TranscriptionRequest, v string) error { r.ResponseFormat = v; return nil },
 	"temperature": func(r *TranscriptionRequest, v string) (err error) {
-		r.Temperature, err = parseFormNumber("temperature", v)
+		r.Temperature, err = wire.FormNumber("temperature", v)
 		return err
 	},
 	"stream": func(r *TranscriptionRequest, v string) (err error) {
-		r.Stream, err = parseFormBool("stream", v)
+		r.Stream, err = wire.FormBool("stream", v)
 		return err
 	},
 }
@@ -139,11 +142,11 @@ var transcriptionLists = map[string]func(r *TranscriptionRequest) *[]string{
 
 const fieldFile = "file"
 
-var transcriptionForm = formFields[TranscriptionRequest]{
-	single: transcriptionFields,
-	lists:  transcriptionLists,
-	files:  []string{fieldFile},
-	addExtra: func(r *TranscriptionRequest, name string, values []string) {
+var transcriptionForm = wire.Fields[TranscriptionRequest]{
+	Single: transcriptionFields,
+	Lists:  transcriptionLists,
+	Files:  []string{fieldFile},
+	AddExtra: func(r *TranscriptionRequest, name string, values []string) {
 		if r.Extra == nil {
 			r.Extra = make(map[string][]string)
 		}
@@ -151,18 +154,17 @@ var transcriptionForm = formFields[TranscriptionRequest]{
 	},
 }
 
-// decode decodes a form into r, which is zero.
-func (r *TranscriptionRequest) decode(form *Form) error {
-	if err := transcriptionForm.decode(r, form.Values); err != nil {
+// decode decodes a form into r, which is zero but for Translate.
+func (r *TranscriptionRequest) decode(f *form.Form) (err error) {
+	if err := transcriptionForm.Decode(r, f.Values); err != nil {
 		return err
 	}
-	file, err := form.file(fieldFile)
-	r.File = file
+	r.File, err = f.File(fieldFile)
 	return err
 }
 
-// Validate returns an *Error for the first parameter that the format does not allow, and sets
-// ResponseFormat if it is empty. Functions that decode requests call it: see [BindTranscriptions].
+// Validate returns an [*llm.Error] for the first parameter that the format does not allow, and sets
+// ResponseFormat if it is empty. Functions that decode requests call it: see [ServeTranscription].
 func (r *TranscriptionRequest) Validate() error {
 	switch {
 	case r.File == nil:
@@ -203,9 +205,8 @@ func (r *TranscriptionRequest) Validate() error {
 	return nil
 }
 
-// countTranscription counts the tokens of a request for a transcription. The estimate of the recording is
-// that of one in a chat.
-func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
+// countTokens counts the tokens of r. The estimate of the recording is that of one in a chat.
+func (r *TranscriptionRequest) countTokens(c tokens.Estimator) int {
 	n := c.File(r.File) + c.Text(r.Prompt)
 	for _, s := range []string{r.Model, r.Language, r.ResponseFormat} {
 		n += c.Label(s)
@@ -222,23 +223,44 @@ func countTranscription(c tokens.Estimator, r *TranscriptionRequest) int {
 	return n
 }
 
-var transcriptionsOperation = operation{name: OperationTranscriptions, scope: ScopeTranscriptions, supportedBy: Has[Transcriber], output: OutputText}
-
-// serveTranscription serves a request whose reply is encoded by encoder.
-func serveTranscription(c *Call, req *TranscriptionRequest, encoder TranscriptionEncoder) error {
-	err := c.Reserve(Estimate{
-		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countTranscription(c.q.tokenEstimator(), req) },
-		Units: &Units{AudioMillis: fileMillis(req.File)}, Stream: req.Stream,
-		Params: RequestParams{Messages: 1, ResponseFormatType: req.ResponseFormat, Temperature: req.Temperature},
+// serveTranscription serves a request with the members that the path tells.
+func (o *Options) serveTranscription(c *llmhttp.Call, req *TranscriptionRequest) error {
+	err := o.Files.Read(c, transcriptionForm.Files, func(f *form.Form) error {
+		if err := req.decode(f); err != nil {
+			return err
+		}
+		if err := wire.CheckFields(c, req.Extra); err != nil {
+			return err
+		}
+		return req.Validate()
 	})
 	if err != nil {
 		return err
 	}
-	var units Units // of the recording so far, as the chunks tell
+	if req.Stream {
+		return ServeTranscription(c, req, &transcriptionEvents{diarized: req.ResponseFormat == TranscriptionDiarized})
+	}
+	return ServeTranscription(c, req, newWholeTranscription(req))
+}
+
+// ServeTranscription serves a request that another wire format has, for the function of a route that a
+// Protocol makes of [TranscriptionEndpoint] with [llmhttp.NewRoute]. That function reads a form, or the Body
+// of c, into a TranscriptionRequest and checks it by [TranscriptionRequest.Validate]; ServeTranscription,
+// which then owns req, calls Reserve, Stream and Ask, and ends the reply, which encoder encodes.
+func ServeTranscription(c *llmhttp.Call, req *TranscriptionRequest, encoder Encoder[TranscriptionChunk]) error {
+	err := c.Reserve(llmhttp.Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return req.countTokens(wire.Estimator(c, req.Model)) },
+		Units: &llmhttp.Units{AudioMillis: fileMillis(req.File)}, Stream: req.Stream,
+		Params: llmhttp.RequestParams{Messages: 1, ResponseFormatType: req.ResponseFormat, Temperature: req.Temperature},
+	})
+	if err != nil {
+		return err
+	}
+	var units llmhttp.Units // of the recording so far, as the chunks tell
 	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
-	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
-		return Used{}, AppendStream(s, streamAbility(ctx, b, Transcriber.Transcribe, req), func(chunk *TranscriptionChunk) Progress {
-			p := Progress{Units: &units, Text: chunk.Text, HasOutput: true, Size: chunk.Size()}
+	err = c.Ask(func(ctx context.Context, b llmhttp.Backend) (llmhttp.Used, error) {
+		return llmhttp.Used{}, llmhttp.AppendStream(s, transcribe(ctx, b, req), func(chunk *TranscriptionChunk) llmhttp.Progress {
+			p := llmhttp.Progress{Units: &units, Text: chunk.Text, HasOutput: true, Size: chunk.Size()}
 			length := millis(chunk.length())
 			if u := chunk.Usage; u != nil {
 				p.Usage = u.Tokens
@@ -254,71 +276,4 @@ func serveTranscription(c *Call, req *TranscriptionRequest, encoder Transcriptio
 	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
 }
 
-// A TranscriptionEncoder encodes the reply to one [TranscriptionRequest]. Its methods are called as
-// those of a [SpeechEncoder]. See "Protocols" in the package documentation.
-type TranscriptionEncoder interface {
-	// Framing returns how the reply is sent. It is called once, before the other methods and
-	// before the Backend is called.
-	Framing() Framing
-
-	// AppendChunk adds a chunk, which is only valid during the call. An error fails the request, and
-	// the Backend must stop.
-	AppendChunk(b []byte, c *TranscriptionChunk) ([]byte, error)
-
-	// AppendEnd ends a reply that is complete. The usage is final; it is zero if the Backend has
-	// reported the time of the recording in place of tokens.
-	AppendEnd(b []byte, u *llm.Usage) ([]byte, error)
-
-	// AppendFailure ends a stream that failed. See Framing.EndsCleanly.
-	AppendFailure(b []byte, e *llm.Error) []byte
-}
-
-// BindTranscriptions binds a route to transcriptions, with [ScopeTranscriptions]. The body of its
-// requests is a form, which is only valid during the call of decode, except for the files. decode
-// checks the request by [TranscriptionRequest.Validate] and returns the encoder of its reply. If the
-// Backend is no [Transcriber], the client gets a 404. See "Protocols" in the package documentation.
-func BindTranscriptions(
-	decode func(ctx context.Context, r *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error),
-) Binding {
-	mustBeSet(decode != nil)
-	return transcriptionsOperation.bindCall(func(c *Call) error {
-		var req *TranscriptionRequest
-		var encoder TranscriptionEncoder
-		err := c.form([]string{fieldFile}, func(form *Form) (err error) {
-			if req, encoder, err = decode(c.Context(), c.Request(), form); err == nil && (req == nil || encoder == nil) {
-				err = errNothingDecoded
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return serveTranscription(c, req, encoder)
-	})
-}
-
-// decodeTranscription decodes POST /v1/audio/transcriptions.
-func decodeTranscription(ctx context.Context, _ *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error) {
-	return decodeAudio(ctx, form, new(TranscriptionRequest))
-}
-
-// decodeTranslation decodes POST /v1/audio/translations.
-func decodeTranslation(ctx context.Context, _ *http.Request, form *Form) (*TranscriptionRequest, TranscriptionEncoder, error) {
-	return decodeAudio(ctx, form, &TranscriptionRequest{Translate: true})
-}
-
-func decodeAudio(ctx context.Context, form *Form, req *TranscriptionRequest) (*TranscriptionRequest, TranscriptionEncoder, error) {
-	if err := req.decode(form); err != nil {
-		return nil, nil, err
-	}
-	if err := checkUnknownFields(ctx, req.Extra); err != nil {
-		return nil, nil, err
-	}
-	if err := req.Validate(); err != nil {
-		return nil, nil, err
-	}
-	if req.Stream {
-		return req, &transcriptionEvents{diarized: req.ResponseFormat == TranscriptionDiarized}, nil
-	}
-	return req, newWholeTranscription(req), nil
-}
+var transcribe = ability.Stream(Transcriber.Transcribe)

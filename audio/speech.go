@@ -1,34 +1,31 @@
-package llmhttp
+package audio
 
 import (
 	"cmp"
 	"context"
 	"encoding/base64"
 	"iter"
-	"net/http"
 	"time"
 	"unicode/utf8"
 
+	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/openai"
+	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/internal/tokens"
+	"github.com/llmhttp/llmhttp/internal/wire"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// OperationSpeech is the [Operation] of speaking a text.
-const OperationSpeech Operation = "speech"
-
-// ScopeSpeech is the [Scope] of speech.
-const ScopeSpeech Scope = "speech"
-
-// A Speaker is a [Backend] that speaks texts.
+// A Speaker is a [llmhttp.Backend] that speaks texts.
 type Speaker interface {
-	// Speak returns the audio of req.Input. As with Chat of a [Backend], the work is done while
+	// Speak returns the audio of req.Input. As with Chat of a Backend, the work is done while
 	// the stream is iterated over, and must stop when ctx is done. For an unknown model the
 	// stream yields [llm.ModelNotFound]. Names of voices are the Speaker's own: many clients send
-	// "alloy", whatever there is. The Speaker owns req.
+	// "alloy", whatever there is. The Speaker owns req. It is called concurrently.
 	Speak(ctx context.Context, req *SpeechRequest) SpeechStream
 }
 
@@ -51,7 +48,7 @@ type SpeechChunk struct {
 // passes them to a [Speaker], and sets ResponseFormat and StreamFormat.
 type SpeechRequest struct {
 	Model          string      `json:"model"`
-	Input          string      `json:"input"` // the text; see Options.MaxSpeechInput
+	Input          string      `json:"input"` // the text; see CheckLength
 	Voice          SpeechVoice `json:"voice,omitzero"`
 	Instructions   string      `json:"instructions,omitzero"`    // how to speak
 	ResponseFormat string      `json:"response_format,omitzero"` // mp3, opus, aac, flac, wav or pcm, which is 24 kHz, 16 bits, little-endian, mono; the format's default is mp3
@@ -145,9 +142,9 @@ const (
 	streamFormatSSE   = "sse"
 )
 
-// Validate returns an *Error for the first parameter that the format does not allow, and sets
+// Validate returns an [*llm.Error] for the first parameter that the format does not allow, and sets
 // ResponseFormat and StreamFormat if they are empty. Functions that decode requests call it: see
-// [BindSpeech].
+// [ServeSpeech].
 func (r *SpeechRequest) Validate() error {
 	switch {
 	case r.Model == "":
@@ -185,8 +182,10 @@ func (r *SpeechRequest) contentType() string {
 	return ""
 }
 
-// checkLength returns an *Error if a text has more than limit characters.
-func (r *SpeechRequest) checkLength(limit int) error {
+// CheckLength returns an [*llm.Error] if the Input or the Instructions have more than limit characters. Zero
+// means 4096; negative means no limit.
+func (r *SpeechRequest) CheckLength(limit int) error {
+	limit = option.Bound(limit, 4096)
 	if n := utf8.RuneCountInString(r.Input); n > limit {
 		return invalid.LongString("input", limit, n)
 	}
@@ -199,8 +198,8 @@ func (r *SpeechRequest) checkLength(limit int) error {
 // EndUser returns the end user whom the client names, as that of a [llm.ChatRequest].
 func (r *SpeechRequest) EndUser() string { return param.EndUser(r.Extra) }
 
-// countSpeech counts the tokens of the texts of a request for speech.
-func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
+// countTokens counts the tokens of the texts of r.
+func (r *SpeechRequest) countTokens(c tokens.Estimator) int {
 	n := c.Text(r.Input) + c.Text(r.Instructions) + c.Extra(r.Extra) + c.Extra(r.Voice.Extra)
 	for _, s := range []string{r.Model, r.Voice.Name, r.Voice.ID, r.ResponseFormat, r.StreamFormat} {
 		n += c.Label(s)
@@ -208,31 +207,46 @@ func countSpeech(c tokens.Estimator, r *SpeechRequest) int {
 	return n
 }
 
-var speechOperation = operation{name: OperationSpeech, scope: ScopeSpeech, supportedBy: Has[Speaker], output: OutputAudio}
+func (o *Options) serveSpeech(c *llmhttp.Call) error {
+	req := new(SpeechRequest)
+	if err := wire.Decode(c, speechRequestJSON, req, &req.Extra); err != nil {
+		return err
+	}
+	if err := req.CheckLength(o.MaxSpeechInput); err != nil {
+		return err
+	}
+	if req.StreamFormat == streamFormatSSE {
+		return ServeSpeech(c, req, speechEvents{})
+	}
+	return ServeSpeech(c, req, speechBytes{req.contentType()})
+}
 
-// serveSpeech serves a request whose reply is encoded by encoder.
-func serveSpeech(c *Call, req *SpeechRequest, encoder SpeechEncoder) error {
-	units := Units{Characters: int64(utf8.RuneCountInString(req.Input)), AudioMillis: req.expectedDuration().Milliseconds()}
-	err := c.Reserve(Estimate{
-		Model: req.Model, User: req.EndUser(), Tokens: func() int { return countSpeech(c.q.tokenEstimator(), req) },
-		Units: &units, Stream: true, Params: RequestParams{Messages: 1, ResponseFormatType: req.ResponseFormat},
+// ServeSpeech serves a request that another wire format has, for the function of a route that a Protocol
+// makes of [SpeechEndpoint] with [llmhttp.NewRoute]. That function reads the Body of c into a SpeechRequest
+// and checks it by [SpeechRequest.Validate] and [SpeechRequest.CheckLength]; ServeSpeech, which then owns
+// req, calls Reserve, Stream and Ask, and ends the reply, which encoder encodes.
+func ServeSpeech(c *llmhttp.Call, req *SpeechRequest, encoder Encoder[SpeechChunk]) error {
+	units := llmhttp.Units{Characters: int64(utf8.RuneCountInString(req.Input)), AudioMillis: req.expectedDuration().Milliseconds()}
+	err := c.Reserve(llmhttp.Estimate{
+		Model: req.Model, User: req.EndUser(), Tokens: func() int { return req.countTokens(wire.Estimator(c, req.Model)) },
+		Units: &units, Stream: true, Params: llmhttp.RequestParams{Messages: 1, ResponseFormatType: req.ResponseFormat},
 	})
 	if err != nil {
 		return err
 	}
 	var told time.Duration
-	var audio audioMeter
+	var recording recordingMeter
 	if req.ResponseFormat == "pcm" {
-		audio.meter.BytesPerSecond = bytesPerPCMSecond
+		recording.meter.BytesPerSecond = bytesPerPCMSecond
 	}
 	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
-	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
-		return Used{}, AppendStream(s, streamAbility(ctx, b, Speaker.Speak, req), func(chunk *SpeechChunk) Progress {
-			p := Progress{Usage: chunk.Usage, Units: &units, HasOutput: len(chunk.Audio) > 0, Size: len(chunk.Audio)}
+	err = c.Ask(func(ctx context.Context, b llmhttp.Backend) (llmhttp.Used, error) {
+		return llmhttp.Used{}, llmhttp.AppendStream(s, speak(ctx, b, req), func(chunk *SpeechChunk) llmhttp.Progress {
+			p := llmhttp.Progress{Usage: chunk.Usage, Units: &units, HasOutput: len(chunk.Audio) > 0, Size: len(chunk.Audio)}
 			told = max(told, chunk.Duration)
-			audio.add(chunk.Audio)
+			recording.add(chunk.Audio)
 			if units.AudioMillis = told.Milliseconds(); units.AudioMillis == 0 {
-				units.AudioMillis, p.Estimated = audio.millis()
+				units.AudioMillis, p.Estimated = recording.millis()
 			}
 			return p
 		}, encoder.AppendChunk)
@@ -242,6 +256,8 @@ func serveSpeech(c *Call, req *SpeechRequest, encoder SpeechEncoder) error {
 	}
 	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
 }
+
+var speak = ability.Stream(Speaker.Speak)
 
 // expectedDuration estimates how long it takes to speak the text: 15 characters of an alphabet in a
 // second, or 4 that are syllables or words, such as Chinese ones.
@@ -260,75 +276,11 @@ func (r *SpeechRequest) expectedDuration() (d time.Duration) {
 	return d
 }
 
-// A SpeechEncoder encodes the reply to one [SpeechRequest]. The Handler never calls its methods
-// concurrently. A reply is any number of AppendChunk, and AppendEnd. What they append is sent as by
-// a [ChatEncoder], and a reply that fails ends in the same way. See "Protocols" in the package
-// documentation.
-type SpeechEncoder interface {
-	// Framing returns how the reply is sent. It is called once, before the other methods and
-	// before the Backend is called.
-	Framing() Framing
-
-	// AppendChunk adds a chunk, which is only valid during the call, and whose Audio may be empty. An
-	// error fails the request, and the Backend must stop.
-	AppendChunk(b []byte, c *SpeechChunk) ([]byte, error)
-
-	// AppendEnd ends a reply that is complete and has audio. The usage is final; it is zero if
-	// the Backend reports none.
-	AppendEnd(b []byte, u *llm.Usage) ([]byte, error)
-
-	// AppendFailure ends a stream that failed. See Framing.EndsCleanly.
-	AppendFailure(b []byte, e *llm.Error) []byte
-}
-
-// BindSpeech binds a route to speech, with [ScopeSpeech]. decode checks the request by
-// [SpeechRequest.Validate] and returns the encoder of its reply. The Handler checks the length of
-// the texts. If the Backend is no [Speaker], the client gets a 404. See "Protocols" in the
-// package documentation.
-func BindSpeech(decode func(ctx context.Context, r *http.Request, body []byte) (*SpeechRequest, SpeechEncoder, error)) Binding {
-	mustBeSet(decode != nil)
-	return speechOperation.bindCall(func(c *Call) error {
-		var req *SpeechRequest
-		var encoder SpeechEncoder
-		err := c.q.withBody(func(ctx context.Context, r *http.Request, body []byte) (err error) {
-			if req, encoder, err = decode(ctx, r, body); err == nil && (req == nil || encoder == nil) {
-				err = errNothingDecoded
-			}
-			if err == nil {
-				err = req.checkLength(c.q.h.opts.MaxSpeechInput)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return serveSpeech(c, req, encoder)
-	})
-}
-
-// decodeSpeech decodes POST /v1/audio/speech.
-func decodeSpeech(ctx context.Context, _ *http.Request, body []byte) (*SpeechRequest, SpeechEncoder, error) {
-	req := new(SpeechRequest)
-	if err := decodeRequest(body, speechRequestJSON, req); err != nil {
-		return nil, nil, err
-	}
-	if err := checkUnknownMembers(ctx, req.Extra); err != nil {
-		return nil, nil, err
-	}
-	if err := req.Validate(); err != nil {
-		return nil, nil, err
-	}
-	if req.StreamFormat == streamFormatSSE {
-		return req, speechEvents{}, nil
-	}
-	return req, speechBytes{req.contentType()}, nil
-}
-
 // speechBytes is the encoder of replies that are the bytes of the recording. Nothing can be written
 // between them, so that a failed one has no end of its own.
 type speechBytes struct{ contentType string }
 
-func (e speechBytes) Framing() Framing { return Framing{ContentType: e.contentType} }
+func (e speechBytes) Framing() llmhttp.Framing { return llmhttp.Framing{ContentType: e.contentType} }
 
 func (speechBytes) AppendChunk(b []byte, c *SpeechChunk) ([]byte, error) {
 	return append(b, c.Audio...), nil
@@ -338,6 +290,9 @@ func (speechBytes) AppendEnd(b []byte, _ *llm.Usage) ([]byte, error) { return b,
 
 func (speechBytes) AppendFailure(b []byte, _ *llm.Error) []byte { return b }
 
+// usageJSON is that of the usage of audio.
+var usageJSON = jsonwire.ObjectOf[llm.Usage]("media")
+
 // speechEvents is the encoder of replies that are server-sent events.
 type speechEvents struct{}
 
@@ -345,7 +300,7 @@ type speechEvents struct{}
 // 64 KiB that some clients read.
 const maxEventAudio = 24 << 10
 
-func (speechEvents) Framing() Framing { return EventStream() }
+func (speechEvents) Framing() llmhttp.Framing { return llmhttp.EventStream() }
 
 func (speechEvents) AppendChunk(b []byte, c *SpeechChunk) ([]byte, error) {
 	for audio := c.Audio; len(audio) > 0; {
@@ -360,7 +315,7 @@ func (speechEvents) AppendChunk(b []byte, c *SpeechChunk) ([]byte, error) {
 
 func (speechEvents) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	b = append(openai.AppendEventStart(b), `{"type":"speech.audio.done","usage":`...)
-	b, err := mediaUsageJSON.Append(b, u)
+	b, err := usageJSON.Append(b, u)
 	return openai.AppendEventEnd(append(b, '}')), err
 }
 

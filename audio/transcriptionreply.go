@@ -1,9 +1,11 @@
-package llmhttp
+package audio
 
 import (
 	"cmp"
 	"strconv"
+	"strings"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/invalid"
@@ -98,8 +100,8 @@ func newWholeTranscription(r *TranscriptionRequest) *wholeTranscription {
 // contentTypeText is that of texts and subtitles. SDKs take a reply for a text if it is not JSON.
 const contentTypeText = "text/plain; charset=utf-8"
 
-func (e *wholeTranscription) Framing() Framing {
-	f := Framing{Whole: true, ContentType: contentTypeJSON}
+func (e *wholeTranscription) Framing() llmhttp.Framing {
+	f := llmhttp.Framing{Whole: true, ContentType: "application/json"}
 	switch e.format {
 	case TranscriptionText, TranscriptionSRT, TranscriptionVTT:
 		f.ContentType = contentTypeText
@@ -117,7 +119,7 @@ func (e *wholeTranscription) AppendEnd(b []byte, u *llm.Usage) ([]byte, error) {
 	c.complete(u)
 	switch e.format {
 	case TranscriptionText:
-		return append(append(b, validText(c.Text)...), '\n'), nil
+		return append(append(b, strings.ToValidUTF8(c.Text, invalidText)...), '\n'), nil
 	case TranscriptionSRT, TranscriptionVTT:
 		if len(c.Segments) == 0 && c.Text != "" {
 			return b, invalid.Param(
@@ -219,7 +221,7 @@ type transcriptionEvents struct {
 	segments int    // that were sent
 }
 
-func (*transcriptionEvents) Framing() Framing { return EventStream() }
+func (*transcriptionEvents) Framing() llmhttp.Framing { return llmhttp.EventStream() }
 
 func (e *transcriptionEvents) AppendChunk(b []byte, c *TranscriptionChunk) ([]byte, error) {
 	e.joined.add(c)

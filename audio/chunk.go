@@ -1,4 +1,4 @@
-package llmhttp
+package audio
 
 import (
 	"math"
