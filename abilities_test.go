@@ -423,6 +423,10 @@ func interfacesLookedFor(t *testing.T) []string {
 				_, interfaces[n.Name.Name] = n.Type.(*ast.InterfaceType)
 			case *ast.IndexExpr:
 				use(n.Index)
+			case *ast.IndexListExpr:
+				for _, index := range n.Indices {
+					use(index)
+				}
 			case *ast.SelectorExpr:
 				use(n.X)
 			case *ast.TypeAssertExpr:

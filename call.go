@@ -3,6 +3,7 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -101,6 +102,7 @@ var (
 	errReserveQuery = errors.New("llmhttp: Reserve of a Call was called for an operation without a name, which calls no model")
 	errCheckOrder   = errors.New("llmhttp: Check of a Call was called within another, or in or after Ask")
 	errAskOrder     = errors.New("llmhttp: Ask of a Call was called before Reserve, twice, or within Check")
+	errImageOrder   = errors.New("llmhttp: ImageURL of a Call was called before Ask has returned without an error, or after Reply")
 	errReplyUnasked = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called before Ask has returned without an error")
 	errReplyTwice   = errors.New("llmhttp: Reply of a Call, or End of its ReplyStream, was called twice")
 	errBodyTwice    = errors.New("llmhttp: Body of a Call, or ReadBody, was called twice")
@@ -334,7 +336,31 @@ func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) erro
 	if most := q.h.opts.MaxReply; int64(used.Size) > most {
 		return invalid.ReplyTooLarge(most)
 	}
+	if asked := q.ledger.expected.units; asked != nil && used.Units != nil && used.Units.Images < asked.Images {
+		q.log.warn(misuseFewerImages)
+	}
 	return nil
+}
+
+// ImageURL returns a URL of an image, for a reply whose client wants URLs: that of Options.ImageURL, or a
+// data: URL if the host has not set it. It is called after Ask and before Reply, once for each image.
+// Options.Timeout applies to it.
+func (c *Call) ImageURL(data []byte) (string, error) {
+	q := c.q
+	if c.err != nil || c.stage != callAsked {
+		return "", c.keep(errImageOrder)
+	}
+	mediaType := http.DetectContentType(data)
+	if q.h.opts.ImageURL == nil {
+		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
+	}
+	u, err := callUnrecorded(q, ClassInternal, func(ctx context.Context) (string, error) {
+		return q.h.opts.ImageURL(ctx, data, mediaType)
+	})
+	if err != nil {
+		return "", q.client.CauseOr(fmt.Errorf("llmhttp: ImageURL: %w", err))
+	}
+	return u, nil
 }
 
 // Reply settles the request, which Options.Usage records, and then sends what appendBody appends to b as

@@ -82,6 +82,7 @@ func TestCall_WrongOrders(t *testing.T) {
 		}
 		return nil
 	}
+	imageURL := func(c *llmhttp.Call) error { _, err := c.ImageURL([]byte("x")); return err }
 	type step = func(*llmhttp.Call) error
 	for name, tt := range map[string]struct {
 		steps   []step
@@ -105,6 +106,11 @@ func TestCall_WrongOrders(t *testing.T) {
 		"Reply in Ask":          {[]step{reserve, within(reply), reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 1},
 		"Reply in Check":        {[]step{checkWith(reply), reserve, ask, reply}, "Reply of a Call, or End of its ReplyStream, was called before Ask", 0},
 		"Reply twice":           {[]step{reserve, ask, reply, reply}, "Reply of a Call, or End of its ReplyStream, was called twice", 1},
+		"ImageURL":              {[]step{reserve, ask, imageURL, imageURL, reply}, "", 1},
+		"ImageURL before Ask":   {[]step{reserve, imageURL, ask, reply}, "ImageURL of a Call was called before Ask", 0},
+		"ImageURL in Ask":       {[]step{reserve, within(imageURL), reply}, "ImageURL of a Call was called before Ask", 1},
+		"ImageURL in Check":     {[]step{reserve, checkWith(imageURL), ask, reply}, "ImageURL of a Call was called before Ask", 0},
+		"ImageURL after Reply":  {[]step{reserve, ask, reply, imageURL}, "ImageURL of a Call was called before Ask has returned without an error, or after Reply", 1},
 		"Body twice":            {[]step{body, body, reserve, ask, reply}, "Body of a Call, or ReadBody, was called twice", 0},
 		"Backend after Ask":     {[]step{reserve, keepInAsk, chat, reply}, "the Backend of a Call was used outside of Check and Ask", 1},
 		"As after Ask":          {[]step{reserve, keepInAsk, find, reply}, "the Backend of a Call was used outside of Check and Ask", 1},
@@ -173,7 +179,7 @@ func TestCall_WrongOrders(t *testing.T) {
 					return
 				}
 				switch {
-				case name == "Reply twice", name == "End twice", name == "Append after End", name == "Backend after Reply": // a complete reply was sent
+				case name == "Reply twice", name == "ImageURL after Reply", name == "End twice", name == "Append after End", name == "Backend after Reply": // a complete reply was sent
 					assert.Contains(t, []string{"{}", "piece end"}, w.Body.String())
 				case strings.HasPrefix(w.Body.String(), "piece "):
 					assert.Equal(t, "piece failed", w.Body.String())

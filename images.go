@@ -3,21 +3,16 @@ package llmhttp
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/bounds"
+	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/internal/invalid"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/internal/tokens"
-	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -69,7 +64,7 @@ type imageMethod[A any] func(a A, ctx context.Context, r *llm.ImageRequest) (*ll
 // imageEstimate returns what r is expected to use.
 func imageEstimate(c *Call, r *llm.ImageRequest) Estimate {
 	return Estimate{
-		Model: r.Model, User: r.EndUser(), Tokens: func() int { return countImage(c.q.tokenEstimator(), r) }, Units: imageUnits(r.Count()),
+		Model: r.Model, User: r.EndUser(), Tokens: func() int { return countImage(c.q.tokenEstimator(), r) }, Units: &Units{Images: int64(r.Count())},
 		Stream: r.Stream, Params: RequestParams{Choices: r.Count(), Messages: 1}, ImageSize: r.Size, ImageQuality: r.Quality,
 	}
 }
@@ -115,125 +110,7 @@ func imageTokens(size, quality string) int64 {
 
 // checkImageSize refuses a size that the model does not allow.
 func checkImageSize(ctx context.Context, b Backend, r *llm.ImageRequest) error {
-	if r.Size == "" || r.Size == llm.ImageSizeAuto {
-		return nil
-	}
-	sizes, err := callAbility(ctx, b, ImageSizer.ImageSizes, r.Model)
-	switch {
-	case unsupported.Is(err):
-		return nil
-	case err != nil:
-		return err
-	case len(sizes) > 0 && !slices.Contains(sizes, r.Size):
-		return invalid.Value("size", r.Size, sizes...)
-	}
-	return nil
-}
-
-var errNoImage = errors.New("llmhttp: the Backend returned no image")
-
-// imageUnits returns n images as Units, or nil if there is none.
-func imageUnits(n int) *Units {
-	if n == 0 {
-		return nil
-	}
-	return &Units{Images: int64(n)}
-}
-
-// convertImages gives the images of a reply the form that the client asked for.
-func convertImages(q *request, asked *llm.ImageRequest, r *llm.ImageResponse) error {
-	if len(r.Data) < asked.Count() {
-		q.log.warn(misuseFewerImages)
-	}
-	r.Data = slices.Clone(r.Data)
-	for i := range r.Data {
-		if err := convertImage(q, &r.Data[i], asked.ResponseFormat); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// convertImage gives m the form that the client asked for.
-func convertImage(q *request, m *llm.Image, format string) error {
-	if format == llm.ImageFormatBase64 {
-		return convertToData(m)
-	}
-	if m.URL == "" {
-		if len(m.Data) == 0 {
-			return errors.New("llmhttp: the Backend returned an image without URL or Data")
-		}
-		u, err := imageURL(q, m.Data)
-		if err != nil {
-			return err
-		}
-		m.URL = u
-	}
-	m.Data = nil
-	return nil
-}
-
-// convertToData gives m the form of clients that want data.
-func convertToData(m *llm.Image) (err error) {
-	m.RevisedPrompt = "" // OpenAI sends it beside a URL only
-	if len(m.Data) == 0 {
-		m.Data, err = decodeDataURL(m.URL)
-	}
-	m.URL = ""
-	return err
-}
-
-// imageURL returns a URL for an image.
-func imageURL(q *request, data []byte) (string, error) {
-	mediaType := http.DetectContentType(data)
-	if q.h.opts.ImageURL == nil {
-		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
-	}
-	u, err := callUnrecorded(q, ClassInternal, func(ctx context.Context) (string, error) {
-		return q.h.opts.ImageURL(ctx, data, mediaType)
-	})
-	if err != nil {
-		return "", fmt.Errorf("llmhttp: ImageURL: %w", err)
-	}
-	return u, nil
-}
-
-// decodeDataURL returns the content of a data: URL, which must not be empty. The Handler
-// does not fetch other URLs; a Backend that gets one has to fetch it itself.
-func decodeDataURL(u string) ([]byte, error) {
-	rest, ok := strings.CutPrefix(u, "data:")
-	_, text, comma := strings.Cut(rest, ";base64,")
-	if !ok || !comma {
-		return nil, errors.New("llmhttp: the client asked for b64_json, but the Backend returned a URL")
-	}
-	if text == "" {
-		return nil, errors.New("llmhttp: the Backend returned an image without Data")
-	}
-	return base64.StdEncoding.DecodeString(text)
-}
-
-func imagesSize(r *llm.ImageResponse) int {
-	n := jsonwire.ExtraSize(r.Extra)
-	for i := range r.Data {
-		n += imageSize(&r.Data[i])
-	}
-	return n
-}
-
-func imageSize(m *llm.Image) int {
-	return texts.ElementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + jsonwire.ExtraSize(m.Extra)
-}
-
-// countImage counts the tokens of the prompt of an image request.
-func countImage(c tokens.Estimator, r *llm.ImageRequest) int {
-	n := c.Text(r.Prompt) + c.Extra(r.Extra)
-	for _, s := range []string{r.Model, r.Size, r.Quality, r.ResponseFormat} {
-		n += c.Label(s)
-	}
-	for _, f := range r.Files() {
-		n += c.File(f)
-	}
-	return n
+	return images.CheckSize(r, func(model string) ([]string, error) { return callAbility(ctx, b, ImageSizer.ImageSizes, model) })
 }
 
 // BindImages binds a route to images, with [ScopeImages]. decode checks the request by
@@ -272,24 +149,24 @@ func serveImages[A any](
 	if err != nil {
 		return err
 	}
-	asked := *req // the Backend may change req
+	format := req.ResponseFormat // the Backend may change req
 	var reply llm.ImageResponse
 	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
 		resp, err := callAbility(ctx, b, method, req)
+		if err == nil {
+			err = images.CheckReply(resp)
+		}
 		if err != nil {
 			return Used{}, err
 		}
-		if resp == nil || len(resp.Data) == 0 {
-			return Used{}, errNoImage
-		}
 		reply = *resp // which belongs to the Backend
-		return Used{Usage: resp.Usage, Units: imageUnits(len(resp.Data)), Size: imagesSize(resp)}, nil
+		return Used{Usage: resp.Usage, Units: &Units{Images: int64(len(resp.Data))}, Size: images.ReplySize(resp)}, nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := convertImages(c.q, &asked, &reply); err != nil {
-		return c.q.client.CauseOr(err)
+	if err := images.Convert(&reply, format, c.ImageURL); err != nil {
+		return err
 	}
 	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) {
 		reply.Created = cmp.Or(reply.Created, c.q.record.Time.Unix())
@@ -299,36 +176,35 @@ func serveImages[A any](
 
 // serveImageStream serves a request whose reply is a stream that encoder encodes.
 func serveImageStream(c *Call, req *llm.ImageRequest, encoder ImageEncoder) error {
-	e := imageEstimate(c, req)
-	if err := c.Reserve(e); err != nil {
+	if err := c.Reserve(imageEstimate(c, req)); err != nil {
 		return err
 	}
-	images := 0 // that are complete
+	var complete images.Counter
 	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
 	err := c.Ask(func(ctx context.Context, b Backend) (Used, error) {
 		if err := checkImageSize(ctx, b, req); err != nil {
 			return Used{}, errors.Join(err, llm.ErrNotSent)
 		}
 		err := AppendStream(s, StreamImages(ctx, b, req), func(chunk *llm.ImageChunk) Progress {
-			p := Progress{Usage: chunk.Usage}
-			if chunk.Image != nil {
-				p.HasOutput, p.Size = true, imageSize(chunk.Image)
-				if !chunk.Partial {
-					images++
-				}
-			}
-			return p
+			hasImage, bytes := complete.Add(chunk)
+			return Progress{Usage: chunk.Usage, HasOutput: hasImage, Size: bytes}
 		}, encoder.AppendChunk)
 		if err != nil {
 			return Used{}, err // of a part, all that were asked for are charged
 		}
-		return Used{Units: &Units{Images: int64(images)}}, nil
+		return Used{Units: &Units{Images: int64(complete)}}, nil
 	})
 	if err != nil {
 		return err
 	}
-	if int64(images) < e.Units.Images {
-		c.q.log.warn(misuseFewerImages)
-	}
 	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
+}
+
+// countImage counts the tokens of an image request.
+func countImage(c tokens.Estimator, r *llm.ImageRequest) int {
+	n := images.CountTokens(c, r)
+	for _, f := range r.Files() {
+		n += c.File(f)
+	}
+	return n
 }

@@ -15,7 +15,6 @@ var (
 	mediaUsageJSON       = jsonwire.ObjectOf[llm.Usage]("media")
 	embeddingRequestJSON = jsonwire.ObjectOf[llm.EmbeddingRequest]("")
 	imageRequestJSON     = jsonwire.ObjectOf[llm.ImageRequest]("")
-	imageJSON            = jsonwire.ObjectOf[llm.Image]("")
 	imageResponseJSON    = jsonwire.ObjectOf[llm.ImageResponse]("")
 	modelJSON            = jsonwire.ObjectOf[llm.Model]("")
 )

@@ -1,6 +1,10 @@
 package llmhttp
 
-import "context"
+import (
+	"context"
+
+	"github.com/llmhttp/llmhttp/internal/wrapped"
+)
 
 // As returns b as a T if it is one, and otherwise what it wraps: it calls the method
 //
@@ -23,18 +27,7 @@ import "context"
 // ctx is the context of the call for which the T is needed: see [Swap]. b, and what an Unwrap returns,
 // may be nil, in which there is nothing. As gives up after 100 wrappers.
 func As[T any](ctx context.Context, b Backend) (T, bool) {
-	return findAs[T](b, func(b Backend) (Backend, bool) { return unwrapBackend(ctx, b) })
-}
-
-// unwrapBackend returns what b wraps. It reports false if b does not show that.
-func unwrapBackend(ctx context.Context, b Backend) (Backend, bool) {
-	wrapper, ok := b.(interface {
-		Unwrap(ctx context.Context) Backend
-	})
-	if !ok {
-		return nil, false
-	}
-	return wrapper.Unwrap(ctx), true
+	return wrapped.Find[T](b, wrapped.Next[Backend](ctx))
 }
 
 // StoreAs is [As] for a UsageStore, whose method is
@@ -44,14 +37,14 @@ func unwrapBackend(ctx context.Context, b Backend) (Backend, bool) {
 // A Handler, [Serve] and a console look for the abilities of Options.Usage with it: see [UsageStore]. A
 // wrapper with a state of its own has the abilities itself and no Unwrap, as a Buffer of package
 // usagebuffer: see package manage for what reports usage behind it.
-func StoreAs[T any](s UsageStore) (T, bool) { return findAs[T](s, unwrap[UsageStore]) }
+func StoreAs[T any](s UsageStore) (T, bool) { return wrapped.Find[T](s, unwrap[UsageStore]) }
 
 // LimiterAs is [As] for a Limiter, whose method is
 //
 //	Unwrap() llmhttp.Limiter
 //
 // A Handler looks for a [ConcurrencyLimiter] and a [Reserver] with it.
-func LimiterAs[T any](l Limiter) (T, bool) { return findAs[T](l, unwrap[Limiter]) }
+func LimiterAs[T any](l Limiter) (T, bool) { return wrapped.Find[T](l, unwrap[Limiter]) }
 
 // unwrap returns what v wraps. It reports false if v does not show that.
 func unwrap[V any](v V) (V, bool) {
@@ -61,22 +54,6 @@ func unwrap[V any](v V) (V, bool) {
 		return none, false
 	}
 	return wrapper.Unwrap(), true
-}
-
-// maxWrappers bounds a chain of wrappers, which may have no end by mistake.
-const maxWrappers = 100
-
-// findAs returns the first T among v and what it wraps, which unwrap returns.
-func findAs[T, V any](v V, unwrap func(V) (V, bool)) (found T, ok bool) {
-	for range maxWrappers {
-		if found, ok = any(v).(T); ok {
-			return found, true
-		}
-		if v, ok = unwrap(v); !ok {
-			break
-		}
-	}
-	return found, false
 }
 
 // Has reports whether [As] finds a T. It is the Supported of an [Endpoint] that needs one.
