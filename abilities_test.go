@@ -26,6 +26,7 @@ import (
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/messages"
@@ -96,7 +97,8 @@ var abilities = []ability{
 	{reflect.TypeFor[llmhttp.Backend](), chatPath, `{"model":"m","messages":[{"role":"user","content":%s}]}`, 0, filters, passes},
 	{reflect.TypeFor[completion.Completer](), completionsPath, `{"model":"m","prompt":%s}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.Embedder](), embeddingsPath, `{"model":"m","input":%s}`, 404, filters, hides},
-	{reflect.TypeFor[llmhttp.ImageEditor](), imageEditsPath, `{"model":"m","image":"x","prompt":%s}`, 404, filters, hides},
+	{reflect.TypeFor[imageedit.Editor](), imageEditsPath, `{"model":"m","image":"x","prompt":%s}`, 404, filters, hides},
+	{reflect.TypeFor[imageedit.Streamer](), imageEditsPath, `{"model":"m","image":"x","prompt":%s,"stream":true}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.ImageGenerator](), imagesPath, `{"model":"m","prompt":%s}`, 404, filters, hides},
 	{reflect.TypeFor[llmhttp.ImageSizer](), imagesPath, `{"model":"m","prompt":%s,"size":"256x256"}`, 404, passes, hides},
 	{reflect.TypeFor[llmhttp.ImageStreamer](), imagesPath, `{"model":"m","prompt":%s,"stream":true}`, 404, filters, hides},
@@ -165,13 +167,17 @@ func noted(called calledMethods) *countingStub {
 			noteCall[llmhttp.ImageGenerator](called, r)
 			return plain.GenerateImages(ctx, r)
 		},
-		edit: func(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
-			noteCall[llmhttp.ImageEditor](called, r)
+		edit: func(ctx context.Context, r *imageedit.Request) (*llm.ImageResponse, error) {
+			noteCall[imageedit.Editor](called, r)
 			return plain.EditImages(ctx, r)
 		},
 		draw: func(ctx context.Context, r *llm.ImageRequest) llm.ImageStream {
 			noteCall[llmhttp.ImageStreamer](called, r)
 			return plain.StreamImages(ctx, r)
+		},
+		editDraw: func(ctx context.Context, r *imageedit.Request) llm.ImageStream {
+			noteCall[imageedit.Streamer](called, r)
+			return plain.StreamImageEdits(ctx, r)
 		},
 		sizes: func(ctx context.Context, model string) ([]string, error) {
 			noteCall[llmhttp.ImageSizer](called, nil)
@@ -353,15 +359,16 @@ func TestStreamImages_DoesNotPassAWrapperOfImages(t *testing.T) {
 	}{passing{noted(called)}, noted(called)}
 	edits := struct {
 		passing
-		llmhttp.ImageEditor
+		imageedit.Editor
 	}{passing{noted(called)}, noted(called)}
 	s := startServer(t, config{backend: generates})
 	assert.Equal(t, 200, s.do("POST", imagesPath, `{"model":"m","prompt":"p","stream":true}`).StatusCode)
 	s = startServer(t, config{backend: edits})
 	assert.Equal(t, 200, s.do("POST", imageEditsPath, `{"model":"m","prompt":"p","stream":true,"image":"x"}`).StatusCode)
 	assert.Contains(t, called, reflect.TypeFor[llmhttp.ImageGenerator]())
-	assert.Contains(t, called, reflect.TypeFor[llmhttp.ImageEditor]())
+	assert.Contains(t, called, reflect.TypeFor[imageedit.Editor]())
 	assert.NotContains(t, called, reflect.TypeFor[llmhttp.ImageStreamer]())
+	assert.NotContains(t, called, reflect.TypeFor[imageedit.Streamer]())
 }
 
 // notOfBackends are the interfaces that the package looks for in other things than a Backend.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
 )
@@ -153,7 +154,10 @@ func TestChoices_PassesOn(t *testing.T) {
 func TestFewerThanAskedFor(t *testing.T) {
 	image := &llm.ImageResponse{Data: []llm.Image{{Data: []byte(pngData)}}}
 	draw := func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) { return image, nil }
-	b := &stubBackend{images: draw, edit: draw}
+	b := &stubBackend{
+		images: draw,
+		edit:   func(context.Context, *imageedit.Request) (*llm.ImageResponse, error) { return image, nil },
+	}
 	s := startServer(t, config{backend: b})
 	logged := func(what string) int { return strings.Count(s.log.String(), "fewer "+what+" than were asked for") }
 	for _, test := range []struct{ path, members, what string }{

@@ -32,7 +32,6 @@ func (chatCompletions) Routes() []Route {
 	return []Route{
 		{Pattern: "POST /v1/chat/completions", Bind: BindChat(decodeCompletion)},
 		{Pattern: "POST /v1/images/generations", Bind: BindImages(decodeImages, newImageEvents)},
-		{Pattern: "POST /v1/images/edits", Bind: BindImageEdits(decodeImageEdit, newImageEvents)},
 		{Pattern: "POST /v1/embeddings", Bind: BindEmbeddings(decodeEmbeddings)},
 		{Pattern: "GET /v1/models", Bind: BindModels(decodeListModels)},
 		{Pattern: "GET /v1/models/{id...}", Bind: BindModels(decodeGetModel)},

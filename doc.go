@@ -58,8 +58,8 @@
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [ModelLister],
-// [ImageGenerator], [ImageEditor], [ImageStreamer], [ImageSizer], [Embedder]
-// or [TokenCounter], or the interface of a package such as completion or rerank, whose routes
+// [ImageGenerator], [ImageStreamer], [ImageSizer], [Embedder] or [TokenCounter],
+// or the interface of a package such as completion or rerank, whose routes
 // are in Options.Routes; package all has all of these. A wrapper that embeds a Backend has Chat alone. One that lets the
 // rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. Package textfilter,
 // for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
@@ -166,7 +166,7 @@
 //     NewRoute and the Serve of the package
 //   - [ChatEncoder], [Framing], [EventStream], [join.Joiner], [ReplySaver], [ReplyStart]: how the
 //     reply to a chat, or that of [Call.Generate], is encoded and sent. [ImageEncoder] encodes that to a
-//     request for a stream of images, and [BindImageEdits] gets a [Form]
+//     request for a stream of images, generated or edited
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
 //   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
 //     tells the Handler about a request

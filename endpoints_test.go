@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/internal/endpoints"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -30,6 +31,7 @@ var shippedRoutes = map[string]func() []llmhttp.Route{
 	endpoints.Root + "/responses":  func() []llmhttp.Route { return responses.New(nil).Routes() },
 	endpoints.Root + "/audio":      func() []llmhttp.Route { return audio.Routes(nil) },
 	endpoints.Root + "/completion": completion.Routes,
+	endpoints.Root + "/imageedit":  func() []llmhttp.Route { return imageedit.Routes(nil) },
 	endpoints.Root + "/moderation": moderation.Routes,
 	endpoints.Root + "/rerank":     rerank.Routes,
 }
@@ -211,7 +213,7 @@ func TestScope_Validate(t *testing.T) {
 		assert.Empty(t, s.Suggestion(), s)
 	}
 	assert.Equal(t, llmhttp.ScopeChat, llmhttp.Scope("chats").Suggestion())
-	assert.Equal(t, llmhttp.OperationImageEdits, llmhttp.Operation("image-edits").Suggestion())
+	assert.Equal(t, imageedit.Operation, llmhttp.Operation("image-edits").Suggestion())
 	assert.EqualError(t, llmhttp.Scope("a b").Validate(),
 		`llmhttp: the scope "a b" is malformed: want a lower-case letter, and then at most 62 of these, digits, '-', '_' and '.'`)
 	assert.Less(t, len(llmhttp.Operation(strings.Repeat("X", 1<<20)).Validate().Error()), 300)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -62,8 +63,12 @@ func (speakingBackend) GenerateImages(context.Context, *llm.ImageRequest) (*llm.
 	panic("the client has asked for a stream")
 }
 
-func (b speakingBackend) EditImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return b.GenerateImages(ctx, r)
+func (b speakingBackend) EditImages(ctx context.Context, r *imageedit.Request) (*llm.ImageResponse, error) {
+	return b.GenerateImages(ctx, &r.ImageRequest)
+}
+
+func (b speakingBackend) StreamImageEdits(ctx context.Context, r *imageedit.Request) llm.ImageStream {
+	return b.StreamImages(ctx, &r.ImageRequest)
 }
 
 func (b speakingBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) llm.ImageStream {

@@ -26,6 +26,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -45,7 +46,7 @@ var update = flag.Bool("update", false, "write the replies to testdata/golden")
 //	embeddings  what Embed returns, as a JSON object
 //	rerank      what Rerank returns, as a JSON object
 //	moderations  what Moderate returns, as a JSON object
-//	drawing     what StreamImages does, in the steps of chat: a reply with one image, which is partial if the reply has that member
+//	drawing     what StreamImages and StreamImageEdits do, in the steps of chat: a reply with one image, which is partial if the reply has that member
 //	transcription  what Transcribe does, in the steps of chat
 //	speech      what Speak does, in the steps of chat: a chunk has its audio as text, and a usage
 //	chat        what Chat does, one step a line: a chunk in JSON, "sleep 20s",
@@ -217,8 +218,12 @@ func (b *goldenBackend) Chat(ctx context.Context, _ *llm.ChatRequest) llm.ChatSt
 	return goldenStream[llm.ChatChunk](ctx, b.steps)
 }
 
-func (b *goldenBackend) EditImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+func (b *goldenBackend) EditImages(context.Context, *imageedit.Request) (*llm.ImageResponse, error) {
 	return b.images, nil
+}
+
+func (b *goldenBackend) StreamImageEdits(ctx context.Context, r *imageedit.Request) llm.ImageStream {
+	return b.StreamImages(ctx, &r.ImageRequest)
 }
 
 func (b *goldenBackend) Complete(ctx context.Context, _ *completion.Request) llm.ChatStream {

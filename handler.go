@@ -47,8 +47,8 @@ type Handler struct {
 // that it calls the Unwrap of wrappers with a context that belongs to no request.
 //
 // NewHandler panics if b, keys or a Protocol is nil, if an interface in opts holds a nil pointer, if
-// the Prefix or one of the TrustedOrigins is malformed, if FileDir is not a directory, if a Protocol has no
-// name, if a Route has no Binding or a malformed Pattern, or if two Routes serve the same requests. Use [AllowAll] to serve without keys.
+// the Prefix or one of the TrustedOrigins is malformed, if a Protocol has no name, if a Route has no Binding
+// or a malformed Pattern, or if two Routes serve the same requests. Use [AllowAll] to serve without keys.
 func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	if option.IsNil(b) {
 		panic("llmhttp: nil Backend")
@@ -72,9 +72,6 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 	h.prefix = routing.Prefix(h.opts.Prefix)
 	if err := h.prefix.Check(); err != nil {
 		panic("llmhttp: Options.Prefix " + err.Error())
-	}
-	if !isDirectory(h.opts.FileDir) {
-		panic("llmhttp: Options.FileDir is not a directory")
 	}
 	var err error
 	if h.origins, err = origin.NewPolicy(h.opts.TrustedOrigins); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -89,7 +90,7 @@ var testOperations = []testOperation{
 		`{"model":"m","prompt":["a"],"suffix":"b","stream":true,"stream_options":{"include_usage":true},"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,"max_tokens":1,"n":1,"best_of":1,"logprobs":1,"echo":true,"stop":["x"]}`},
 	{llmhttp.OperationImages, llmhttp.ScopeImages, imagesPath, imageBody, "a cat",
 		`{"model":"m","prompt":"p","n":1,"size":"256x256","quality":"hd","response_format":"b64_json","stream":false,"partial_images":1}`},
-	{llmhttp.OperationImageEdits, llmhttp.ScopeImages, imageEditsPath, imageEditBody, "a cat",
+	{imageedit.Operation, imageedit.Scope, imageEditsPath, imageEditBody, "a cat",
 		`{"model":"m","prompt":"p","image":["a","b"],"mask":"c","n":1,"size":"256x256","quality":"hd","response_format":"b64_json","stream":false,"partial_images":1}`},
 	{llmhttp.OperationEmbeddings, llmhttp.ScopeEmbeddings, embeddingsPath, embeddingBody, "Hello, how are you?",
 		`{"model":"m","input":["a"],"dimensions":3,"encoding_format":"float"}`},
@@ -176,8 +177,9 @@ type stubBackend struct {
 	complete   func(context.Context, *completion.Request) llm.ChatStream
 	models     func(context.Context) ([]llm.Model, error)
 	images     func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)
-	edit       func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error)
-	draw       func(context.Context, *llm.ImageRequest) llm.ImageStream
+	edit       func(context.Context, *imageedit.Request) (*llm.ImageResponse, error)
+	draw       func(context.Context, *llm.ImageRequest) llm.ImageStream // and for edits, if editDraw is nil
+	editDraw   func(context.Context, *imageedit.Request) llm.ImageStream
 	sizes      func(context.Context, string) ([]string, error)
 	embed      func(context.Context, *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error)
 	speak      func(context.Context, *audio.SpeechRequest) audio.SpeechStream
@@ -242,11 +244,18 @@ func (b *stubBackend) GenerateImages(ctx context.Context, r *llm.ImageRequest) (
 	return &llm.ImageResponse{Data: images, Usage: b.usage}, b.called(ctx)
 }
 
-func (b *stubBackend) EditImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
+func (b *stubBackend) EditImages(ctx context.Context, r *imageedit.Request) (*llm.ImageResponse, error) {
 	if b.edit != nil {
 		return b.edit(ctx, r)
 	}
-	return b.GenerateImages(ctx, r)
+	return b.GenerateImages(ctx, &r.ImageRequest)
+}
+
+func (b *stubBackend) StreamImageEdits(ctx context.Context, r *imageedit.Request) llm.ImageStream {
+	if b.editDraw != nil {
+		return b.editDraw(ctx, r)
+	}
+	return b.StreamImages(ctx, &r.ImageRequest)
 }
 
 func (b *stubBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) llm.ImageStream {

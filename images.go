@@ -12,7 +12,6 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/internal/invalid"
-	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -29,7 +28,8 @@ type ImageGenerator interface {
 }
 
 // An ImageSizer is a [Backend] whose image models allow certain sizes only. The Handler refuses
-// other sizes before it calls GenerateImages or EditImages, except ImageSizeAuto.
+// other sizes before it calls GenerateImages, and package imageedit before it calls EditImages, except
+// ImageSizeAuto.
 type ImageSizer interface {
 	// ImageSizes returns the sizes that model allows, such as "1024x1024". An
 	// empty result allows every size. For an unknown model it returns
@@ -58,13 +58,10 @@ func checkEmpty(r *llm.ImageRequest, body []byte) error {
 
 var imagesOperation = operation{name: OperationImages, scope: ScopeImages, supportedBy: Has[ImageGenerator], output: OutputImages}
 
-// An imageMethod is the method of the interface A that makes images.
-type imageMethod[A any] func(a A, ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error)
-
 // imageEstimate returns what r is expected to use.
 func imageEstimate(c *Call, r *llm.ImageRequest) Estimate {
 	return Estimate{
-		Model: r.Model, User: r.EndUser(), Tokens: func() int { return countImage(c.q.tokenEstimator(), r) }, Units: &Units{Images: int64(r.Count())},
+		Model: r.Model, User: r.EndUser(), Tokens: func() int { return images.CountTokens(c.q.tokenEstimator(), r) }, Units: &Units{Images: int64(r.Count())},
 		Stream: r.Stream, Params: RequestParams{Choices: r.Count(), Messages: 1}, ImageSize: r.Size, ImageQuality: r.Quality,
 	}
 }
@@ -131,17 +128,12 @@ func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (
 		if req.Stream && newEncoder != nil {
 			return serveImageStream(c, req, newEncoder(req))
 		}
-		return serveImages(c, ImageGenerator.GenerateImages, req, encode)
+		return serveImages(c, req, encode)
 	})
 }
 
-// serveImages serves a request whose reply is whole, by a method such as ImageEditor.EditImages.
-func serveImages[A any](
-	c *Call,
-	method imageMethod[A],
-	req *llm.ImageRequest,
-	encode func(b []byte, r *llm.ImageResponse) ([]byte, error),
-) error {
+// serveImages serves a request whose reply is whole.
+func serveImages(c *Call, req *llm.ImageRequest, encode func(b []byte, r *llm.ImageResponse) ([]byte, error)) error {
 	if err := c.Reserve(imageEstimate(c, req)); err != nil {
 		return err
 	}
@@ -152,7 +144,7 @@ func serveImages[A any](
 	format := req.ResponseFormat // the Backend may change req
 	var reply llm.ImageResponse
 	err = c.Ask(func(ctx context.Context, b Backend) (Used, error) {
-		resp, err := callAbility(ctx, b, method, req)
+		resp, err := callAbility(ctx, b, ImageGenerator.GenerateImages, req)
 		if err == nil {
 			err = images.CheckReply(resp)
 		}
@@ -198,13 +190,4 @@ func serveImageStream(c *Call, req *llm.ImageRequest, encoder ImageEncoder) erro
 		return err
 	}
 	return s.End(func(b []byte) ([]byte, error) { return encoder.AppendEnd(b, new(c.Usage())) })
-}
-
-// countImage counts the tokens of an image request.
-func countImage(c tokens.Estimator, r *llm.ImageRequest) int {
-	n := images.CountTokens(c, r)
-	for _, f := range r.Files() {
-		n += c.File(f)
-	}
-	return n
 }

@@ -8,19 +8,18 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// An ImageStreamer is an [ImageGenerator] or an [ImageEditor] that shows images while they are made.
-// For other Backends, a client that asks for a stream gets the complete images as events.
+// An ImageStreamer is an [ImageGenerator] that shows images while they are made. For other Backends, a
+// client that asks for a stream gets the complete images as events.
 type ImageStreamer interface {
-	// StreamImages is GenerateImages, or EditImages if req has Images, of a request with Stream. It
-	// is not called with Images if the Backend is no ImageEditor. As with Chat of a [Backend], the
+	// StreamImages is GenerateImages of a request with Stream. As with Chat of a [Backend], the
 	// work is done while the stream is iterated over, and must stop when ctx is done. The ImageStreamer
 	// owns req. If the stream begins with an error that wraps [errors.ErrUnsupported], the client gets
 	// the complete images as events. See also the function [StreamImages].
 	StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream
 }
 
-// An ImageEncoder encodes the reply to one [llm.ImageRequest] with Stream. Its methods are called as those
-// of a [ChatEncoder]. See "Protocols" in the package documentation.
+// An ImageEncoder encodes the reply to one [llm.ImageRequest] with Stream, or to one for edits. Its methods are
+// called as those of a [ChatEncoder]. See "Protocols" in the package documentation.
 type ImageEncoder interface {
 	// Framing returns how the reply is sent. It is called once, before the other methods and
 	// before the Backend is called.
@@ -42,40 +41,24 @@ type imageEvents struct{ *images.Events }
 
 // newImageEvents returns the encoder of the reply to req, to which it does not refer.
 func newImageEvents(req *llm.ImageRequest) ImageEncoder {
-	kind := "image_generation"
-	if req.Images != nil {
-		kind = "image_edit"
-	}
-	return imageEvents{images.NewEvents(kind, req)}
+	return imageEvents{images.NewEvents("image_generation", req)}
 }
 
 func (imageEvents) Framing() Framing { return EventStream() }
 
-
 // StreamImages calls the method of an [ImageStreamer] if b, or what it wraps as [As] finds it, is one.
-// Otherwise it yields the complete images of GenerateImages, or of EditImages if req has Images, as it
-// does if something around the ImageStreamer has that method: a wrapper that changes images sees those
-// of streams too. If b has neither, the error wraps [errors.ErrUnsupported]. A [Handler] calls it for
+// Otherwise it yields the complete images of GenerateImages, as it does if something around the
+// ImageStreamer has that method: a wrapper that changes images sees those of streams too. If b is no
+// [ImageGenerator], the error wraps [errors.ErrUnsupported]. A [Handler] calls it for
 // requests with Stream, and so does a wrapper that has a StreamImages of its own. b owns req.
 func StreamImages(ctx context.Context, b Backend, req *llm.ImageRequest) llm.ImageStream {
-	if req.Images != nil {
-		return streamImages(ctx, b, ImageEditor.EditImages, req)
-	}
-	return streamImages(ctx, b, ImageGenerator.GenerateImages, req)
-}
-
-// streamImages is StreamImages of a Backend whose images an A makes. An ImageStreamer that is in something
-// that is an A and no ImageStreamer is not asked.
-func streamImages[A any](ctx context.Context, b Backend, method imageMethod[A], req *llm.ImageRequest) llm.ImageStream {
-	maker, ok := As[A](ctx, b)
+	generator, ok := As[ImageGenerator](ctx, b)
 	if !ok {
-		return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, errMissing[A]()) }
+		return func(yield func(*llm.ImageChunk, error) bool) { yield(nil, errMissing[ImageGenerator]()) }
 	}
 	var stream func(context.Context, *llm.ImageRequest) llm.ImageStream
-	if s, ok := wrapped.FindBefore[ImageStreamer, A](b, wrapped.Next[Backend](ctx)); ok {
+	if s, ok := wrapped.FindBefore[ImageStreamer, ImageGenerator](b, wrapped.Next[Backend](ctx)); ok {
 		stream = s.StreamImages
 	}
-	return images.Stream(ctx, req, stream, func(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-		return method(maker, ctx, req)
-	})
+	return images.Stream(ctx, req, stream, generator.GenerateImages)
 }

@@ -33,44 +33,33 @@ func TestImageStreams_Events(t *testing.T) {
 		{Usage: &llm.Usage{PromptTokens: 5, CompletionTokens: 7}},
 	}
 	const usage = `,"usage":{"input_tokens":5,"output_tokens":7,"total_tokens":12}`
-	for path, test := range map[string]struct{ body, kind, settings string }{
-		imagesPath:     {`{"model":"m","prompt":"p","n":2,"stream":true,"partial_images":2,"quality":"low"}`, "image_generation", `"quality":"low","size":"1024x1024"`},
-		imageEditsPath: {`{"image":"x","model":"m","prompt":"p","n":2,"stream":"True","partial_images":2,"output_format":"webp"}`, "image_edit", `"quality":"auto","size":"auto"`},
-	} {
-		t.Run(test.kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got *llm.ImageRequest
-				s := startPipeServer(t, config{backend: &stubBackend{draw: func(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
-					got = r
-					return drawing(chunks...)
-				}}})
-				r := s.do("POST", path, test.body)
-				require.NoError(t, r.err)
-				assert.Equal(t, 200, r.StatusCode)
-				assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
-				format := "png"
-				if path == imageEditsPath {
-					format = "webp"
-				}
-				members := func(index string) string {
-					return `"background":"auto","created_at":946684800,"output_format":"` + format + `",` + index + test.settings
-				}
-				partial, completed := test.kind+".partial_image", test.kind+".completed"
-				own := strings.NewReplacer("946684800", "7", `"size":"1024x1024"`, `"size":"2x3"`, `"size":"auto"`, `"size":"2x3"`).Replace(members("")) + `,"x":{"y":1}`
-				assert.Equal(t, imageEvent(partial, "p1", members(`"partial_image_index":0,`))+
-					imageEvent(partial, "p2", members(`"partial_image_index":1,`))+
-					imageEvent(completed, "a", own)+
-					imageEvent(partial, "p3", members(`"partial_image_index":0,`))+
-					imageEvent(completed, "b", members("")+usage), r.body)
-				assert.True(t, got.Stream)
-				assert.Equal(t, 2, *got.PartialImages)
-				record := s.record()
-				assert.Equal(t, llmhttp.Units{PromptTokens: 5, CompletionTokens: 7, Images: 2}, record.Units)
-				assert.True(t, s.summary().Streamed)
-				assert.Equal(t, 7, s.summary().Chunks)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var got *llm.ImageRequest
+		s := startPipeServer(t, config{backend: &stubBackend{draw: func(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
+			got = r
+			return drawing(chunks...)
+		}}})
+		r := s.do("POST", imagesPath, `{"model":"m","prompt":"p","n":2,"stream":true,"partial_images":2,"quality":"low"}`)
+		require.NoError(t, r.err)
+		assert.Equal(t, 200, r.StatusCode)
+		assert.Equal(t, "text/event-stream; charset=utf-8", r.Header.Get("Content-Type"))
+		members := func(index string) string {
+			return `"background":"auto","created_at":946684800,"output_format":"png",` + index + `"quality":"low","size":"1024x1024"`
+		}
+		const partial, completed = "image_generation.partial_image", "image_generation.completed"
+		own := strings.NewReplacer("946684800", "7", `"size":"1024x1024"`, `"size":"2x3"`).Replace(members("")) + `,"x":{"y":1}`
+		assert.Equal(t, imageEvent(partial, "p1", members(`"partial_image_index":0,`))+
+			imageEvent(partial, "p2", members(`"partial_image_index":1,`))+
+			imageEvent(completed, "a", own)+
+			imageEvent(partial, "p3", members(`"partial_image_index":0,`))+
+			imageEvent(completed, "b", members("")+usage), r.body)
+		assert.True(t, got.Stream)
+		assert.Equal(t, 2, *got.PartialImages)
+		record := s.record()
+		assert.Equal(t, llmhttp.Units{PromptTokens: 5, CompletionTokens: 7, Images: 2}, record.Units)
+		assert.True(t, s.summary().Streamed)
+		assert.Equal(t, 7, s.summary().Chunks)
+	})
 }
 
 // A Backend without StreamImages answers with its complete images.
@@ -85,15 +74,6 @@ func TestImageStreams_WithoutStreamer(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(r.body, `"b64_json":"`+base64.StdEncoding.EncodeToString([]byte(pngData))+`"`))
 	assert.Equal(t, 1, strings.Count(r.body, `"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}`))
 	assert.EqualValues(t, 2, s.record().Units.Images)
-	s.do("POST", imageEditsPath, `{"image":"x","model":"m","prompt":"p","stream":true}`).checkError(t, 404)
-
-	// A streamer gets no edit if it is no editor.
-	streamer := struct {
-		llmhttp.Backend
-		llmhttp.ImageStreamer
-	}{chatOnly, &stubBackend{draw: func(context.Context, *llm.ImageRequest) llm.ImageStream { panic("called") }}}
-	s = startServer(t, config{backend: passing{streamer}})
-	s.do("POST", imageEditsPath, `{"image":"x","model":"m","prompt":"p","stream":true}`).checkError(t, 404)
 }
 
 // Mistakes are told before the stream begins.

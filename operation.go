@@ -64,8 +64,7 @@ var queryOperation operation
 // operations returns the descriptors of the operations of this package with a scope of their own.
 func operations() []*operation {
 	return []*operation{
-		&chatOperation, &countOperation, &imagesOperation, &imageEditsOperation, &embeddingsOperation,
-		&modelsOperation, &usageOperation,
+		&chatOperation, &countOperation, &imagesOperation, &embeddingsOperation, &modelsOperation, &usageOperation,
 	}
 }
 

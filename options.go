@@ -135,19 +135,6 @@ type Options struct {
 	// negative means no limit, which is not for clients that are not trusted.
 	MaxBody int64
 
-	// MaxFiles is the maximum size of the files that a client sends with a request, such as a
-	// recording or images to edit, in bytes of all of them. The form around them may have 1 MiB
-	// more. Larger ones get a 413. Zero means 25 MiB; negative means no limit, which is not for
-	// clients that are not trusted.
-	MaxFiles int64
-
-	// FileDir is a directory for temporary files, in which the files of requests are kept while they
-	// are served: recordings and images. No file remains in it, whatever ends a request; if the
-	// process is killed, that is so on systems that can remove a file which is open, as all but
-	// Windows can. If empty, the files are kept in memory, of which requests at the same time
-	// together need as much as they send.
-	FileDir string
-
 	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
 	// of a chat, of images, of vectors or of audio, all together. A larger one fails with a
 	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
@@ -197,7 +184,6 @@ type Options struct {
 // The defaults of [Options].
 const (
 	defaultMaxBody      = 16 << 20
-	defaultMaxFiles     = 25 << 20
 	defaultMaxReply     = 64 << 20
 	defaultTimeout      = 5 * time.Minute
 	defaultKeepAlive    = 15 * time.Second
@@ -224,7 +210,6 @@ func (o *Options) withDefaults() Options {
 		n.UnknownMembers = DefaultUnknownMembers
 	}
 	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
-	n.MaxFiles = option.Bound(n.MaxFiles, defaultMaxFiles)
 	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
 	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
 	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)

@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -67,6 +68,10 @@ func endOf(text string) *llm.ChatChunk {
 func (b pausingBackend) StreamImages(ctx context.Context, r *llm.ImageRequest) llm.ImageStream {
 	image := &llm.Image{Data: []byte(pngData)}
 	return pauseAfterFirst(ctx, b.pause, drawing(&llm.ImageChunk{Image: image, Partial: true}, &llm.ImageChunk{Image: image}))
+}
+
+func (b pausingBackend) StreamImageEdits(ctx context.Context, r *imageedit.Request) llm.ImageStream {
+	return b.StreamImages(ctx, &r.ImageRequest)
 }
 
 func (b pausingBackend) Speak(ctx context.Context, r *audio.SpeechRequest) audio.SpeechStream {

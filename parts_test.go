@@ -27,7 +27,7 @@ import (
 // descriptor of an operation knows the request too, and is not listed.
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "notfound.go", "binding.go", "operation.go",
-	"request.go", "call.go", "replystream.go", "backendcall.go", "chat.go", "streaming.go", "formcall.go", "auth.go",
+	"request.go", "call.go", "replystream.go", "backendcall.go", "chat.go", "streaming.go", "auth.go",
 	"completions.go",                                                            // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "swap.go", // functions that a host calls with a context
 }

@@ -121,7 +121,7 @@ func TestRequest_ContentType(t *testing.T) {
 	check := func(name, value string, code string) { // code is "" if value is good
 		for path, body := range modelBodies {
 			if path == transcriptionsPath || path == imageEditsPath {
-				continue // see TestFormBoundary and TestImageEdits_Mistakes
+				continue // see TestFormBoundary and TestRoutes_Mistakes of package imageedit
 			}
 			t.Run(fmt.Sprintf("%s: %.40s/%s", name, value, path), func(t *testing.T) {
 				r := s.do("POST", path, body, func(r *http.Request) {

@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -592,7 +593,7 @@ var streamedReplies = map[llmhttp.Operation]struct {
 	}, llmhttp.Units{PromptTokens: 85, CompletionTokens: 3, AudioMillis: 9}},
 	llmhttp.OperationImages: {imagesPath, `{"model":"m","prompt":"a cat","stream":true,"partial_images":1,"n":2}`, drawsUntilLeft,
 		llmhttp.Units{PromptTokens: 2, CompletionTokens: 2 * 4161, Images: 2}},
-	llmhttp.OperationImageEdits: {imageEditsPath, `{"image":"file","prompt":"a cat","model":"m","stream":"true","partial_images":"1","n":"2","quality":"low"}`, drawsUntilLeft,
+	imageedit.Operation: {imageEditsPath, `{"image":"file","prompt":"a cat","model":"m","stream":"true","partial_images":"1","n":"2","quality":"low"}`, drawsUntilLeft,
 		llmhttp.Units{PromptTokens: 87, CompletionTokens: 2 * 408, Images: 2}},
 }
 

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/internal/texttest"
 	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/llm"
@@ -25,7 +26,7 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 			count func() int
 		}{
 			"embeddings": {&embedding, func() int { return countInput(c, &embedding) }},
-			"images":     {&image, func() int { return countImage(c, &image) }},
+			"images":     {&image, func() int { return images.CountTokens(c, &image) }},
 		} {
 			texts := 0
 			texttest.EachLong(t, reflect.ValueOf(tt.value).Elem(), kind, func(path string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/form"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
 )
@@ -24,5 +25,8 @@ func Routes(files *form.Store) []llmhttp.Route {
 	if files == nil {
 		files = new(form.Store)
 	}
-	return slices.Concat(audio.Routes(&audio.Options{Files: files}), completion.Routes(), moderation.Routes(), rerank.Routes())
+	return slices.Concat(
+		audio.Routes(&audio.Options{Files: files}), completion.Routes(), imageedit.Routes(&imageedit.Options{Files: files}),
+		moderation.Routes(), rerank.Routes(),
+	)
 }

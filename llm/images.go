@@ -9,37 +9,8 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/internal/param"
 )
-
-// validateFiles returns an *Error for the first of the files that the format does not allow.
-func (r *ImageRequest) validateFiles() error {
-	if n := len(r.Images); n > bounds.EditImages {
-		return param.LongArray(membername.FieldImage, bounds.EditImages, n)
-	}
-	for i, f := range r.Images {
-		if f.Size == 0 {
-			name := membername.FieldImage
-			if len(r.Images) > 1 {
-				name = param.Path(membername.FieldImage, i, "")
-			}
-			return param.Invalid("invalid_value", name, "Invalid '%s': the file is empty.", name)
-		}
-	}
-	if r.Mask != nil && r.Mask.Size == 0 {
-		return param.Invalid("invalid_value", membername.FieldMask, "Invalid '%s': the file is empty.", membername.FieldMask)
-	}
-	return nil
-}
-
-// Files returns the Images and the Mask.
-func (r *ImageRequest) Files() []*File {
-	if r.Mask == nil {
-		return r.Images
-	}
-	return append(slices.Clip(r.Images), r.Mask)
-}
 
 const (
 	maxImages        = 10
@@ -56,21 +27,18 @@ const (
 	ImageFormatBase64 = "b64_json"
 )
 
-// An ImageRequest is the body of POST /v1/images/generations, or the form of POST /v1/images/edits,
-// which has Images. A Backend gets it with a ResponseFormat, and a Size unless there are Images.
+// An ImageRequest is the body of POST /v1/images/generations. A Backend gets it with a Size and a
+// ResponseFormat. The Request of package imageedit has its fields too.
 type ImageRequest struct {
 	Model          string `json:"model"`
 	Prompt         string `json:"prompt"`
 	N              *int   `json:"n,omitzero"`               // number of images, 1 to 10; nil means 1
-	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels or ImageSizeAuto; the format's default is 1024x1024, and for edits the Backend's choice
+	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels or ImageSizeAuto; the format's default is 1024x1024
 	Quality        string `json:"quality,omitzero"`         // standard, hd, low, medium, high, xhigh, max, auto, or empty for the Backend's choice
 	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
 	Stream         bool   `json:"stream,omitzero"`          // the client gets images while they are made, as base64 whatever the ResponseFormat is: see ImageStreamer
 	PartialImages  *int   `json:"partial_images,omitzero"`  // how often a stream shows an image that is not complete, 0 to 3; nil means 0
-	Extra          Extra  `json:"-"`                        // of a form: its other fields as strings, or as arrays of strings if their names end in "[]" or come several times
-
-	Images []*File `json:"-"` // what an ImageEditor is to edit or to combine, 1 to 16; nil if images are generated
-	Mask   *File   `json:"-"` // a PNG that is transparent where the first of Images is to be edited; nil if the model chooses
+	Extra          Extra  `json:"-"`
 }
 
 var imageRequestJSON = jsonwire.NewObject(
@@ -124,7 +92,7 @@ func (m Image) MarshalJSON() ([]byte, error) { return jsonwire.MarshalValue(imag
 // UnmarshalJSON decodes an image leniently.
 func (m *Image) UnmarshalJSON(data []byte) error { return param.UnmarshalReply(data, imageJSON, m) }
 
-// An ImageResponse is the reply of an ImageGenerator. It is decoded leniently:
+// An ImageResponse is the reply of an ImageGenerator, or of an editor of images. It is decoded leniently:
 // see [ChatChunk].
 type ImageResponse struct {
 	Created int64   `json:"created"` // Unix time in seconds; if zero, it is set
@@ -167,21 +135,14 @@ func (r *ImageRequest) validate() error {
 	if err := imageRequestJSON.Check(r); err != nil {
 		return param.FromJSON(err)
 	}
-	if err := r.validateFiles(); err != nil {
-		return err
-	}
-	size, format := "1024x1024", ImageFormatURL
-	if r.Images != nil {
-		size, format = "", ImageFormatBase64 // some clients read nothing else
-	}
-	r.Size = cmp.Or(r.Size, size)
-	if r.Size != "" && r.Size != ImageSizeAuto && !sizePattern.MatchString(r.Size) {
+	r.Size = cmp.Or(r.Size, "1024x1024")
+	if r.Size != ImageSizeAuto && !sizePattern.MatchString(r.Size) {
 		return param.Form("size", r.Size, bounds.SizeForm)
 	}
 	if r.Quality != "" && !slices.Contains(bounds.ImageQualities, r.Quality) {
 		return param.Value("quality", r.Quality, bounds.ImageQualities...)
 	}
-	r.ResponseFormat = cmp.Or(r.ResponseFormat, format)
+	r.ResponseFormat = cmp.Or(r.ResponseFormat, ImageFormatURL)
 	switch r.ResponseFormat {
 	case ImageFormatURL, ImageFormatBase64:
 	default:

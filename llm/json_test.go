@@ -112,9 +112,6 @@ var (
 		r.Usage.CompletionTokens, r.Usage.CompletionTokensDetails = 0, llm.CompletionTokensDetails{}
 	})
 
-	// Files are in forms, and not in JSON.
-	_ = codectest.MakesConsistent(func(r *llm.ImageRequest) { r.Images, r.Mask = nil, nil })
-
 	// The usage of images has no details.
 	_ = codectest.MakesConsistent(func(r *llm.ImageResponse) {
 		r.Usage.PromptTokensDetails, r.Usage.CompletionTokensDetails = llm.PromptTokensDetails{}, llm.CompletionTokensDetails{}

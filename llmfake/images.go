@@ -12,26 +12,18 @@ import (
 // Images returns a Matcher for requests for images: see [Embeddings].
 func Images() Matcher { return operationMatcher(llmhttp.OperationImages) }
 
-// ImageEdits returns a Matcher for requests for edits of images: see [Embeddings].
-func ImageEdits() Matcher { return operationMatcher(llmhttp.OperationImageEdits) }
-
 // GenerateImages implements [llmhttp.ImageGenerator].
 func (b backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	if err := b.playImages(ctx, req); err != nil {
+	if err := b.playImages(ctx, req, new(*req), "for images"); err != nil {
 		return nil, err
 	}
 	return simulator.Draw(ctx, req)
 }
 
-// EditImages implements [llmhttp.ImageEditor].
-func (b backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return b.GenerateImages(ctx, req)
-}
-
 // StreamImages implements [llmhttp.ImageStreamer].
 func (b backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
 	return func(yield func(*llm.ImageChunk, error) bool) {
-		if err := b.playImages(ctx, req); err != nil {
+		if err := b.playImages(ctx, req, new(*req), "for images"); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -39,17 +31,13 @@ func (b backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.Im
 	}
 }
 
-// playImages plays the reply to a request for images or an edit. If there is no error, it is the
-// simulated one.
-func (b backend) playImages(ctx context.Context, req *llm.ImageRequest) error {
+// playImages plays the reply to a request for images or an edit, of which req is a part. If there is no
+// error, it is the simulated one. asked is the copy that Request.Asked has, and what says what it asks for.
+func (b backend) playImages(ctx context.Context, req *llm.ImageRequest, asked any, what string) error {
 	p, err := b.s.playOther(ctx, func(r *Request) {
-		r.Asked, r.Model, r.Stream, r.userText = new(*req), req.Model, req.Stream, req.Prompt
+		r.Asked, r.Model, r.Stream, r.userText = asked, req.Model, req.Stream, req.Prompt
 	})
 	if err == nil && !p.simulated {
-		what := "for images"
-		if req.Images != nil {
-			what = "for edits of images"
-		}
 		err = p.misfit(what)
 	}
 	return err

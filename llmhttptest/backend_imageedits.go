@@ -2,6 +2,7 @@ package llmhttptest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"image"
 	"image/color"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -26,31 +28,42 @@ var imageEditOperation = operation{
 			})
 		}},
 		{"ImageEditCancelled", "the context of EditImages is not passed on.", func(t testing.TB, b backendTest) {
-			wantCancelled(&b, t, "EditImages", llmhttp.ImageEditor.EditImages, b.imageEditRequest(t))
+			wantCancelled(&b, t, "EditImages", imageedit.Editor.EditImages, b.imageEditRequest(t))
+		}},
+		{"ImageEditStream", "edits are not streamed, or an image that is not complete is the last one.", func(t testing.TB, b backendTest) {
+			req := b.imageEditRequest(t)
+			r := b.readDrawn(t.Context(), t, "StreamImageEdits", &req.ImageRequest, func(ctx context.Context) llm.ImageStream {
+				return imageedit.Stream(ctx, b.Backend, req)
+			}, all)
+			if r.err != nil || r.complete != 1 || r.partial {
+				t.Errorf("the stream of an edit has %d complete images, and ends with the error %v and with one that is Partial: %t; want 1, none and false",
+					r.complete, r.err, r.partial)
+			}
 		}},
 	},
 	guards: []check[guard]{
 		{"EditImages", guardCause, func(t testing.TB, g guard) {
-			guardCall(t, g, llmhttp.ImageEditor.EditImages, g.edit())
+			guardCall(t, g, imageedit.Editor.EditImages, g.edit())
 		}},
 		{"StreamEdits", guardCause, func(t testing.TB, g guard) {
 			req := g.edit()
 			req.Stream = true
-			g.checkImageStream(t, req)
+			g.check(t, func(ctx context.Context, b llmhttp.Backend) { drain(imageedit.Stream(ctx, b, req)) })
 		}},
 	},
 }
 
-func (g *guard) edit() *llm.ImageRequest {
-	return &llm.ImageRequest{Model: "m", Prompt: g.text, Images: []*llm.File{emptyFile()}}
+func (g *guard) edit() *imageedit.Request {
+	return &imageedit.Request{ImageRequest: llm.ImageRequest{Model: "m", Prompt: g.text}, Images: []*llm.File{emptyFile()}}
 }
 
 // imageEditRequest returns a plain request for one edit of one image.
-func (b *backendTest) imageEditRequest(t testing.TB) *llm.ImageRequest {
+func (b *backendTest) imageEditRequest(t testing.TB) *imageedit.Request {
 	t.Helper()
-	req := b.imageRequest(t, b.opts.ImageEditModel)
-	req.Images = []*llm.File{imageFile(t, "square.png", color.NRGBA{R: 0xff, A: 0xff})}
-	return req
+	return &imageedit.Request{
+		ImageRequest: *b.imageRequest(t, b.opts.ImageEditModel),
+		Images:       []*llm.File{imageFile(t, "square.png", color.NRGBA{R: 0xff, A: 0xff})},
+	}
 }
 
 // imageFile returns a PNG of one color, which has 256 pixels on each side.
@@ -68,25 +81,25 @@ func imageFile(t testing.TB, name string, c color.Color) *llm.File {
 }
 
 // edit edits images and reports faults of the response.
-func (b *backendTest) edit(t testing.TB, req *llm.ImageRequest) error {
+func (b *backendTest) edit(t testing.TB, req *imageedit.Request) error {
 	t.Helper()
-	return draw(b, t, "EditImages", llmhttp.ImageEditor.EditImages, req)
+	return draw(b, t, "EditImages", imageedit.Editor.EditImages, req, &req.ImageRequest)
 }
 
 func checkImageEdits(t testing.TB, b backendTest) {
 	if err := b.edit(t, b.imageEditRequest(t)); err != nil {
 		usually(t, causePlain).Fatalf("EditImages returned the error %v for a plain request, want nil", err)
 	}
-	for _, change := range []func(*llm.ImageRequest){
-		func(r *llm.ImageRequest) { r.N = new(2) },
-		func(r *llm.ImageRequest) { r.Size = "" },
-		func(r *llm.ImageRequest) { r.Size = llm.ImageSizeAuto },
-		func(r *llm.ImageRequest) { r.Images[0].Name, r.Images[0].ContentType = "", "" },
-		func(r *llm.ImageRequest) {
+	for _, change := range []func(*imageedit.Request){
+		func(r *imageedit.Request) { r.N = new(2) },
+		func(r *imageedit.Request) { r.Size = "" },
+		func(r *imageedit.Request) { r.Size = llm.ImageSizeAuto },
+		func(r *imageedit.Request) { r.Images[0].Name, r.Images[0].ContentType = "", "" },
+		func(r *imageedit.Request) {
 			r.Images = append(r.Images, imageFile(t, "", color.White))
 			r.Mask = imageFile(t, "mask.png", color.Transparent)
 		},
-		func(r *llm.ImageRequest) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
+		func(r *imageedit.Request) { r.Extra = llm.Extra{"x_unknown": json.RawMessage(`{"a":1}`)} },
 	} {
 		req := b.imageEditRequest(t)
 		change(req)
@@ -101,7 +114,7 @@ func checkImageEdits(t testing.TB, b backendTest) {
 	}
 	const calls = 4
 	runConcurrently(t, calls, func(int) {
-		if resp, err := ability.Call(llmhttp.ImageEditor.EditImages)(t.Context(), b.Backend, b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
+		if resp, err := ability.Call(imageedit.Editor.EditImages)(t.Context(), b.Backend, b.imageEditRequest(t)); err != nil || len(resp.Data) != 1 {
 			usually(t, causeShared).Errorf("one of %d concurrent calls of EditImages returned %+v and the error %v, want one image", calls, resp, err)
 		}
 	})

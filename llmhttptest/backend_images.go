@@ -62,7 +62,9 @@ var imagesOperation = operation{
 			guardCall(t, g, llmhttp.ImageGenerator.GenerateImages, &llm.ImageRequest{Model: "m", Prompt: g.text})
 		}},
 		{"StreamImages", guardCause, func(t testing.TB, g guard) {
-			g.checkImageStream(t, &llm.ImageRequest{Model: "m", Prompt: g.text, Stream: true})
+			g.check(t, func(ctx context.Context, b llmhttp.Backend) {
+				drain(llmhttp.StreamImages(ctx, b, &llm.ImageRequest{Model: "m", Prompt: g.text, Stream: true}))
+			})
 		}},
 	},
 }
@@ -94,19 +96,20 @@ func parseSize(s string) (width, height int, ok bool) {
 // generate generates images and reports faults of the response.
 func (b *backendTest) generate(t testing.TB, req *llm.ImageRequest) error {
 	t.Helper()
-	return draw(b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, req)
+	return draw(b, t, "GenerateImages", llmhttp.ImageGenerator.GenerateImages, req, req)
 }
 
-// draw calls a method that returns images and reports faults of the response.
-func draw[A any](
+// draw calls a method that returns images with req, of which asked is a part, and reports faults of the response.
+func draw[A, Req any](
 	b *backendTest,
 	t testing.TB,
 	name string,
-	method func(A, context.Context, *llm.ImageRequest) (*llm.ImageResponse, error),
-	req *llm.ImageRequest,
+	method func(A, context.Context, *Req) (*llm.ImageResponse, error),
+	req *Req,
+	asked *llm.ImageRequest,
 ) error {
 	t.Helper()
-	n, size := req.Count(), req.Size // before the Backend may change req
+	n, size := asked.Count(), asked.Size // before the Backend may change req
 	resp, err := callMethod(b, t, name, method, req)
 	if err != nil {
 		return err

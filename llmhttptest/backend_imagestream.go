@@ -9,11 +9,6 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-func (g *guard) checkImageStream(t testing.TB, req *llm.ImageRequest) {
-	t.Helper()
-	g.check(t, func(ctx context.Context, b llmhttp.Backend) { drain(llmhttp.StreamImages(ctx, b, req)) })
-}
-
 // A drawnReply is what a Backend has yielded for a request for a stream of images.
 type drawnReply struct {
 	chunks, complete int
@@ -23,19 +18,30 @@ type drawnReply struct {
 
 // drawStream iterates over the reply to req as long as more returns true, and reports faults of the
 // stream.
-func (b *backendTest) drawStream(
+func (b *backendTest) drawStream(ctx context.Context, t testing.TB, req *llm.ImageRequest, more func(r drawnReply) bool) drawnReply {
+	t.Helper()
+	return b.readDrawn(ctx, t, "StreamImages", req, func(ctx context.Context) llm.ImageStream {
+		return llmhttp.StreamImages(ctx, b.Backend, req)
+	}, more)
+}
+
+// readDrawn is drawStream for the stream that the method name returns, which draw calls with a request of
+// which req is a part.
+func (b *backendTest) readDrawn(
 	ctx context.Context,
 	t testing.TB,
+	name string,
 	req *llm.ImageRequest,
+	draw func(ctx context.Context) llm.ImageStream,
 	more func(r drawnReply) bool,
 ) (r drawnReply) {
 	t.Helper()
 	req.Stream = true
 	size := req.Size // before the Backend may change req
 	failed := b.call(ctx, func(ctx context.Context) {
-		stream := llmhttp.StreamImages(ctx, b.Backend, req)
+		stream := draw(ctx)
 		if stream == nil {
-			panic("StreamImages returned a nil stream, want one that yields an error")
+			panic(name + " returned a nil stream, want one that yields an error")
 		}
 		ended := ""
 		stream(func(c *llm.ImageChunk, err error) bool {
@@ -58,7 +64,7 @@ func (b *backendTest) drawStream(
 		})
 	})
 	if failed != nil {
-		t.Fatalf("StreamImages: %v", failed)
+		t.Fatalf("%s: %v", name, failed)
 	}
 	return r
 }
@@ -103,11 +109,5 @@ func checkImageStream(t testing.TB, b backendTest) {
 		case r.partial:
 			t.Error("the last image that StreamImages yielded is Partial")
 		}
-	}
-	if b.opts.ImageEditModel == "" {
-		return
-	}
-	if r := b.drawStream(t.Context(), t, b.imageEditRequest(t), all); r.err != nil || r.complete != 1 {
-		t.Errorf("StreamImages of an edit yielded %d complete images and the error %v, want 1 and none", r.complete, r.err)
 	}
 }

@@ -2,7 +2,6 @@ package llmhttptest
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/llmhttp/llmhttp/llm"
@@ -16,12 +15,13 @@ type (
 // drawStream yields the images that the other methods return, and before each as many that are not
 // complete as are asked for.
 func drawStream(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
+	return drawnStream(ctx, req, func() (*imageResp, error) { return e.images(req) })
+}
+
+// drawnStream yields the images that draw returns as drawStream.
+func drawnStream(ctx context.Context, req *imageReq, draw func() (*imageResp, error)) llm.ImageStream {
 	return func(yield drawnFunc) {
-		draw := e.images
-		if req.Images != nil {
-			draw = e.editing
-		}
-		resp, err := draw(req)
+		resp, err := draw()
 		if err != nil {
 			yield(nil, err)
 			return
@@ -92,12 +92,6 @@ var imageStreamMutants = []mutant[backendTest]{
 	{"an image is HTML", "ImageStream", editingDrawn(func(c *drawn) { c.Image = &llm.Image{Data: []byte("<html>")} })},
 	{"the Extra of an image is invalid", "ImageStream", editingDrawn(func(c *drawn) { c.Image.Extra = invalid })},
 	{"the usage is negative", "ImageStream", editingDrawn(func(c *drawn) { c.Usage = &llm.Usage{PromptTokens: -1} })},
-	{"edits are not streamed", "ImageStream", streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
-		if req.Images != nil {
-			return func(yield drawnFunc) { yield(nil, errors.New("no edits")) }
-		}
-		return drawStream(ctx, e, req)
-	})},
 	{"the result of yield is ignored", "ImageStreamBreak", streaming(func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream {
 		return func(yield drawnFunc) {
 			drawStream(ctx, e, req)(func(c *drawn, err error) bool { yield(c, err); return true })

@@ -14,6 +14,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -28,6 +29,7 @@ type (
 	chatReq    = llm.ChatRequest
 	imageReq   = llm.ImageRequest
 	imageResp  = llm.ImageResponse
+	editReq    = imageedit.Request
 	vectorReq  = llm.EmbeddingRequest
 	vectorResp = llm.EmbeddingResponse
 	speechReq  = audio.SpeechRequest
@@ -43,7 +45,8 @@ type echo struct {
 	list     func() ([]llm.Model, error)
 	sizes    func(model string) ([]string, error)
 	images   func(req *imageReq) (*imageResp, error)
-	editing  func(req *imageReq) (*imageResp, error)
+	editing  func(req *editReq) (*imageResp, error)
+	editDraw func(ctx context.Context, e *echo, req *editReq) llm.ImageStream
 	drawing  func(ctx context.Context, e *echo, req *imageReq) llm.ImageStream
 	embed    func(req *vectorReq) (*vectorResp, error)
 	rerank   func(req *rerankReq) (*rerankResp, error)
@@ -58,7 +61,8 @@ var (
 	_ llmhttp.ModelLister    = (*echo)(nil)
 	_ llmhttp.ImageSizer     = (*echo)(nil)
 	_ llmhttp.ImageGenerator = (*echo)(nil)
-	_ llmhttp.ImageEditor    = (*echo)(nil)
+	_ imageedit.Editor       = (*echo)(nil)
+	_ imageedit.Streamer     = (*echo)(nil)
 	_ llmhttp.ImageStreamer  = (*echo)(nil)
 	_ llmhttp.Embedder       = (*echo)(nil)
 	_ rerank.Reranker        = (*echo)(nil)
@@ -76,8 +80,12 @@ func (e *echo) GenerateImages(_ context.Context, req *imageReq) (*imageResp, err
 	return e.images(req)
 }
 
-func (e *echo) EditImages(_ context.Context, req *imageReq) (*imageResp, error) {
+func (e *echo) EditImages(_ context.Context, req *editReq) (*imageResp, error) {
 	return e.editing(req)
+}
+
+func (e *echo) StreamImageEdits(ctx context.Context, req *editReq) llm.ImageStream {
+	return e.editDraw(ctx, e, req)
 }
 
 func (e *echo) StreamImages(ctx context.Context, req *imageReq) llm.ImageStream {
@@ -108,6 +116,7 @@ func newEcho() *echo {
 		sizes:    imageSizes,
 		images:   drawImages,
 		editing:  editImages,
+		editDraw: streamEdits,
 		drawing:  drawStream,
 		embed:    countBytes,
 		rerank:   compareTexts,

@@ -23,6 +23,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/otelllm"
@@ -214,7 +215,7 @@ func (other) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageRespo
 	return &llm.ImageResponse{Data: []llm.Image{{URL: "https://images.test/1"}}}, nil
 }
 
-func (other) EditImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+func (other) EditImages(context.Context, *imageedit.Request) (*llm.ImageResponse, error) {
 	return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("x")}}}, nil
 }
 

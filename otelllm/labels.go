@@ -9,6 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 )
 
 // An attributeList is a list of attributes. addString, addInt, addCount and addFloat append an
@@ -134,7 +135,7 @@ func operationName(op llmhttp.Operation) string {
 		return operationCompletion
 	case llmhttp.OperationEmbeddings:
 		return operationEmbeddings
-	case llmhttp.OperationImages, llmhttp.OperationImageEdits, audio.OperationSpeech:
+	case llmhttp.OperationImages, imageedit.Operation, audio.OperationSpeech:
 		return operationGenerate
 	}
 	return string(op)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
+	"github.com/llmhttp/llmhttp/imageedit"
 )
 
 var (
@@ -101,7 +102,7 @@ func clip(text string) string {
 // ask for a type.
 func outputType(info *llmhttp.RequestInfo) string {
 	switch {
-	case info.Operation == llmhttp.OperationImages, info.Operation == llmhttp.OperationImageEdits:
+	case info.Operation == llmhttp.OperationImages, info.Operation == imageedit.Operation:
 		return outputImage
 	case info.Operation == audio.OperationSpeech:
 		return outputSpeech

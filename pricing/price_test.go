@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
@@ -304,8 +305,8 @@ func TestParseLiteLLM(t *testing.T) {
 		"pixels":             {record: llmhttp.UsageRecord{Model: "azure/paint", ImageSize: "1024x1792", ImageQuality: "hd", Operation: images, Units: llmhttp.Units{Images: 1}}, want: llmhttp.Cost{Output: 119_991_173}},
 		"other quality":      {record: llmhttp.UsageRecord{Model: "azure/paint", ImageSize: "1024x1792", Operation: images, Units: llmhttp.Units{Images: 1}}, err: "has no price for images of this size and quality"},
 		"images of a size":   {record: llmhttp.UsageRecord{Model: "draw", ImageSize: "1024x1024", ImageQuality: "medium", Operation: images, Units: llmhttp.Units{PromptTokens: 2, Images: 2}}, want: llmhttp.Cost{Input: 10_000, Output: 84e6}},
-		"edits of a size":    {record: llmhttp.UsageRecord{Model: "draw", ImageSize: "1024x1024", ImageQuality: "medium", Operation: llmhttp.OperationImageEdits, Units: llmhttp.Units{PromptTokens: 2, Images: 2}}, want: llmhttp.Cost{Input: 10_000, Output: 84e6}},
-		"edits by tokens":    {record: llmhttp.UsageRecord{Model: "draw", Operation: llmhttp.OperationImageEdits, Units: llmhttp.Units{PromptTokens: 2, CompletionTokens: 10, Images: 2}}, want: llmhttp.Cost{Input: 10_000, Output: 400_000}},
+		"edits of a size":    {record: llmhttp.UsageRecord{Model: "draw", ImageSize: "1024x1024", ImageQuality: "medium", Operation: imageedit.Operation, Units: llmhttp.Units{PromptTokens: 2, Images: 2}}, want: llmhttp.Cost{Input: 10_000, Output: 84e6}},
+		"edits by tokens":    {record: llmhttp.UsageRecord{Model: "draw", Operation: imageedit.Operation, Units: llmhttp.Units{PromptTokens: 2, CompletionTokens: 10, Images: 2}}, want: llmhttp.Cost{Input: 10_000, Output: 400_000}},
 		"images by tokens":   {record: llmhttp.UsageRecord{Model: "draw", ImageSize: "1024x1024", ImageQuality: "medium", Operation: images, Units: llmhttp.Units{PromptTokens: 2, CompletionTokens: 10, Images: 2}}, want: llmhttp.Cost{Input: 10_000, Output: 400_000}},
 		"steps":              {record: llmhttp.UsageRecord{Model: "512-x-512/50-steps/stable", Operation: images, Units: llmhttp.Units{Images: 1}}, want: llmhttp.Cost{Output: 18e6}},
 		"steps of a model":   {record: llmhttp.UsageRecord{Model: "stable", Operation: images, Units: llmhttp.Units{Images: 1}}, err: `pricing: model "stable": has no price`},

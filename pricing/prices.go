@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
+	"github.com/llmhttp/llmhttp/imageedit"
 )
 
 // An item is something that has a price.
@@ -321,7 +322,7 @@ func (v *version) cost(r *llmhttp.UsageRecord, f factor) (llmhttp.Cost, error) {
 	// Of a request for images, the tokens are those of the images, so that only one of both is
 	// billed.
 	completion, completionItem := u.CompletionTokens, itemOutput
-	ofImages := r.Operation == llmhttp.OperationImages || r.Operation == llmhttp.OperationImageEdits
+	ofImages := r.Operation == llmhttp.OperationImages || r.Operation == imageedit.Operation
 	switch {
 	case ofImages && completion > 0 && b.set[itemImageOutput]:
 		completionItem = itemImageOutput

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/llm"
@@ -17,23 +18,21 @@ var images = &oneShot[llm.ImageRequest, llm.ImageResponse]{
 	call:  ability.Call(llmhttp.ImageGenerator.GenerateImages),
 }
 
-var imageEdits = &oneShot[llm.ImageRequest, llm.ImageResponse]{
-	name:  llmhttp.OperationImageEdits,
-	model: images.model,
-	call:  ability.Call(llmhttp.ImageEditor.EditImages),
-}
-
 var imageSizes = ability.Call(llmhttp.ImageSizer.ImageSizes)
 
-var imageStreams, imageEditStreams = newImageStreams(images), newImageStreams(imageEdits)
+// imageStreams is the same operation for requests whose client wants a stream.
+var imageStreams = newImageStreams(images, llmhttp.StreamImages)
 
-// newImageStreams returns the same operation for requests whose client wants a stream.
-func newImageStreams(op *oneShot[llm.ImageRequest, llm.ImageResponse]) *streaming[llm.ImageRequest, llm.ImageChunk] {
-	return &streaming[llm.ImageRequest, llm.ImageChunk]{
+// newImageStreams returns the operation op for requests whose client wants a stream, which call returns.
+func newImageStreams[Req any](
+	op *oneShot[Req, llm.ImageResponse],
+	call func(context.Context, llmhttp.Backend, *Req) llm.ImageStream,
+) *streaming[Req, llm.ImageChunk] {
+	return &streaming[Req, llm.ImageChunk]{
 		name:       op.name,
 		model:      op.model,
-		clone:      deepcopy.Of[llm.ImageRequest],
-		call:       llmhttp.StreamImages,
+		clone:      deepcopy.Of[Req],
+		call:       call,
 		hasContent: func(c *llm.ImageChunk) bool { return c.Image != nil },
 	}
 }
@@ -44,18 +43,9 @@ func (r *Router) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*ll
 	return images.serve(ctx, r, req)
 }
 
-// EditImages implements [llmhttp.ImageEditor]. Each try gets a copy of req, and reads the files from
-// their start.
-func (r *Router) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return imageEdits.serve(ctx, r, req)
-}
-
 // StreamImages implements [llmhttp.ImageStreamer]. Each try gets a copy of req. Another target is tried
 // until the first image, also one that is not complete.
 func (r *Router) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
-	if req.Images != nil {
-		return imageEditStreams.serve(ctx, r, req)
-	}
 	return imageStreams.serve(ctx, r, req)
 }
 
@@ -73,7 +63,7 @@ func (r *Router) ImageSizes(ctx context.Context, model string) ([]string, error)
 	known := false // a target might know the model
 	info, now := rt.newRequestInfo(ctx, Request{Operation: llmhttp.OperationImages, Model: model}), time.Now()
 	if len(info.serving) == 0 { // an edit by targets that generate no images
-		info = rt.newRequestInfo(ctx, Request{Operation: llmhttp.OperationImageEdits, Model: model})
+		info = rt.newRequestInfo(ctx, Request{Operation: imageedit.Operation, Model: model})
 	}
 	for _, i := range info.serving {
 		t := rt.targets[i]

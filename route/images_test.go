@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/moderation"
 	"github.com/llmhttp/llmhttp/rerank"
@@ -36,8 +37,8 @@ func (b *multimodal) GenerateImages(ctx context.Context, r *llm.ImageRequest) (*
 	return b.generate(ctx, r)
 }
 
-func (b *multimodal) EditImages(ctx context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return b.generate(ctx, r)
+func (b *multimodal) EditImages(ctx context.Context, r *imageedit.Request) (*llm.ImageResponse, error) {
+	return b.generate(ctx, &r.ImageRequest)
 }
 
 func (b *multimodal) Embed(ctx context.Context, r *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
@@ -330,10 +331,10 @@ func TestImageSizes(t *testing.T) {
 // An editor is a Backend that edits images and generates none.
 type editor struct {
 	llmhttp.Backend
-	edit func(r *llm.ImageRequest) (*llm.ImageResponse, error)
+	edit func(r *imageedit.Request) (*llm.ImageResponse, error)
 }
 
-func (b *editor) EditImages(_ context.Context, r *llm.ImageRequest) (*llm.ImageResponse, error) {
+func (b *editor) EditImages(_ context.Context, r *imageedit.Request) (*llm.ImageResponse, error) {
 	return b.edit(r)
 }
 
@@ -348,13 +349,13 @@ func TestEditImages_Fallback(t *testing.T) {
 		assert.NoError(t, err)
 		return string(content)
 	}
-	first := &editor{newFake(), func(r *llm.ImageRequest) (*llm.ImageResponse, error) {
+	first := &editor{newFake(), func(r *imageedit.Request) (*llm.ImageResponse, error) {
 		assert.Equal(t, "content", read(r.Images[0]))
 		r.Images[0].Name, r.Images, r.Mask.Name = "changed", nil, "changed"
 		r.Extra["x"][0] = '2'
 		return nil, errDial
 	}}
-	second := &editor{newFake(), func(r *llm.ImageRequest) (*llm.ImageResponse, error) {
+	second := &editor{newFake(), func(r *imageedit.Request) (*llm.ImageResponse, error) {
 		assert.Equal(t, "second", r.Model)
 		assert.Equal(t, "a.png content, m.png mask", r.Images[0].Name+" "+read(r.Images[0])+", "+r.Mask.Name+" "+read(r.Mask))
 		assert.Equal(t, "1", string(r.Extra["x"]))
@@ -366,8 +367,10 @@ func TestEditImages_Fallback(t *testing.T) {
 	file := func(name, content string) *llm.File {
 		return &llm.File{Name: name, Size: int64(len(content)), Content: strings.NewReader(content)}
 	}
-	resp, err := r.EditImages(t.Context(), &llm.ImageRequest{Model: "m", Images: []*llm.File{file("a.png", "content")}, Mask: file("m.png", "mask"),
-		Extra: llm.Extra{"x": json.RawMessage(`1`)}})
+	resp, err := r.EditImages(t.Context(), &imageedit.Request{
+		ImageRequest: llm.ImageRequest{Model: "m", Extra: llm.Extra{"x": json.RawMessage(`1`)}},
+		Images:       []*llm.File{file("a.png", "content")}, Mask: file("m.png", "mask"),
+	})
 	require.NoError(t, err)
 	assert.Equal(t, "b", resp.Data[0].URL)
 	sizes, err := r.ImageSizes(t.Context(), "m")
@@ -375,14 +378,18 @@ func TestEditImages_Fallback(t *testing.T) {
 	assert.Equal(t, []string{"1x1"}, sizes, "of targets that only edit")
 }
 
-// A drawer is a Backend that streams images.
+// A drawer is a Backend that streams images and edits.
 type drawer struct {
 	*multimodal
-	draw func(r *llm.ImageRequest, yield func(*llm.ImageChunk, error) bool)
+	draw func(r *llm.ImageRequest, files []*llm.File, yield func(*llm.ImageChunk, error) bool)
 }
 
 func (b *drawer) StreamImages(_ context.Context, r *llm.ImageRequest) llm.ImageStream {
-	return func(yield func(*llm.ImageChunk, error) bool) { b.draw(r, yield) }
+	return func(yield func(*llm.ImageChunk, error) bool) { b.draw(r, nil, yield) }
+}
+
+func (b *drawer) StreamImageEdits(_ context.Context, r *imageedit.Request) llm.ImageStream {
+	return func(yield func(*llm.ImageChunk, error) bool) { b.draw(&r.ImageRequest, r.Images, yield) }
 }
 
 // Another target is tried until the first image, which may be one that is not complete.
@@ -399,7 +406,7 @@ func TestStreamImages_Fallback(t *testing.T) {
 			"without streaming": {nil, "whole"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				first := &drawer{newMultimodal("1", nil), func(r *llm.ImageRequest, yield func(*llm.ImageChunk, error) bool) {
+				first := &drawer{newMultimodal("1", nil), func(r *llm.ImageRequest, _ []*llm.File, yield func(*llm.ImageChunk, error) bool) {
 					r.Prompt = "changed"
 					for _, c := range test.first {
 						if !yield(c, nil) {
@@ -408,9 +415,9 @@ func TestStreamImages_Fallback(t *testing.T) {
 					}
 					yield(nil, errDial)
 				}}
-				var second llmhttp.Backend = &drawer{newMultimodal("2", nil), func(r *llm.ImageRequest, yield func(*llm.ImageChunk, error) bool) {
+				var second llmhttp.Backend = &drawer{newMultimodal("2", nil), func(r *llm.ImageRequest, files []*llm.File, yield func(*llm.ImageChunk, error) bool) {
 					assert.Equal(t, "p", r.Prompt)
-					assert.Len(t, r.Images, len(images))
+					assert.Equal(t, images, files)
 					yield(&llm.ImageChunk{Image: &llm.Image{URL: "second"}}, nil)
 				}}
 				if test.want == "whole" {
@@ -419,7 +426,12 @@ func TestStreamImages_Fallback(t *testing.T) {
 				r := newInOrderRouter(t, nil, newFake(say("a")), first, second)
 				var got []string
 				var failed error
-				r.StreamImages(t.Context(), &llm.ImageRequest{Model: "m", Prompt: "p", Images: images})(func(c *llm.ImageChunk, err error) bool {
+				asked := llm.ImageRequest{Model: "m", Prompt: "p"}
+				stream := r.StreamImages(t.Context(), &asked)
+				if images != nil {
+					stream = r.StreamImageEdits(t.Context(), &imageedit.Request{ImageRequest: asked, Images: images})
+				}
+				stream(func(c *llm.ImageChunk, err error) bool {
 					if failed = err; c != nil && c.Image != nil {
 						got = append(got, c.Image.URL)
 					}

@@ -151,11 +151,8 @@ func findParam(body any, name string) param {
 	if v.Kind() != reflect.Struct {
 		return p
 	}
-	for i := range v.NumField() {
-		if tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); tag == name {
-			p.field = v.Field(i)
-			return p
-		}
+	if p.field = fieldOf(v, name); p.field.IsValid() {
+		return p
 	}
 	if extra := v.FieldByName("Extra"); extra.IsValid() && extra.CanAddr() {
 		if e, ok := extra.Addr().Interface().(*llm.Extra); ok {
@@ -163,6 +160,22 @@ func findParam(body any, name string) param {
 		}
 	}
 	return p
+}
+
+// fieldOf returns the field of a struct, or of one embedded in it, whose name in JSON is name, or the zero Value.
+func fieldOf(v reflect.Value, name string) reflect.Value {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+			return v.Field(i)
+		}
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			if field := fieldOf(v.Field(i), name); field.IsValid() {
+				return field
+			}
+		}
+	}
+	return reflect.Value{}
 }
 
 func (p param) isSet() bool {

@@ -20,7 +20,6 @@ var (
 	_ llmhttp.Backend        = (*Router)(nil)
 	_ llmhttp.ModelLister    = (*Router)(nil)
 	_ llmhttp.ImageGenerator = (*Router)(nil)
-	_ llmhttp.ImageEditor    = (*Router)(nil)
 	_ llmhttp.ImageStreamer  = (*Router)(nil)
 	_ llmhttp.ImageSizer     = (*Router)(nil)
 	_ llmhttp.Embedder       = (*Router)(nil)

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/route"
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 }
 
 func newHandler(b llmhttp.Backend) http.Handler {
-	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), nil)
+	return llmhttp.NewHandler(b, llmhttp.AllowAll("acme"), &llmhttp.Options{Routes: all.Routes(nil)})
 }
 
 // Prompts for unfinished.

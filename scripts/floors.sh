@@ -22,7 +22,7 @@ for above in ./llm/join ./internal/images ./internal/budget ./internal/routing .
 done
 
 # What stands on the server needs nothing of the protocols, stores and Backends.
-for package in ./internal/ability ./internal/wire ./manage ./responsestore ./form ./audio ./completion ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache; do
+for package in ./internal/ability ./internal/wire ./manage ./responsestore ./form ./audio ./completion ./imageedit ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache; do
 	deps "$package"
 	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
 		fail "$package needs $found"
@@ -30,7 +30,7 @@ for package in ./internal/ability ./internal/wire ./manage ./responsestore ./for
 done
 
 # An endpoint needs the server, and no other endpoint and nothing that knows endpoints.
-for package in ./audio ./completion ./moderation ./rerank; do
+for package in ./audio ./completion ./imageedit ./moderation ./rerank; do
 	deps "$package"
 	if found=$(grep "^$module/" <<<"$needed" | grep -v "^$module/\(internal/\|form$\|llm\($\|/\)\|${package#./}\$\)"); then
 		fail "$package needs $found"

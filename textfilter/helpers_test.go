@@ -17,6 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
@@ -147,7 +148,7 @@ func (b *transcriber) Transcribe(context.Context, *audio.TranscriptionRequest) a
 	return b.stream
 }
 
-// A drawer is a Backend that answers requests for images with the stream that draw returns.
+// A drawer is a Backend that answers requests for images and edits with the stream that draw returns.
 type drawer struct {
 	llmhttp.BackendFunc
 	draw func(req *llm.ImageRequest) llm.ImageStream
@@ -159,4 +160,12 @@ func (b *drawer) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageR
 
 func (b *drawer) StreamImages(_ context.Context, req *llm.ImageRequest) llm.ImageStream {
 	return b.draw(req)
+}
+
+func (b *drawer) EditImages(context.Context, *imageedit.Request) (*llm.ImageResponse, error) {
+	panic("there are only streams")
+}
+
+func (b *drawer) StreamImageEdits(_ context.Context, req *imageedit.Request) llm.ImageStream {
+	return b.draw(&req.ImageRequest)
 }

@@ -10,13 +10,12 @@ import (
 )
 
 // What is to be seen on images is not rewritten.
-var imageTexts = textsOf(func(w *rewriter, r *llm.ImageRequest) {
+var imageTexts = textsOf((*rewriter).imageRequest)
+
+func (w *rewriter) imageRequest(r *llm.ImageRequest) {
 	w.text(Content, &r.Prompt)
-	for _, file := range r.Files() {
-		w.text(Other, &file.Name)
-	}
 	w.extra(r.Extra)
-})
+}
 
 func (w *rewriter) images(r *llm.ImageResponse) {
 	r.Data = slices.Clone(r.Data)
@@ -36,28 +35,26 @@ func (b *backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*l
 	return filterReply(ctx, b, imageTexts, ability.Call(llmhttp.ImageGenerator.GenerateImages), req, (*rewriter).images)
 }
 
-// EditImages implements [llmhttp.ImageEditor].
-func (b *backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return filterReply(ctx, b, imageTexts, ability.Call(llmhttp.ImageEditor.EditImages), req, (*rewriter).images)
-}
-
 // StreamImages implements [llmhttp.ImageStreamer].
 func (b *backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
-	return filterStream(ctx, b, imageTexts, llmhttp.StreamImages, req, func(f *Filter, stream llm.ImageStream, yield func(*llm.ImageChunk, error) bool) {
-		w := f.rewriter()
-		stream(func(c *llm.ImageChunk, err error) bool {
-			if err != nil || c == nil || c.Image == nil {
-				return yield(c, err)
-			}
-			out, image := *c, *c.Image // which belong to b.next
-			w.image(&image)
-			if w.err != nil {
-				yield(nil, errFiltered(w.err))
-				return false
-			}
-			out.Image = &image
-			return yield(&out, nil)
-		})
+	return filterStream(ctx, b, imageTexts, llmhttp.StreamImages, req, (*Filter).imageStream)
+}
+
+// imageStream filters a stream of images.
+func (f *Filter) imageStream(stream llm.ImageStream, yield func(*llm.ImageChunk, error) bool) {
+	w := f.rewriter()
+	stream(func(c *llm.ImageChunk, err error) bool {
+		if err != nil || c == nil || c.Image == nil {
+			return yield(c, err)
+		}
+		out, image := *c, *c.Image // which belong to the Backend
+		w.image(&image)
+		if w.err != nil {
+			yield(nil, errFiltered(w.err))
+			return false
+		}
+		out.Image = &image
+		return yield(&out, nil)
 	})
 }
 

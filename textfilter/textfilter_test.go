@@ -24,6 +24,7 @@ import (
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/examples/redaction/replacer"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -455,11 +456,12 @@ func TestNew_NilStreams(t *testing.T) {
 	for name, f := range map[string]textfilter.Filter{"replies": {Reply: redact.Reply}, "requests": {Request: redact.Request}} {
 		b := textfilter.New(nilStreams{}, func(context.Context) textfilter.Filter { return f })
 		for method, err := range map[string]error{
-			"Chat":         streamError(b.Chat(t.Context(), new(llm.ChatRequest))),
-			"Complete":     streamError(b.(completion.Completer).Complete(t.Context(), new(completion.Request))),
-			"StreamImages": streamError(b.(llmhttp.ImageStreamer).StreamImages(t.Context(), new(llm.ImageRequest))),
-			"Speak":        streamError(b.(audio.Speaker).Speak(t.Context(), new(audio.SpeechRequest))),
-			"Transcribe":   streamError(b.(audio.Transcriber).Transcribe(t.Context(), new(audio.TranscriptionRequest))),
+			"Chat":             streamError(b.Chat(t.Context(), new(llm.ChatRequest))),
+			"Complete":         streamError(b.(completion.Completer).Complete(t.Context(), new(completion.Request))),
+			"StreamImages":     streamError(b.(llmhttp.ImageStreamer).StreamImages(t.Context(), new(llm.ImageRequest))),
+			"StreamImageEdits": streamError(b.(imageedit.Streamer).StreamImageEdits(t.Context(), new(imageedit.Request))),
+			"Speak":            streamError(b.(audio.Speaker).Speak(t.Context(), new(audio.SpeechRequest))),
+			"Transcribe":       streamError(b.(audio.Transcriber).Transcribe(t.Context(), new(audio.TranscriptionRequest))),
 		} {
 			assert.ErrorContains(t, err, "returned a nil ChatStream", "%s with a filter of %s", method, name)
 		}
@@ -484,6 +486,12 @@ func (nilStreams) Complete(context.Context, *completion.Request) llm.ChatStream 
 func (nilStreams) StreamImages(context.Context, *llm.ImageRequest) llm.ImageStream { return nil }
 
 func (nilStreams) GenerateImages(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
+	panic("the stream is nil, and not missing")
+}
+
+func (nilStreams) StreamImageEdits(context.Context, *imageedit.Request) llm.ImageStream { return nil }
+
+func (nilStreams) EditImages(context.Context, *imageedit.Request) (*llm.ImageResponse, error) {
 	panic("the stream is nil, and not missing")
 }
 
@@ -552,16 +560,21 @@ func TestNew_ImageStreams(t *testing.T) {
 			Reply:   func(r *textfilter.ReplyText) (string, string, error) { return hide(r.Text), "", nil },
 		}
 	})
-	w := serveFormat(formatHandler(b), imagesPath, `{"model":"m","prompt":"a secret hat","stream":true}`)
-	assert.Contains(t, w.Body.String(), `"note":"a ***"`)
-	assert.Equal(t, `"a secret"`, string(image.Extra["note"]), "the image belongs to the Backend")
+	const edit = `,"images":[{"image_url":"data:image/png;base64,eA=="}]`
+	for path, members := range map[string]string{imagesPath: "", "/v1/images/edits": edit} {
+		w := serveFormat(formatHandler(b), path, `{"model":"m","prompt":"a secret hat","stream":true`+members+`}`)
+		assert.Contains(t, w.Body.String(), `"note":"a ***"`)
+		assert.Equal(t, `"a secret"`, string(image.Extra["note"]), "the image belongs to the Backend")
+	}
 
 	refused := textfilter.New(new(drawer), func(context.Context) textfilter.Filter {
 		return textfilter.Filter{Request: func(textfilter.Kind, string) (string, error) {
 			return "", fmt.Errorf("no: %w", textfilter.ErrContentFiltered)
 		}}
 	})
-	w = serveFormat(formatHandler(refused), imagesPath, `{"model":"m","prompt":"p","stream":true}`)
-	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), `"code":"content_filter"`)
+	for path, members := range map[string]string{imagesPath: "", "/v1/images/edits": edit} {
+		w := serveFormat(formatHandler(refused), path, `{"model":"m","prompt":"p","stream":true`+members+`}`)
+		assert.Equal(t, 400, w.Code)
+		assert.Contains(t, w.Body.String(), `"code":"content_filter"`)
+	}
 }

@@ -26,7 +26,7 @@ type Backend struct {
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, completions, images, imageEdits, embeddings, speech, transcriptions, translations, models, tokenize endpoint
+	chat, completions, images, embeddings, speech, transcriptions, translations, models, tokenize endpoint
 
 	memory    replyMemory
 	reasoning reasoningMemory
@@ -36,7 +36,6 @@ var (
 	_ llmhttp.Backend        = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
-	_ llmhttp.ImageEditor    = (*Backend)(nil)
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
 	_ audio.Speaker          = (*Backend)(nil)
@@ -81,7 +80,6 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.chat.required = true
 	b.completions = b.newEndpoint(http.MethodPost, "completions")
 	b.images = b.newEndpoint(http.MethodPost, "images/generations")
-	b.imageEdits = b.newEndpoint(http.MethodPost, "images/edits")
 	b.embeddings = b.newEndpoint(http.MethodPost, "embeddings")
 	b.speech = b.newEndpoint(http.MethodPost, "audio/speech")
 	b.transcriptions = b.newEndpoint(http.MethodPost, "audio/transcriptions")

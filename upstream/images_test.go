@@ -21,6 +21,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream"
 )
@@ -416,7 +417,7 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 			if test.extra != "" {
 				extra[test.extra], values[strings.Replace(test.extra, "image", "file", 1)] = text, []string{"x"}
 			}
-			edit := llm.ImageRequest{Model: "m", Prompt: "p", Images: []*llm.File{test.file}, Extra: extra}
+			edit := imageedit.Request{ImageRequest: llm.ImageRequest{Model: "m", Prompt: "p", Extra: extra}, Images: []*llm.File{test.file}}
 			masked := edit
 			masked.Images, masked.Mask = []*llm.File{file("a.png", "")}, test.file
 			transcription := audio.TranscriptionRequest{Model: "m", File: test.file, Extra: values}
@@ -424,7 +425,7 @@ func TestForm_IsWrittenSafely(t *testing.T) {
 				"image": func() error { _, err := b.EditImages(t.Context(), &edit); return err },
 				"mask":  func() error { _, err := b.EditImages(t.Context(), &masked); return err },
 				"stream": func() error {
-					for _, err := range b.StreamImages(t.Context(), &edit) {
+					for _, err := range b.StreamImageEdits(t.Context(), &edit) {
 						return err
 					}
 					return nil

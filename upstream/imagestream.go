@@ -12,9 +12,17 @@ import (
 // StreamImages implements [llmhttp.ImageStreamer]. The reply may be whole: servers whose model shows no
 // images while it makes them ignore that the client asks for it.
 func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
+	return b.streamImages(ctx, b.images, req, func(model modelNames) (payload, error) {
+		body, err := b.serverImageRequest(req, model).MarshalJSON()
+		return jsonPayload(body), err
+	})
+}
+
+// streamImages returns the stream of a request for images or edits, whose body for the server encode returns.
+func (b *Backend) streamImages(ctx context.Context, e endpoint, req *llm.ImageRequest, encode func(modelNames) (payload, error)) llm.ImageStream {
 	return func(yield func(*llm.ImageChunk, error) bool) {
 		r := imageReply{replySender: replySender[llm.ImageChunk]{yield: yield}, expected: req.Count()}
-		r.end(r.forward(ctx, b, req))
+		r.end(r.forward(ctx, b, e, b.modelNames(req.Model), encode))
 	}
 }
 
@@ -25,21 +33,9 @@ type imageReply struct {
 	complete int // those that have come
 }
 
-// forward sends req to the server and yields the reply. It does not yield the error that it returns.
-func (r *imageReply) forward(ctx context.Context, b *Backend, req *llm.ImageRequest) error {
-	model := b.modelNames(req.Model)
-	asked := b.serverImageRequest(req, model)
-	var e endpoint
-	var body payload
-	var err error
-	if req.Images == nil {
-		var encoded []byte
-		encoded, err = asked.MarshalJSON()
-		e, body = b.images, jsonPayload(encoded)
-	} else {
-		e = b.imageEdits
-		body, err = encodeImageEdit(asked)
-	}
+// forward sends a request to the server and yields the reply. It does not yield the error that it returns.
+func (r *imageReply) forward(ctx context.Context, b *Backend, e endpoint, model modelNames, encode func(modelNames) (payload, error)) error {
+	body, err := encode(model)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp/all"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
@@ -485,7 +486,7 @@ var streamedOperations = []struct {
 		eventStream(`{"type":"transcript.text.delta","delta":"Hello"}`), `{"type":"transcript.text.done","text":"Hello",` + usageLast + `}`, "transcript.text.delta"},
 	{llmhttp.OperationImages, imagesPath, `{"model":"m","prompt":"p","stream":true,"partial_images":1}`, false,
 		eventStream(`{"type":"image_generation.partial_image","b64_json":"SGVsbG8="}`), `{"type":"image_generation.completed","b64_json":"SGVsbG8=",` + usageLast + `}`, "partial_image"},
-	{llmhttp.OperationImageEdits, "/v1/images/edits", formBody("image", "stream", "true", "partial_images", "1", "prompt", "p"), true,
+	{imageedit.Operation, "/v1/images/edits", formBody("image", "stream", "true", "partial_images", "1", "prompt", "p"), true,
 		eventStream(`{"type":"image_edit.partial_image","b64_json":"SGVsbG8="}`), `{"type":"image_edit.completed","b64_json":"SGVsbG8=",` + usageLast + `}`, "partial_image"},
 }
 

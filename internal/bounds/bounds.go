@@ -22,9 +22,6 @@ const (
 // text is at most six times as long, and old releases of openai-go read lines of at most 64 KiB.
 const DeltaText = 8 << 10
 
-// EditImages is the maximum number of ImageRequest.Images.
-const EditImages = 16
-
 // ImageQualities are the values of ImageRequest.Quality.
 var ImageQualities = []string{"standard", "hd", "low", "medium", "high", "xhigh", "max", "auto"}
 

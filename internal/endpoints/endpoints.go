@@ -43,7 +43,7 @@ var All = []Endpoint{
 	},
 	{Name: "completions", Patterns: []string{"POST /v1/completions"}, Scope: "completions", Operation: "completions", Package: Root + "/completion"},
 	{Name: "images", Patterns: []string{"POST /v1/images/generations"}, Scope: "images", Operation: "images", Package: Root},
-	{Name: "image edits", Patterns: []string{"POST /v1/images/edits"}, Scope: "images", Operation: "image_edits", Package: Root},
+	{Name: "image edits", Patterns: []string{"POST /v1/images/edits"}, Scope: "images", Operation: "image_edits", Package: Root + "/imageedit"},
 	{Name: "embeddings", Patterns: []string{"POST /v1/embeddings"}, Scope: "embeddings", Operation: "embeddings", Package: Root},
 	{Name: "speech", Patterns: []string{"POST /v1/audio/speech"}, Scope: "speech", Operation: "speech", Package: Root + "/audio"},
 	{

@@ -68,11 +68,18 @@ func (r *recorder) Record(ctx context.Context, records ...llmhttp.UsageRecord) e
 // Post sends a request, whose body is JSON or a [Form], and returns the reply.
 func (s *Server) Post(path, body string) *httptest.ResponseRecorder {
 	s.t.Helper()
-	r := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
+	contentType := "application/json"
 	if strings.HasPrefix(body, "--"+formBoundary) {
-		r.Header.Set("Content-Type", FormType)
+		contentType = FormType
 	}
+	return s.PostAs(contentType, path, body)
+}
+
+// PostAs is Post of a body with another Content-Type.
+func (s *Server) PostAs(contentType, path, body string) *httptest.ResponseRecorder {
+	s.t.Helper()
+	r := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", contentType)
 	r.Header.Set("Authorization", "Bearer sk-fixture")
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, r)
@@ -85,7 +92,12 @@ type Error struct{ Message, Type, Param, Code string }
 // PostRefused is Post of a request that must be refused with a status.
 func (s *Server) PostRefused(path, body string, status int) Error {
 	s.t.Helper()
-	w := s.Post(path, body)
+	return s.Refused(s.Post(path, body), status)
+}
+
+// Refused returns the error of a reply that must have a status.
+func (s *Server) Refused(w *httptest.ResponseRecorder, status int) Error {
+	s.t.Helper()
 	require.Equal(s.t, status, w.Code, w.Body)
 	var reply struct{ Error Error }
 	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &reply), w.Body)

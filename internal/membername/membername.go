@@ -20,13 +20,6 @@ const Logprobs = "logprobs"
 // ReasoningAlias is the other name of the member "reasoning_content".
 const ReasoningAlias = "reasoning"
 
-// The names of the fields of the form of an edit of images that are files. That of the images may
-// have "[]" behind it.
-const (
-	FieldImage = "image"
-	FieldMask  = "mask"
-)
-
 // Folded returns the known name that name equals under [strings.EqualFold] without being
 // identical to it, or "". Decoders that ignore case, such as encoding/json, take such a
 // member for the known one.

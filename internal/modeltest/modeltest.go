@@ -20,6 +20,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/moderation"
@@ -55,7 +56,8 @@ var (
 	_ completion.Completer   = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
-	_ llmhttp.ImageEditor    = (*Backend)(nil)
+	_ imageedit.Editor       = (*Backend)(nil)
+	_ imageedit.Streamer     = (*Backend)(nil)
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)
@@ -124,8 +126,8 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*l
 	return resp, nil
 }
 
-// EditImages implements [llmhttp.ImageEditor]. It reads the files and generates images.
-func (b *Backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
+// EditImages implements [imageedit.Editor]. It reads the files and generates images.
+func (b *Backend) EditImages(ctx context.Context, req *imageedit.Request) (*llm.ImageResponse, error) {
 	for _, file := range req.Images {
 		content, err := io.ReadAll(file.Open())
 		if err != nil {
@@ -135,18 +137,24 @@ func (b *Backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.I
 			return nil, llm.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format.").WithParam("image")
 		}
 	}
-	return b.GenerateImages(ctx, req)
+	return b.GenerateImages(ctx, &req.ImageRequest)
 }
 
 // StreamImages implements [llmhttp.ImageStreamer]. The images that are not complete are black as the
 // complete one.
 func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
+	return stream(req, func() (*llm.ImageResponse, error) { return b.GenerateImages(ctx, req) })
+}
+
+// StreamImageEdits implements [imageedit.Streamer], as StreamImages an ImageStreamer.
+func (b *Backend) StreamImageEdits(ctx context.Context, req *imageedit.Request) llm.ImageStream {
+	return stream(&req.ImageRequest, func() (*llm.ImageResponse, error) { return b.EditImages(ctx, req) })
+}
+
+// stream returns a stream of the images that draw returns.
+func stream(req *llm.ImageRequest, draw func() (*llm.ImageResponse, error)) llm.ImageStream {
 	return func(yield func(*llm.ImageChunk, error) bool) {
-		draw := b.GenerateImages
-		if req.Images != nil {
-			draw = b.EditImages
-		}
-		resp, err := draw(ctx, req)
+		resp, err := draw()
 		if err != nil {
 			yield(nil, err)
 			return

@@ -99,7 +99,7 @@ const (
 // 128 kbit/s. There are segments and words, and the usage is in tokens. A file whose extension or
 // type is none of a recording gets a 400.
 type Backend struct {
-	// Delay is the time that Chat, Complete, Speak and StreamImages wait before each chunk. Zero and negative mean
+	// Delay is the time that Chat, Complete, Speak, StreamImages and StreamImageEdits wait before each chunk. Zero and negative mean
 	// no delay.
 	Delay time.Duration
 }
@@ -109,7 +109,6 @@ var (
 	_ completion.Completer   = (*Backend)(nil)
 	_ llmhttp.ModelLister    = (*Backend)(nil)
 	_ llmhttp.ImageGenerator = (*Backend)(nil)
-	_ llmhttp.ImageEditor    = (*Backend)(nil)
 	_ llmhttp.ImageStreamer  = (*Backend)(nil)
 	_ llmhttp.ImageSizer     = (*Backend)(nil)
 	_ llmhttp.Embedder       = (*Backend)(nil)

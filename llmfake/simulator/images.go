@@ -9,7 +9,6 @@ import (
 	"image"
 	"image/color"
 	"image/png"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -80,11 +79,6 @@ func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.I
 // MaxSide is the largest width and height of an image that [Draw] draws, in pixels.
 const MaxSide = 4096
 
-// EditImages implements [llmhttp.ImageEditor].
-func (b *Backend) EditImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return b.GenerateImages(ctx, req)
-}
-
 // defaultSize is the size of images whose size is left to the model.
 const defaultSize = "1024x1024"
 
@@ -96,38 +90,16 @@ func sizeOf(req *llm.ImageRequest) string {
 	return cmp.Or(req.Size, defaultSize)
 }
 
-// seedOf returns what the images depend on: the prompt and the content of the files.
-func seedOf(req *llm.ImageRequest) (string, error) {
-	seed := []byte(req.Prompt)
-	for _, file := range append(slices.Clip(req.Images), req.Mask) {
-		if file == nil {
-			continue
-		}
-		content := sha256.New()
-		head := make([]byte, 512)
-		n, err := io.ReadFull(io.TeeReader(file.Open(), content), head)
-		if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
-			return "", err
-		}
-		if !strings.HasPrefix(http.DetectContentType(head[:n]), "image/") {
-			return "", llm.Errorf(http.StatusBadRequest, "invalid_value", "Invalid file format. Expected an image.").WithParam("image")
-		}
-		if _, err := io.Copy(content, io.NewSectionReader(file.Content, int64(n), file.Size-int64(n))); err != nil {
-			return "", err
-		}
-		seed = content.Sum(seed)
-	}
-	return string(seed), nil
-}
-
 // A drawing is what is drawn for a request.
 type drawing struct {
+	req                  *llm.ImageRequest
 	seed                 string
 	width, height, discs int
 }
 
+// newDrawing returns the drawing of a request, which depends on its prompt.
 func newDrawing(req *llm.ImageRequest) (*drawing, error) {
-	size, d := sizeOf(req), &drawing{discs: 8}
+	size, d := sizeOf(req), &drawing{req: req, seed: req.Prompt, discs: 8}
 	if _, err := fmt.Sscanf(size, "%dx%d", &d.width, &d.height); err != nil || min(d.width, d.height) < 1 || max(d.width, d.height) > MaxSide {
 		e := llm.Errorf(
 			http.StatusBadRequest,
@@ -142,30 +114,32 @@ func newDrawing(req *llm.ImageRequest) (*drawing, error) {
 	if req.Quality == "hd" {
 		d.discs = 16
 	}
-	var err error
-	d.seed, err = seedOf(req)
-	return d, err
+	return d, nil
 }
 
 // draw returns image i, with the first discs.
-func (d *drawing) draw(ctx context.Context, req *llm.ImageRequest, i, discs int) (*llm.Image, error) {
+func (d *drawing) draw(ctx context.Context, i, discs int) (*llm.Image, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	data, err := drawPNG(d.seed, i, d.width, d.height, discs)
-	return &llm.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + req.Prompt}, err
+	return &llm.Image{Data: data, RevisedPrompt: "Discs over a gradient: " + d.req.Prompt}, err
 }
 
-// Draw is like [Backend.GenerateImages] and [Backend.EditImages] for any model and any size of at
-// most [MaxSide].
+// Draw is like [Backend.GenerateImages] for any model and any size of at most [MaxSide].
 func Draw(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	d, err := newDrawing(req)
 	if err != nil {
 		return nil, err
 	}
+	return d.drawAll(ctx)
+}
+
+// drawAll returns the complete images.
+func (d *drawing) drawAll(ctx context.Context) (*llm.ImageResponse, error) {
 	resp := new(llm.ImageResponse)
-	for i := range req.Count() {
-		image, err := d.draw(ctx, req, i, d.discs)
+	for i := range d.req.Count() {
+		image, err := d.draw(ctx, i, d.discs)
 		if err != nil {
 			return nil, err
 		}
@@ -177,20 +151,25 @@ func Draw(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error
 // DrawStream is like [Backend.StreamImages] for any model and any size of at most [MaxSide]. An image
 // that is not complete has fewer discs. It waits for the delay before each chunk.
 func DrawStream(ctx context.Context, req *llm.ImageRequest, delay time.Duration) llm.ImageStream {
+	return stream(ctx, delay, func() (*drawing, error) { return newDrawing(req) })
+}
+
+// stream returns a stream of the drawing that newDrawing returns.
+func stream(ctx context.Context, delay time.Duration, newDrawing func() (*drawing, error)) llm.ImageStream {
 	return func(yield func(*llm.ImageChunk, error) bool) {
 		s := &modelreply.Sender[*llm.ImageChunk]{Ctx: ctx, Delay: delay, Yield: yield}
-		d, err := newDrawing(req)
+		d, err := newDrawing()
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		steps := 1 // of each image; the last one is complete
-		if req.PartialImages != nil {
-			steps += *req.PartialImages
+		if d.req.PartialImages != nil {
+			steps += *d.req.PartialImages
 		}
-		for i := range req.Count() * steps {
+		for i := range d.req.Count() * steps {
 			step := i%steps + 1
-			image, err := d.draw(ctx, req, i/steps, d.discs*step/steps)
+			image, err := d.draw(ctx, i/steps, d.discs*step/steps)
 			if err != nil {
 				yield(nil, err)
 				return

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 	"github.com/llmhttp/llmhttp/llmhttptest"
@@ -106,7 +107,10 @@ func TestBackend_EditImages(t *testing.T) {
 	const png = "\x89PNG\r\n\x1a\n"
 	padding := strings.Repeat("x", 1000)
 	edit := func(image, mask string) ([]llm.Image, error) {
-		req := &llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox", Images: []*llm.File{{Size: int64(len(image)), Content: strings.NewReader(image)}}}
+		req := &imageedit.Request{
+			ImageRequest: llm.ImageRequest{Model: simulator.ModelImageSmall, Prompt: "a fox"},
+			Images:       []*llm.File{{Size: int64(len(image)), Content: strings.NewReader(image)}},
+		}
 		if mask != "" {
 			req.Mask = &llm.File{Size: int64(len(mask)), Content: strings.NewReader(mask)}
 		}
