@@ -20,7 +20,8 @@ import (
 )
 
 // Routes returns new Routes for Options.Routes. A Backend that does not have the method that one of
-// them needs gets a 404 for it. files keeps the files of their requests; nil means a new one.
+// them needs gets a 404 for it. files keeps the files of their requests; nil means a new one. Routes panics
+// if Validate of files fails.
 func Routes(files *form.Store) []llmhttp.Route {
 	if files == nil {
 		files = new(form.Store)
