@@ -28,7 +28,7 @@ import (
 var requestFiles = []string{
 	"handler.go", "serve.go", "routes.go", "notfound.go", "binding.go", "operation.go",
 	"request.go", "call.go", "replystream.go", "backendcall.go", "chat.go", "auth.go",
-	"completions.go",                                                            // binds paths to operations
+	"completions.go",                                                               // binds paths to operations
 	"context.go", "record.go", "members.go", "protocol.go", "log.go", "backend.go", // functions that a host calls with a context
 }
 
