@@ -169,7 +169,6 @@ var (
 	chatResponseJSON     = jsonwire.ObjectOf[llm.ChatResponse]("")
 	chunkChoiceJSON      = jsonwire.ObjectOf[llm.ChunkChoice]("")
 	deltaJSON            = jsonwire.ObjectOf[llm.Delta]("")
-	mediaUsageJSON       = jsonwire.ObjectOf[llm.Usage]("media")
 	embeddingRequestJSON = jsonwire.ObjectOf[llm.EmbeddingRequest]("")
 	imageRequestJSON     = jsonwire.ObjectOf[llm.ImageRequest]("")
 	imageResponseJSON    = jsonwire.ObjectOf[llm.ImageResponse]("")

@@ -3,7 +3,6 @@ package llmhttp
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
@@ -64,13 +63,4 @@ func AllowsUnknownMember(ctx context.Context, name string) bool {
 // top-level members without a field.
 func checkUnknownMembers(ctx context.Context, members llm.Extra) error {
 	return invalid.Members(members, func(name string) bool { return AllowsUnknownMember(ctx, name) })
-}
-
-// checkUnknownFields is checkUnknownMembers for the fields of a form.
-func checkUnknownFields[V any, F ~map[string]V](ctx context.Context, fields F) error {
-	names := make(llm.Extra, len(fields))
-	for name := range fields {
-		names[strings.TrimSuffix(name, "[]")] = nil
-	}
-	return checkUnknownMembers(ctx, names)
 }

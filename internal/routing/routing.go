@@ -26,7 +26,7 @@ func Parse(pattern string) (Pattern, error) {
 	case !isMethod(method) || !strings.HasPrefix(path, "/"):
 		return p, errors.New("the pattern of a route must be a method in capital letters and a path")
 	case !areWildcardsValid(p.segments):
-		return p, errors.New("the wildcards of a pattern must be whole segments with different names, and only the last may end in ...")
+		return p, errors.New("the wildcards of a pattern must be whole segments with different names, and only the last may end in three dots")
 	case needsEscaping(p.segments):
 		return p, errors.New("the path of a pattern must need no escaping")
 	}
