@@ -328,7 +328,7 @@ func TestProtocol_MalformedPatternsPanic(t *testing.T) {
 		"llmhttp: the pattern of a route must be a method in capital letters and a path: ": {
 			"", "/x", "GET", "GET x", " /x", "post /x", "GET  /x", "P T /x",
 		},
-		"llmhttp: the wildcards of a pattern must be whole segments with different names, and only the last may end in ...: ": {
+		"llmhttp: the wildcards of a pattern must be whole segments with different names, and only the last may end in three dots: ": {
 			"GET /x/{id", "GET /x/id}", "GET /x/{}", "GET /x/{...}", "GET /x/{$}", "GET /x/{a b}", "GET /x/{id}:count", "GET /x/a{id}",
 			"GET /x/{{id}}", "GET /{a}/{a}", "GET /{a}/{a...}", "GET /x/{rest...}/y", "GET /x/{rest...}/",
 		},
