@@ -13,6 +13,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/form"
 	"github.com/llmhttp/llmhttp/internal/endpoints"
+	"github.com/llmhttp/llmhttp/internal/wire"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -63,12 +64,7 @@ func Routes(o *Options) []llmhttp.Route {
 	if o != nil {
 		opts = *o
 	}
-	if opts.Files == nil {
-		opts.Files = new(form.Store)
-	}
-	if err := opts.Files.Validate(); err != nil {
-		panic("audio: Options.Files: " + err.Error())
-	}
+	opts.Files = wire.Files("audio", opts.Files)
 	return []llmhttp.Route{
 		llmhttp.NewRoute("POST /v1/audio/speech", SpeechEndpoint, opts.serveSpeech),
 		llmhttp.NewRoute("POST /v1/audio/transcriptions", TranscriptionEndpoint, func(c *llmhttp.Call) error {

@@ -67,12 +67,13 @@ type Options struct {
 	Files *form.Store
 }
 
-// Routes returns new Routes for Options.Routes of a Handler.
+// Routes returns new Routes for Options.Routes of a Handler. It panics if Files.Validate returns an error.
 func Routes(o *Options) []llmhttp.Route {
-	files := new(form.Store)
+	var opts Options
 	if o != nil {
-		files = cmp.Or(o.Files, files)
+		opts = *o
 	}
+	files := wire.Files("imageedit", opts.Files)
 	return []llmhttp.Route{llmhttp.NewRoute("POST /v1/images/edits", Endpoint, func(c *llmhttp.Call) error { return serve(c, files) })}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/form"
 	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/internal/endpointtest"
 	"github.com/llmhttp/llmhttp/llm"
@@ -81,5 +82,11 @@ func TestServe_Protocol(t *testing.T) {
 		"the stream fails":  {failing, llmhttp.Key{}, stream, 500, `{"message":`, 1},
 		"no image":          {nothing, llmhttp.Key{}, valid, 500, `{"message":`, 1},
 		"appendReply fails": {paints, llmhttp.Key{}, `{"model":"unwritable","text":"a","picture":"x"}`, 500, `{"message":`, 1},
+	})
+}
+
+func TestRoutes_InvalidStore(t *testing.T) {
+	assert.PanicsWithValue(t, "imageedit: Options.Files: form: Store.Dir: stat /none: no such file or directory", func() {
+		imageedit.Routes(&imageedit.Options{Files: &form.Store{Dir: "/none"}})
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/audio"
 )
 
 // A Router is an [llmhttp.Backend] that forwards each request to the targets of a route. Create one
@@ -17,13 +16,8 @@ type Router struct {
 }
 
 var (
-	_ llmhttp.Backend        = (*Router)(nil)
-	_ llmhttp.ModelLister    = (*Router)(nil)
-	_ llmhttp.ImageGenerator = (*Router)(nil)
-	_ llmhttp.ImageStreamer  = (*Router)(nil)
-	_ llmhttp.ImageSizer     = (*Router)(nil)
-	_ llmhttp.Embedder       = (*Router)(nil)
-	_ audio.Speaker          = (*Router)(nil)
+	_ llmhttp.Backend     = (*Router)(nil)
+	_ llmhttp.ModelLister = (*Router)(nil)
 )
 
 // New returns a Router for routes. It copies routes and opts. Nil opts mean the

@@ -9,12 +9,25 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/form"
 	"github.com/llmhttp/llmhttp/internal/bounds"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/llm"
 )
+
+// Files returns the Store of an option Files of package pkg: a new one if it is nil. It panics if that is
+// not valid.
+func Files(pkg string, files *form.Store) *form.Store {
+	if files == nil {
+		return new(form.Store)
+	}
+	if err := files.Validate(); err != nil {
+		panic(pkg + ": Options.Files: " + err.Error())
+	}
+	return files
+}
 
 // Fields are the fields of a form from which a request is decoded.
 type Fields[Req any] struct {

@@ -8,46 +8,12 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/internal/ability"
-	"github.com/llmhttp/llmhttp/internal/deepcopy"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-var images = &oneShot[llm.ImageRequest, llm.ImageResponse]{
-	name:  llmhttp.OperationImages,
-	model: func(r *llm.ImageRequest) *string { return &r.Model },
-	call:  ability.Call(llmhttp.ImageGenerator.GenerateImages),
-}
+var _ llmhttp.ImageSizer = (*Router)(nil)
 
 var imageSizes = ability.Call(llmhttp.ImageSizer.ImageSizes)
-
-// imageStreams is the same operation for requests whose client wants a stream.
-var imageStreams = newImageStreams(images, llmhttp.StreamImages)
-
-// newImageStreams returns the operation op for requests whose client wants a stream, which call returns.
-func newImageStreams[Req any](
-	op *oneShot[Req, llm.ImageResponse],
-	call func(context.Context, llmhttp.Backend, *Req) llm.ImageStream,
-) *streaming[Req, llm.ImageChunk] {
-	return &streaming[Req, llm.ImageChunk]{
-		name:       op.name,
-		model:      op.model,
-		clone:      deepcopy.Of[Req],
-		call:       call,
-		hasContent: func(c *llm.ImageChunk) bool { return c.Image != nil },
-	}
-}
-
-// GenerateImages implements [llmhttp.ImageGenerator]. Each try gets a copy of
-// req.
-func (r *Router) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	return images.serve(ctx, r, req)
-}
-
-// StreamImages implements [llmhttp.ImageStreamer]. Each try gets a copy of req. Another target is tried
-// until the first image, also one that is not complete.
-func (r *Router) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
-	return imageStreams.serve(ctx, r, req)
-}
 
 // ImageSizes implements [llmhttp.ImageSizer]. It returns the sizes that are
 // common to all targets of the model that list sizes, in the order of the first
