@@ -37,6 +37,11 @@ for package in ./audio ./completion ./imageedit ./moderation ./rerank; do
 	fi
 done
 
+# package upstream is for programs without a server too: only its endpoints need that.
+if go list -f '{{join .Imports "\n"}}' ./upstream | grep -qx "$module"; then
+	fail "package upstream imports the server"
+fi
+
 # What is there to be copied has public names alone, and ownendpoint in its tests too.
 if found=$(grep -rl --include='*.go' "\"$module/internal/" examples | grep -v '_test\.go$' || grep -rl --include='*.go' "\"$module/internal/" examples/ownendpoint); then
 	fail "an internal package is imported by $found"

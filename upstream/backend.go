@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
@@ -31,17 +29,6 @@ type Backend struct {
 	memory    replyMemory
 	reasoning reasoningMemory
 }
-
-var (
-	_ llmhttp.Backend        = (*Backend)(nil)
-	_ llmhttp.ModelLister    = (*Backend)(nil)
-	_ llmhttp.ImageGenerator = (*Backend)(nil)
-	_ llmhttp.ImageStreamer  = (*Backend)(nil)
-	_ llmhttp.Embedder       = (*Backend)(nil)
-	_ audio.Speaker          = (*Backend)(nil)
-	_ llmhttp.TokenCounter   = (*Backend)(nil)
-	_ audio.Transcriber      = (*Backend)(nil)
-)
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
 // server are configured with, such as "https://example.com/v1", and not that of

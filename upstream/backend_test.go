@@ -14,10 +14,23 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/all"
+	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/modeltest"
 	"github.com/llmhttp/llmhttp/llmhttptest"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/upstream"
+)
+
+// A Backend has what a server can ask of it.
+var (
+	_ llmhttp.Backend        = (*upstream.Backend)(nil)
+	_ llmhttp.ModelLister    = (*upstream.Backend)(nil)
+	_ llmhttp.ImageGenerator = (*upstream.Backend)(nil)
+	_ llmhttp.ImageStreamer  = (*upstream.Backend)(nil)
+	_ llmhttp.Embedder       = (*upstream.Backend)(nil)
+	_ audio.Speaker          = (*upstream.Backend)(nil)
+	_ llmhttp.TokenCounter   = (*upstream.Backend)(nil)
+	_ audio.Transcriber      = (*upstream.Backend)(nil)
 )
 
 // TestBackend_Conformance tests a Backend whose server is a Handler.

@@ -8,7 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Chat implements [llmhttp.Backend].
+// Chat implements [github.com/llmhttp/llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
 		r := newChatReply(yield, req.Choices())

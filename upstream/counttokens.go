@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// CountTokens implements [llmhttp.TokenCounter] with Options.TokenizePath. Without that, or if
+// CountTokens implements [github.com/llmhttp/llmhttp.TokenCounter] with Options.TokenizePath. Without that, or if
 // the server has no such endpoint, the error wraps [errors.ErrUnsupported].
 //
 // The request and its reply are those of vLLM

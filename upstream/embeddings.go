@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Embed implements [llmhttp.Embedder].
+// Embed implements [github.com/llmhttp/llmhttp.Embedder].
 func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	model := b.modelNames(req.Model)
 	r := *req

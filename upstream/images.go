@@ -6,7 +6,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// GenerateImages implements [llmhttp.ImageGenerator]. An image whose address the client cannot use
+// GenerateImages implements [github.com/llmhttp/llmhttp.ImageGenerator]. An image whose address the client cannot use
 // is fetched, if Options.Images allows it.
 func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
 	model := b.modelNames(req.Model)

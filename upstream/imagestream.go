@@ -9,7 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// StreamImages implements [llmhttp.ImageStreamer]. The reply may be whole: servers whose model shows no
+// StreamImages implements [github.com/llmhttp/llmhttp.ImageStreamer]. The reply may be whole: servers whose model shows no
 // images while it makes them ignore that the client asks for it.
 func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
 	return b.streamImages(ctx, b.images, req, func(model modelNames) (payload, error) {

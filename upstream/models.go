@@ -11,7 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// ListModels implements [llmhttp.ModelLister]. It returns the models that the server lists, with
+// ListModels implements [github.com/llmhttp/llmhttp.ModelLister]. It returns the models that the server lists, with
 // the names that clients use, and then those of Options.Models that the server does not list.
 // Windows, limits and capabilities are those that vLLM, llama.cpp, OpenRouter, LiteLLM and this
 // package's Handler list. A model with another name than the server's has no DisplayName unless its
