@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/llm"
@@ -157,6 +158,9 @@ func (c *Call) keep(err error) error {
 // Context returns the context of the request, which [KeyFrom] and the like take. It is not the one for
 // the Backend, which Check and Ask pass on.
 func (c *Call) Context() context.Context { return c.q.client.Context() }
+
+// Time returns the time of the request, as its record has it: see Options.Now.
+func (c *Call) Time() time.Time { return c.q.record.Time }
 
 // Request returns the request, whose URL is without Options.Prefix. Its body must not be read, and
 // its context is that of net/http: use Context.

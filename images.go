@@ -161,7 +161,7 @@ func serveImages(c *Call, req *llm.ImageRequest, encode func(b []byte, r *llm.Im
 		return err
 	}
 	return c.Reply(contentTypeJSON, func(b []byte) ([]byte, error) {
-		reply.Created = cmp.Or(reply.Created, c.q.record.Time.Unix())
+		reply.Created = cmp.Or(reply.Created, c.Time().Unix())
 		return encode(b, &reply)
 	})
 }

@@ -232,7 +232,7 @@ type RequestSummary struct {
 	Err        error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
 	ErrorClass ErrorClass // of Err; empty if it is nil
 	Refused    Refusal    // the limit that refused the request; zero if none did
-	Quotas     []QuotaUse // of the key, its Subjects and the end user; nil if it has used none
+	Quotas     []QuotaUse // of the key, its Subjects and the end user; nil if none was looked at
 	PriceErr   error      // why Options.Price did not return what the request costs, so that its Record is Unpriced; nil if it did, or was not called then
 	RecordErr  error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
 	SaveErr    error      // why a reply that was sent was not stored: see ReplySaver; otherwise nil

@@ -134,7 +134,7 @@ type QuotaUse struct {
 	Exhausted bool // the request was refused because too little of the Quota is left, also when others have ended
 }
 
-// uses returns the QuotaUses of a request that has the record r, or nil if it has looked at no quota.
+// quotaUses returns the QuotaUses of a request that has the record r, or nil if it has looked at no quota.
 func (l *ledger) quotaUses(r *UsageRecord) (uses []QuotaUse) {
 	for i := range l.subjects {
 		if s := &l.subjects[i]; s.quota.Known {

@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/form"
@@ -103,10 +102,8 @@ func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *llm.
 		return err
 	}
 	format := req.ResponseFormat // the Backend may change req
-	var arrived time.Time
 	var reply llm.ImageResponse
 	err := c.Ask(func(ctx context.Context, b llmhttp.Backend) (llmhttp.Used, error) {
-		arrived = llmhttp.RequestInfoFrom(ctx).Arrived
 		resp, err := ability.Call(Editor.EditImages)(ctx, b, req)
 		if err == nil {
 			err = images.CheckReply(resp)
@@ -123,7 +120,7 @@ func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *llm.
 	if err := images.Convert(&reply, format, c.ImageURL); err != nil {
 		return err
 	}
-	reply.Created = cmp.Or(reply.Created, arrived.Unix())
+	reply.Created = cmp.Or(reply.Created, c.Time().Unix())
 	return c.Reply("application/json", func(b []byte) ([]byte, error) { return appendReply(b, &reply) })
 }
 

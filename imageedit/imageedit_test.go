@@ -165,6 +165,15 @@ func TestRoutes_Defaults(t *testing.T) {
 	assert.Equal(t, llmhttp.Units{PromptTokens: 5, CompletionTokens: 7, Images: 1}, s.Records[0].Units)
 }
 
+// A reply without a time has that of the record, as the reply to a generation has.
+func TestRoutes_Created(t *testing.T) {
+	s := endpointtest.New(t, backend(func(context.Context, *imageedit.Request) (*llm.ImageResponse, error) {
+		return &llm.ImageResponse{Data: []llm.Image{{Data: []byte("x")}}}, nil
+	}), llmhttp.Key{}, llmhttp.Options{Routes: imageedit.Routes(nil), Now: func() time.Time { return time.Unix(1760092079, 0) }})
+	w := s.Post(path, endpointtest.Form(t, `{"image":"PNG","prompt":"a cat","model":"m"}`))
+	assert.Contains(t, w.Body.String(), `{"created":1760092079,`)
+}
+
 func TestRoutes_Mistakes(t *testing.T) {
 	const (
 		missing   = "missing_required_parameter"

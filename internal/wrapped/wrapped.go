@@ -15,7 +15,7 @@ func Find[T, V any](v V, next func(V) (V, bool)) (found T, ok bool) {
 // none is an interface that nothing implements.
 type none interface{ none() }
 
-// FindBefore is Find, but it finds no T behind a Stop that is no T itself.
+// FindBefore is Find, but it does not look behind the first Stop. That may be a T itself.
 func FindBefore[T, Stop, V any](v V, next func(V) (V, bool)) (found T, ok bool) {
 	for range maxWrappers {
 		if found, ok = any(v).(T); ok {

@@ -4,42 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 )
-
-// bench measures f in a sub-benchmark. i counts the calls.
-func Bench(b *testing.B, name string, f func(i uint64) error) {
-	b.Run(name, func(b *testing.B) {
-		b.ReportAllocs()
-		for i := uint64(0); b.Loop(); i++ {
-			if err := f(i); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-// benchParallel measures concurrent calls of f in a sub-benchmark. No two calls
-// get the same i.
-func BenchParallel(b *testing.B, name string, f func(i uint64) error) {
-	var workers atomic.Uint64
-	b.Run(name, func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for i := workers.Add(1) << 40; pb.Next(); i++ {
-				if err := f(i); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	})
-}
 
 // BenchmarkKeyStore measures a [llmhttp.KeyStore] with 1000 keys: Lookup of a
 // key, Lookup of an unknown secret, and concurrent Lookups of keys.
