@@ -32,7 +32,7 @@ type ledger struct {
 	subjects        []limitedSubject
 	subjectsStorage [1]limitedSubject
 
-	slots       slots
+	slots       heldSlots
 	shared      *sharedQuota // nil if nothing is reserved with a Reserver
 	expected    estimate     // that reserve was last called with
 	prices      *priceData   // nil until copyToPrice was called
@@ -424,15 +424,15 @@ func (l *LimitInfo) share() float64 { return float64(l.Remaining) / float64(max(
 
 // settle finds out what was used, corrects the reservation to it and records it. A request
 
-// slots are the places of a request among those that Limits.Concurrent lets its subjects have
-// in progress. The zero slots are none.
-type slots struct {
+// heldSlots are the places of a request among those that Limits.Concurrent lets its subjects have
+// in progress. The zero heldSlots are none.
+type heldSlots struct {
 	log  *requestLog
 	give func() // gives the slots back; nil if there are none
 }
 
 // add adds slots that give gives back.
-func (s *slots) add(log *requestLog, give func()) {
+func (s *heldSlots) add(log *requestLog, give func()) {
 	s.log = log
 	before := s.give
 	if before == nil {
@@ -446,7 +446,7 @@ func (s *slots) add(log *requestLog, give func()) {
 }
 
 // release gives the slots back, once.
-func (s *slots) release() {
+func (s *heldSlots) release() {
 	give := s.give
 	if give == nil {
 		return
@@ -456,7 +456,7 @@ func (s *slots) release() {
 }
 
 // releaser returns release, or nil if there is nothing to give back.
-func (s *slots) releaser() func() {
+func (s *heldSlots) releaser() func() {
 	if s.give == nil {
 		return nil
 	}

@@ -71,7 +71,7 @@ func TestLedger_SeveralSubjects(t *testing.T) {
 		require.NoError(t, lg.admit(t.Context()))
 		assert.Equal(t, [][]Draw{admitted}, l.taken)
 		assert.Equal(t, [][]Slot{{{subjectKey, SlotConcurrent, 1, 2}, {subjectAccount, SlotConcurrent, 1, 7}}}, l.acquired)
-		assert.Len(t, l.slots.inUse, 2)
+		assert.Equal(t, 2, l.slots.table.Len())
 		return l, lg
 	}
 	t.Run("success", func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestLedger_SeveralSubjects(t *testing.T) {
 		lg.refund(t.Context())
 		assert.Equal(t, [][]Draw{tokens(10 - 130)}, l.adjusted)
 		lg.slots.release()
-		assert.Empty(t, l.slots.inUse)
+		assert.Zero(t, l.slots.table.Len())
 		levels, err := l.Limiter.Take(t.Context(), append(requests(0), tokens(0)...)...)
 		require.NoError(t, err)
 		assert.Equal(t, []int64{4, 49, 990, 3990}, []int64{levels[0].Remaining, levels[1].Remaining, levels[2].Remaining, levels[3].Remaining})
@@ -153,7 +153,7 @@ func TestLedger_SubjectThatRefuses(t *testing.T) {
 			assert.Equal(t, 429, e.Status)
 			assert.Equal(t, tt.wantMessage, e.Message)
 			assert.Equal(t, tt.wantRefused, lg.refused)
-			assert.Empty(t, l.slots.inUse)
+			assert.Zero(t, l.slots.table.Len())
 			for s, limits := range map[SubjectID]Limits{subjectKey: tt.wantKey, subjectAccount: tt.wantLimit} {
 				for bucket, rate := range map[string]Rate{BucketRequests: limits.Requests, BucketTokens: limits.Tokens} {
 					if rate.N > 0 {

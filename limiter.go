@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/llmhttp/llmhttp/internal/slots"
 )
 
 // NewLimiter returns a Limiter that keeps its buckets in memory, for a single
@@ -335,10 +337,7 @@ func (b *bucket) epsilon() float64 { return max(1e-6, 4e-15*float64(b.rate.Burst
 
 // A localSlots counts what the requests of a Handler have in use, where the Limiter is no
 // [ConcurrencyLimiter].
-type localSlots struct {
-	mu    sync.Mutex // guards inUse
-	inUse map[slotID]int64
-}
+type localSlots struct{ table slots.Table[slotID] }
 
 // A slotID tells slots apart.
 type slotID struct {
@@ -346,34 +345,13 @@ type slotID struct {
 	name    string
 }
 
-func (s *Slot) id() slotID { return slotID{s.Subject, s.Name} }
-
-// Acquire is like that of a [ConcurrencyLimiter], but it retains slots, and release must be
-// called only once.
-func (c *localSlots) Acquire(_ context.Context, slots ...Slot) (release func(), full int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range slots {
-		if s := &slots[i]; s.Limit < s.Amount || c.inUse[s.id()] > s.Limit-s.Amount {
-			return nil, i, nil
-		}
+// Acquire is like that of a [ConcurrencyLimiter], but release must be called only once.
+func (l *localSlots) Acquire(_ context.Context, wanted ...Slot) (release func(), full int, err error) {
+	list := make([]slots.Slot[slotID], len(wanted))
+	for i := range wanted {
+		w := &wanted[i]
+		list[i] = slots.Slot[slotID]{Key: slotID{w.Subject, w.Name}, Amount: w.Amount, Limit: w.Limit}
 	}
-	if c.inUse == nil {
-		c.inUse = make(map[slotID]int64)
-	}
-	for i := range slots {
-		c.inUse[slots[i].id()] += slots[i].Amount
-	}
-	return func() { c.release(slots) }, 0, nil
-}
-
-func (c *localSlots) release(slots []Slot) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range slots {
-		id := slots[i].id()
-		if c.inUse[id] -= slots[i].Amount; c.inUse[id] <= 0 {
-			delete(c.inUse, id)
-		}
-	}
+	release, full = l.table.Acquire(list...)
+	return release, full, nil
 }
