@@ -2,10 +2,12 @@ package llmhttp_test
 
 import (
 	"go/ast"
+	"go/doc/comment"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -105,6 +107,32 @@ func typeName(e ast.Expr) string {
 		return typeName(e.X)
 	}
 	return e.(*ast.Ident).Name
+}
+
+// The documentation of each package that programs import begins with what it is for and an example.
+func TestDocs_PackagesBeginWithAnExample(t *testing.T) {
+	t.Parallel()
+	list, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.Dir}}{{end}}`,
+		"./...", "./sqlstore/...", "./redislimit/...", "./otelllm/...", "./console/...", "./llmfake/...").Output()
+	require.NoError(t, err)
+	packages := 0
+	for dir := range strings.FieldsSeq(string(list)) {
+		if strings.Contains(dir, "/internal/") || strings.Contains(dir, "/clients/") || strings.Contains(dir, "/examples/") {
+			continue
+		}
+		packages++
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		begins := false
+		for _, name := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.PackageClauseOnly|parser.ParseComments)
+			require.NoError(t, err)
+			blocks := new(comment.Parser).Parse(f.Doc.Text()).Content
+			begins = begins || slices.ContainsFunc(blocks[:min(len(blocks), 4)], func(b comment.Block) bool { _, ok := b.(*comment.Code); return ok })
+		}
+		assert.True(t, begins, "the package documentation in %s has no example within its first paragraphs", dir)
+	}
+	assert.Greater(t, packages, 30)
 }
 
 // notInTree are names in the documents for maintainers that are not in the tree: what a recipe

@@ -1,5 +1,9 @@
 // Package llm has the vocabulary of language models: what is asked of a model and what it replies.
 //
+//	func (Bot) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+//		return llm.Reply("You said: " + req.Messages[len(req.Messages)-1].Content.Text())
+//	}
+//
 // A Backend, a filter of requests and replies, and a client of models need no more. Package llmhttp
 // serves Backends: it checks requests before a Backend gets them, and completes replies.
 //

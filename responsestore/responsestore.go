@@ -1,5 +1,8 @@
 // Package responsestore is what stores of responses and package responses have in common, so
 // that a store need not import the protocol. To a store, responses and items are bytes.
+//
+//	var store responsestore.Store = memory.NewResponseStore()
+//	protocol := responses.New(&responses.Options{Store: store})
 package responsestore
 
 import (

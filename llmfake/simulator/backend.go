@@ -1,5 +1,7 @@
 // Package simulator simulates a model. It is what a server of package llmfake replies with until a
-// test sets another reply, and a Backend for demonstrations.
+// test sets another reply, and a Backend for demonstrations:
+//
+//	h := llmhttp.NewHandler(simulator.New(), llmhttp.AllowAll("demo"), &llmhttp.Options{Routes: all.Routes(nil)})
 package simulator
 
 import (
