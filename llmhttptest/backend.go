@@ -135,12 +135,6 @@ func allChecks() (checks []check[backendTest], guards []check[guard]) {
 	return checks, guards
 }
 
-const (
-	causePlain       = "the server behind the Backend does not answer, or does not have the model of BackendOptions."
-	causeUnserved    = "the Backend, or what wraps it, does not have the method that the endpoint needs."
-	causeNotLookedUp = "the model is not looked up, or the error is not ModelNotFound."
-)
-
 // call calls f and waits until it returns. The context of f is done after
 // opts.Timeout, or when ctx is. The error says whether f panicked, took too long
 // or did not return within opts.Grace after its context was done.
@@ -167,11 +161,11 @@ func (b *backendTest) call(ctx context.Context, f func(ctx context.Context)) err
 	select {
 	case err := <-done:
 		if err == nil && ctx.Err() == nil {
-			err = fmt.Errorf("the call did not return within %v", b.opts.Timeout)
+			err = fmt.Errorf("the call did not return, want it to within %v", b.opts.Timeout)
 		}
 		return err
 	case <-grace.C:
-		return fmt.Errorf("the call did not return within %v after its context was done", b.opts.Grace)
+		return fmt.Errorf("the call did not return, want it to within %v after its context was done", b.opts.Grace)
 	}
 }
 
@@ -189,10 +183,10 @@ func callMethod[A, Req, Resp any](
 		t.Fatalf("%s: %v", name, failed)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		usually(t, causeUnserved).Fatalf("BackendOptions have a model for %s, but it returned the error %v", name, err)
+		t.Fatalf("BackendOptions have a model for %s, but the method returned the error %v, want it to serve them", name, err)
 	}
 	if err == nil && resp == nil {
-		t.Fatalf("%s returned neither a response nor an error", name)
+		t.Fatalf("%s returned neither a response nor an error, want one of them", name)
 	}
 	return resp, err
 }

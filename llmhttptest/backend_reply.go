@@ -70,7 +70,7 @@ func (b *backendTest) iterateStream(
 	defer l.mu.Unlock()
 	l.over = true
 	for _, f := range l.faults {
-		usually(t, f.cause).Error(f.text)
+		t.Error(f)
 	}
 	if err != nil {
 		t.Errorf("iterating over the stream of %s: %v", method, err)
@@ -87,29 +87,26 @@ type chatLoop struct {
 	mu     sync.Mutex // guards the fields below; a faulty Backend may yield on several goroutines
 	reply  backendReply
 	over   bool // the stream must not yield again
-	faults []streamFault
+	faults []string
 }
-
-// A streamFault is a fault of a stream and its usual cause.
-type streamFault struct{ text, cause string }
 
 // yield is the body of the loop.
 func (l *chatLoop) yield(c *llm.ChatChunk, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
-		l.addFault("the stream yielded after an error, or after yield had returned false; want it to return", causeBreak)
+		l.addFault("the stream yielded after an error, or after yield had returned false; want it to return")
 		return false
 	}
 	if goroutineID() != l.goroutine {
-		l.addFault("the stream yielded on another goroutine than that of the loop, want the same", "a goroutine of the Backend calls yield.")
+		l.addFault("the stream yielded on another goroutine than that of the loop, want the same")
 	}
 	switch {
 	case err != nil:
 		l.reply.err, l.over = err, true
 		return true // the stream must end by itself
 	case c == nil:
-		l.addFault("the stream yielded neither a chunk nor an error, want one of them", "the end of another stream is yielded.")
+		l.addFault("the stream yielded neither a chunk nor an error, want one of them")
 		return true
 	}
 	l.reply.chunks = append(l.reply.chunks, c)
@@ -118,9 +115,9 @@ func (l *chatLoop) yield(c *llm.ChatChunk, err error) bool {
 }
 
 // addFault adds a fault once. The caller holds l.mu.
-func (l *chatLoop) addFault(text, cause string) {
-	if fault := (streamFault{text, cause}); !slices.Contains(l.faults, fault) {
-		l.faults = append(l.faults, fault)
+func (l *chatLoop) addFault(text string) {
+	if !slices.Contains(l.faults, text) {
+		l.faults = append(l.faults, text)
 	}
 }
 
@@ -166,7 +163,7 @@ func (rc *replyChecker) checkChunk(c *llm.ChatChunk) {
 	wantConsistentUsage(rc.t, rc.chunk, c.Usage)
 	if u := c.Usage; u != nil {
 		if last := rc.usage; last != nil && (u.PromptTokens < last.PromptTokens || u.CompletionTokens < last.CompletionTokens) {
-			usually(rc.t, "a Usage counts one chunk or one choice.").Errorf("%s: the usage fell from %+v to %+v, want each Usage to count the whole request so far", rc.chunk, *last, *u)
+			rc.t.Errorf("%s: the usage fell from %+v to %+v, want each Usage to count the whole request so far", rc.chunk, *last, *u)
 		}
 		rc.usage = u
 	}
@@ -184,7 +181,6 @@ func (rc *replyChecker) checkChoice(c *llm.ChunkChoice) {
 		return
 	}
 	s := &rc.choices[c.Index]
-	t = usually(t, causeUnchecked)
 	if s.ended {
 		t.Errorf("%s: choice %d continues after its FinishReason, want no more of it", rc.chunk, c.Index)
 	}
@@ -230,12 +226,12 @@ func (rc *replyChecker) checkEnd() {
 			rc.t.Errorf("the stream ended without choice %d of %d, want all of them or an error", k, len(rc.choices))
 		}
 		if !utf8.ValidString(s.text) {
-			usually(rc.t, "a character is divided between two chunks.").Errorf("the text of choice %d is %q, want valid UTF-8", k, s.text)
+			rc.t.Errorf("the text of choice %d is %q, want valid UTF-8", k, s.text)
 		}
 		size += len(s.text)
 	}
 	if u := rc.usage; u != nil && u.CompletionTokens < size/maxTokenBytes {
-		usually(rc.t, "a Usage counts one chunk or one choice.").Errorf(
+		rc.t.Errorf(
 			"the last Usage has %d completion tokens for %d bytes of text, want it to count the whole reply and not a chunk",
 			u.CompletionTokens,
 			size,
@@ -247,7 +243,6 @@ func (rc *replyChecker) checkEnd() {
 // where u is.
 func wantConsistentUsage(t testing.TB, what string, u *llm.Usage) {
 	t.Helper()
-	t = usually(t, causeUnchecked)
 	if u == nil {
 		return
 	}
@@ -263,7 +258,6 @@ func wantConsistentUsage(t testing.TB, what string, u *llm.Usage) {
 // wantJSON reports an error unless v, which contains extras, can be encoded.
 func wantJSON(t testing.TB, what string, v any, extras ...llm.Extra) {
 	t.Helper()
-	t = usually(t, causeUnchecked)
 	for _, extra := range extras {
 		for name, raw := range extra {
 			if !json.Valid(raw) {
@@ -273,6 +267,6 @@ func wantJSON(t testing.TB, what string, v any, extras ...llm.Extra) {
 		}
 	}
 	if _, err := json.Marshal(v); err != nil {
-		t.Errorf("%s cannot be encoded as JSON: %v", what, err)
+		t.Errorf("encoding %s as JSON: %v, want none", what, err)
 	}
 }

@@ -31,7 +31,7 @@ func hear(ctx context.Context, req *hearReq) audio.TranscriptionStream {
 			yield(nil, llm.Errorf(400, "invalid_value", "No recording.").WithParam("file"))
 			return
 		}
-		for _, text := range []string{"Some", "body ", "hums."} {
+		for _, text := range []string{"Some", "hums."} {
 			if ctx.Err() != nil {
 				yield(nil, ctx.Err())
 				return

@@ -36,8 +36,6 @@ type guard struct {
 	text string
 }
 
-const guardCause = "the wrapper has an Unwrap. A guard has the methods that it checks, and hides the others."
-
 func emptyFile() *llm.File { return &llm.File{Name: "file", Content: strings.NewReader("")} }
 
 // guardCall checks a method of the interface A, if the guard has it.
@@ -82,7 +80,7 @@ func (g *guard) check(t testing.TB, f func(ctx context.Context, b llmhttp.Backen
 		}}
 	})))
 	if got.Load() {
-		t.Errorf("the Backend behind the guard got a request with the text %q, which must not pass", g.text)
+		t.Errorf("the Backend behind the guard got a request with the text %q, want none: a guard hides what it does not check, and has no Unwrap", g.text)
 	}
 }
 

@@ -155,12 +155,12 @@ func (p *protocolTest) post(t testing.TB, stream llm.ChatStream, body []byte, au
 	authorize(r)
 	resp, err := server.Client().Do(r)
 	if err != nil {
-		unexplained(t).Fatalf("the request returned the error %v, want a reply", err)
+		t.Fatalf("the request returned the error %v, want a reply", err)
 	}
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		unexplained(t).Fatalf("reading the reply returned the error %v, want none or io.ErrUnexpectedEOF", err)
+		t.Fatalf("reading the reply returned the error %v, want none or io.ErrUnexpectedEOF", err)
 	}
 	return protocolReply{resp.StatusCode, resp.Header, got, err != nil}
 }
