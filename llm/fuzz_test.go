@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -34,8 +35,10 @@ func FuzzDecodeRequest(f *testing.F) {
 			codectest.KeepsMembers(t, data, encoded)
 			for _, m := range r.Messages {
 				for i := range m.ToolCalls {
-					if c := &m.ToolCalls[i]; c.Type == "" {
-						c.Type = "function"
+					c := &m.ToolCalls[i]
+					c.Type = cmp.Or(c.Type, "function")
+					if c.Type == "function" || c.Function.Name != "" || len(c.Function.Extra) > 0 {
+						c.Function.Arguments = cmp.Or(c.Function.Arguments, "{}")
 					}
 				}
 			}

@@ -203,7 +203,7 @@ type ToolCall struct {
 var toolCallJSON = jsonwire.NewObject(
 	jsonwire.String("id", func(c *ToolCall) *string { return &c.ID }),
 	jsonwire.StringOr("type", func(c *ToolCall) *string { return &c.Type }, `"function"`),
-	jsonwire.Struct("function", func(c *ToolCall) *FunctionCall { return &c.Function }, functionCallJSON).
+	jsonwire.Struct("function", func(c *ToolCall) *FunctionCall { return &c.Function }, wholeCallJSON).
 		AlwaysIf(func(c *ToolCall) bool { return isFunction(c.Type) }),
 	jsonwire.Extra(func(c *ToolCall) *Extra { return &c.Extra }),
 )
@@ -217,18 +217,27 @@ func (c *ToolCall) UnmarshalJSON(data []byte) error {
 }
 
 // A FunctionCall is the function a [ToolCall] calls. Arguments is JSON as the
-// model wrote it, which may be invalid.
+// model wrote it, which may be invalid. The empty Arguments of a ToolCall are encoded as {}.
 type FunctionCall struct {
 	Name      string `json:"name,omitzero"`
 	Arguments string `json:"arguments"`
 	Extra     Extra  `json:"-"`
 }
 
-var functionCallJSON = jsonwire.NewObject(
-	jsonwire.String("name", func(f *FunctionCall) *string { return &f.Name }),
-	jsonwire.String("arguments", func(f *FunctionCall) *string { return &f.Arguments }).Always(),
-	jsonwire.Extra(func(f *FunctionCall) *Extra { return &f.Extra }),
+// functionCallJSON is the form of a piece of a call, and wholeCallJSON that of a whole one. Readers of
+// whole calls parse the arguments, so these are an object if the model wrote none, as OpenAI's are.
+var (
+	functionCallJSON = newFunctionCallJSON(`""`)
+	wholeCallJSON    = newFunctionCallJSON(`"{}"`)
 )
+
+func newFunctionCallJSON(noArguments string) *jsonwire.Object[FunctionCall] {
+	return jsonwire.NewObject(
+		jsonwire.String("name", func(f *FunctionCall) *string { return &f.Name }),
+		jsonwire.StringOr("arguments", func(f *FunctionCall) *string { return &f.Arguments }, noArguments),
+		jsonwire.Extra(func(f *FunctionCall) *Extra { return &f.Extra }),
+	)
+}
 
 // MarshalJSON encodes f.
 func (f FunctionCall) MarshalJSON() ([]byte, error) {
