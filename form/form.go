@@ -167,6 +167,9 @@ func (p *formReader) readPart(part *multipart.Part) error {
 	if slices.Contains(p.fields, name) {
 		return p.readFile(name, part)
 	}
+	if part.FileName() != "" {
+		return invalid.Param("invalid_type", name, "Invalid type for '%s': this field takes no file. Files are in %s.", param.Echo(name), p.listFields())
+	}
 	value, err := io.ReadAll(io.LimitReader(part, maxValue+1))
 	switch {
 	case err != nil:
@@ -184,6 +187,14 @@ func (p *formReader) readPart(part *multipart.Part) error {
 	}
 	p.form.Values[name] = append(p.form.Values[name], string(value))
 	return nil
+}
+
+// listFields lists the fields that are files, such as "'file'".
+func (p *formReader) listFields() string {
+	if len(p.fields) == 0 {
+		return "none"
+	}
+	return "'" + strings.Join(p.fields, "', '") + "'"
 }
 
 // readFile adds the file that part has as its content.

@@ -189,6 +189,19 @@ func TestForm_Bounds(t *testing.T) {
 	}
 }
 
+// A file in a field that takes none is told as that, whatever it contains.
+func TestForm_FileInAnotherField(t *testing.T) {
+	for _, content := range []string{"\x89PNG\r\n", "text", "", strings.Repeat("x", maxValue+1)} {
+		_, err := readTestForm(t, strings.NewReader(formBody(t, formPart{"picture", "a.png", "image/png", content})), testStore(""))
+		told, _ := errors.AsType[*llm.Error](err)
+		require.NotNil(t, told, "%v", err)
+		assert.Equal(t, llm.Error{
+			Status: 400, Code: "invalid_type", Param: "picture",
+			Message: "Invalid type for 'picture': this field takes no file. Files are in 'file', 'image', 'image[]', 'mask'.",
+		}, *told)
+	}
+}
+
 // The name and the media type of a file have no control characters, nor has the name of a field, so that each may
 // be written into a header.
 func TestForm_ControlCharacters(t *testing.T) {
