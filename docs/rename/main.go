@@ -136,6 +136,11 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 		}
 		return true
 	})
+	for _, s := range f.Imports {
+		if p, err := strconv.Unquote(s.Path.Value); err == nil && s.Name == nil {
+			delete(used, p)
+		}
+	}
 	edits = append(edits, edit{offset(spec.Pos()), offset(spec.End()), imports(src[offset(spec.Pos()):offset(spec.End())], used, stays, isAlone(f, spec))})
 	slices.SortFunc(edits, func(a, b edit) int { return a.start - b.start })
 	var out bytes.Buffer
@@ -170,7 +175,8 @@ func isAlone(f *ast.File, spec *ast.ImportSpec) bool {
 	return false
 }
 
-// imports returns the import of the root package, if it stays, and those of the packages.
+// imports returns the import of the root package, if it stays, and those of the packages. alone tells that
+// the declaration has no parentheses.
 func imports(root []byte, packages map[string]bool, stays, alone bool) string {
 	var lines []string
 	if stays {
@@ -180,7 +186,7 @@ func imports(root []byte, packages map[string]bool, stays, alone bool) string {
 		lines = append(lines, strconv.Quote(pkg))
 	}
 	text := strings.Join(lines, "\n\t")
-	if alone && len(lines) > 1 {
+	if alone && len(lines) != 1 {
 		text = "(\n\t" + text + "\n)"
 	}
 	return text

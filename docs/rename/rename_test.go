@@ -85,6 +85,14 @@ func TestRename(t *testing.T) {
 			"package p\n\nimport h \"" + module + "\"\n\nvar k = []any{h.Tool{}, h.Collect, h.Key{}}\n",
 			"package p\n\nimport (\n\th \"" + module + "\"\n\t\"" + module + "/llm\"\n\t\"" + module + "/llm/join\"\n)\n\nvar k = []any{llm.Tool{}, join.Collect, h.Key{}}\n",
 		},
+		"imported before": {
+			"package p\n\nimport (\n\t\"" + module + "\"\n\t\"" + module + "/llm\"\n)\n\nvar k = []any{llmhttp.Tool{}, llm.Key, llmhttp.Key{}}\n",
+			"package p\n\nimport (\n\t\"" + module + "\"\n\t\"" + module + "/llm\"\n)\n\nvar k = []any{llm.Tool{}, llm.Key, llmhttp.Key{}}\n",
+		},
+		"imported before, and nothing stays": {
+			"package p\n\nimport \"" + module + "/llm\"\nimport \"" + module + "\"\n\nvar k = []any{llmhttp.Tool{}, llm.Key}\n",
+			"package p\n\nimport \"" + module + "/llm\"\nimport ()\n\nvar k = []any{llm.Tool{}, llm.Key}\n",
+		},
 		"a variable of that name": {
 			"package p\n\nimport _ \"" + module + "\"\n\nfunc f(llmhttp struct{ Tool int }) int { return llmhttp.Tool }\n",
 			"package p\n\nimport _ \"" + module + "\"\n\nfunc f(llmhttp struct{ Tool int }) int { return llmhttp.Tool }\n",
