@@ -22,13 +22,13 @@ func callPrices(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 	if r.Model == "free of a price" {
 		return llmhttp.Cost{}, errors.New("no price")
 	}
-	per := llmhttp.Money(1)
+	per := llm.Money(1)
 	if r.Units.PromptTokens > 100 {
 		per = 10
 	}
 	return llmhttp.Cost{
-		Input: per * llmhttp.Money(r.Units.PromptTokens), Output: per * llmhttp.Money(r.Units.CompletionTokens),
-		Other: 1000 + 1000*llmhttp.Money(r.Units.Images),
+		Input: per * llm.Money(r.Units.PromptTokens), Output: per * llm.Money(r.Units.CompletionTokens),
+		Other: 1000 + 1000*llm.Money(r.Units.Images),
 	}, nil
 }
 
@@ -228,10 +228,10 @@ func TestStartCall_Price(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		priced = append(priced, *r)
-		return llmhttp.Cost{Output: llmhttp.Money(len(priced))}, nil
+		return llmhttp.Cost{Output: llm.Money(len(priced))}, nil
 	}
 	s := startServer(t, config{opts: llmhttp.Options{Price: price}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-		spent := func(ctx context.Context, want llmhttp.Money) {
+		spent := func(ctx context.Context, want llm.Money) {
 			cost, err := llmhttp.Spent(ctx)
 			assert.NoError(t, err)
 			assert.Equal(t, want, cost.Total())
@@ -255,7 +255,7 @@ func TestStartCall_Price(t *testing.T) {
 	})})
 	s.chat(chatBody)
 	record := s.record()
-	assert.Equal(t, llmhttp.Money(1+2+3), record.Cost.Total())
+	assert.Equal(t, llm.Money(1+2+3), record.Cost.Total())
 	require.Len(t, priced, 3)
 	for i, want := range []struct {
 		model, served, tier string

@@ -155,7 +155,7 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 		case "price": // of a thousand tokens, in US dollars
 			price, err := strconv.ParseFloat(value, 64)
 			require.NoError(t, err)
-			thousand := llmhttp.Money(math.Round(price * float64(llmhttp.MoneyUnit)))
+			thousand := llm.Money(math.Round(price * float64(llm.MoneyUnit)))
 			opts.Price = func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 				return llmhttp.Cost{Output: thousand.Scale(r.Units.Tokens(), 1000)}, nil
 			}

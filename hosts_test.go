@@ -77,7 +77,7 @@ func TestHosts_AliasesAreNotFree(t *testing.T) {
 	require.NoError(t, err)
 	store := new(usageLog)
 	key := testKey()
-	key.Limits.Quota = llmhttp.Quota{Cost: llmhttp.MoneyUnit}
+	key.Limits.Quota = llmhttp.Quota{Cost: llm.MoneyUnit}
 	h := startServer(t, config{usage: store, keys: keysFor(key), opts: llmhttp.Options{Price: prices.Price}})
 	h.chat(withModel(chatBody, "best")).checkError(t, http.StatusNotFound)
 	assert.Empty(t, store.records())

@@ -92,7 +92,7 @@ func TestPrice_Fails(t *testing.T) {
 
 // With a quota in money, Price is called with an estimate first. Its error refuses the request.
 func TestPrice_Estimate(t *testing.T) {
-	limits := llmhttp.Limits{Quota: llmhttp.Quota{Cost: llmhttp.MoneyUnit}}
+	limits := llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.MoneyUnit}}
 	serve := func(price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)) (*testServer, *pricer) {
 		p := &pricer{price: price}
 		return startServer(t, config{backend: usageBackend(4, 6), keys: limitedKeys(limits), opts: llmhttp.Options{Price: p.Price, TextTokens: countWords, Usage: memory.NewUsageStore()}}), p
@@ -249,7 +249,7 @@ func TestPrice_TokensThatAreNotReported(t *testing.T) {
 		path, body string
 		price      func(u *llmhttp.Units) int64
 		want       llmhttp.Units
-		cost       llmhttp.Money
+		cost       llm.Money
 		estimated  bool
 	}{
 		"speech by tokens":     {speechPath, speechBody, func(u *llmhttp.Units) int64 { return u.Tokens() }, llmhttp.Units{Characters: 19, AudioMillis: 1000, PromptTokens: 5, CompletionTokens: 20, CompletionAudioTokens: 20}, 25, true},
@@ -261,7 +261,7 @@ func TestPrice_TokensThatAreNotReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{backend: b, opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 				if n := test.price(&r.Units); n > 0 || name == "free speech" {
-					return llmhttp.Cost{Output: llmhttp.Money(n)}, nil
+					return llmhttp.Cost{Output: llm.Money(n)}, nil
 				}
 				return llmhttp.Cost{}, errCause
 			}}})

@@ -52,7 +52,7 @@ type Quota struct {
 	// Cost is an amount of money, in the currency of Options.Price. Zero means no limit. A negative
 	// amount permits nothing. Without Options.Price, it is a mistake: requests get a 500, and the
 	// cause is logged.
-	Cost Money
+	Cost llm.Money
 
 	// Per is the length of a sliding period, which ends at the time of the
 	// request. Zero means the calendar month in UTC. If negative, all usage
@@ -129,7 +129,7 @@ type QuotaUse struct {
 	// Tokens and Cost are what the UsageStore has recorded for the subject since the Quota's Start, and what
 	// this Handler has served since the sums were read, without what may be in both.
 	Tokens int64
-	Cost   Money
+	Cost   llm.Money
 
 	Exhausted bool // the request was refused because too little of the Quota is left, also when others have ended
 }
@@ -138,7 +138,7 @@ type QuotaUse struct {
 func (l *ledger) quotaUses(r *UsageRecord) (uses []QuotaUse) {
 	for i := range l.subjects {
 		if s := &l.subjects[i]; s.quota.Known {
-			uses = append(uses, QuotaUse{l.recordedID(s, r), s.limits.Quota, s.quota.Used.Tokens, Money(s.quota.Used.Cost), s.quota.Exhausted})
+			uses = append(uses, QuotaUse{l.recordedID(s, r), s.limits.Quota, s.quota.Used.Tokens, llm.Money(s.quota.Used.Cost), s.quota.Exhausted})
 		}
 	}
 	return uses

@@ -117,7 +117,7 @@ func TestQuota_IsReserved(t *testing.T) {
 					backend: backend,
 					keys:    llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &test.key, nil }),
 					opts: llmhttp.Options{Limiter: limiter, Usage: store, TextTokens: countWords, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-						return llmhttp.Cost{Output: llmhttp.Money(2 * r.Units.Tokens())}, nil
+						return llmhttp.Cost{Output: llm.Money(2 * r.Units.Tokens())}, nil
 					}},
 				})
 				s.chat(chatWith(tenTokens))

@@ -68,7 +68,7 @@ func TestUnitsAndCost_EveryField(t *testing.T) {
 	var cost, another llmhttp.Cost
 	setNumbers(&cost, 1)
 	setNumbers(&another, 1000)
-	var total llmhttp.Money
+	var total llm.Money
 	parts := reflect.TypeFor[llmhttp.Cost]()
 	i = 0
 	for name, m := range cost.All() {

@@ -429,7 +429,7 @@ func TestSettle_EveryStepOfSettlingRuns(t *testing.T) {
 				store := recordFunc(func(r llmhttp.UsageRecord) error { recorded = append(recorded, r); return at("Record") })
 				s := startServer(t, config{
 					backend: textBackend(reply),
-					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000 * llmhttp.MoneyUnit}}),
+					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000 * llm.MoneyUnit}}),
 					opts: llmhttp.Options{
 						Limiter: l, Usage: store,
 						TextTokens: func(model, text string) int {
@@ -442,7 +442,7 @@ func TestSettle_EveryStepOfSettlingRuns(t *testing.T) {
 							if estimates++; estimates > 2 { // not for a reservation
 								return llmhttp.Cost{}, at("Price")
 							}
-							return llmhttp.Cost{Other: llmhttp.MoneyUnit}, nil
+							return llmhttp.Cost{Other: llm.MoneyUnit}, nil
 						},
 					},
 				})
@@ -614,9 +614,9 @@ func TestSettle_ClientsLeaveBeforeTheUsage(t *testing.T) {
 	for op, test := range streamedReplies {
 		t.Run(string(op), func(t *testing.T) {
 			s := startServer(t, config{
-				backend: test.backend, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 1000 * llmhttp.MoneyUnit}}),
+				backend: test.backend, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 1000 * llm.MoneyUnit}}),
 				opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-					return llmhttp.Cost{Output: llmhttp.MoneyUnit.Scale(r.Units.CompletionTokens, 1000)}, nil
+					return llmhttp.Cost{Output: llm.MoneyUnit.Scale(r.Units.CompletionTokens, 1000)}, nil
 				}},
 			})
 			for i := range 10 {

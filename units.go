@@ -104,24 +104,24 @@ func UnitsOf(u llm.Usage) Units {
 
 // A Cost is what one or several requests cost, in parts. Its zero value is no cost.
 type Cost struct {
-	Input      Money `json:"input"` // prompts, without what was read from or written to a prompt cache
-	CacheRead  Money `json:"cache_read"`
-	CacheWrite Money `json:"cache_write"`
-	Output     Money `json:"output"` // completions, images and audio
-	Other      Money `json:"other"`  // for example a price for each request or search
+	Input      llm.Money `json:"input"` // prompts, without what was read from or written to a prompt cache
+	CacheRead  llm.Money `json:"cache_read"`
+	CacheWrite llm.Money `json:"cache_write"`
+	Output     llm.Money `json:"output"` // completions, images and audio
+	Other      llm.Money `json:"other"`  // for example a price for each request or search
 }
 
 // costNames are the names of the parts of a Cost in the order of Cost.parts.
 var costNames = [...]string{"input", "cache_read", "cache_write", "output", "other"}
 
-func (c *Cost) parts() [len(costNames)]*Money {
-	return [...]*Money{&c.Input, &c.CacheRead, &c.CacheWrite, &c.Output, &c.Other}
+func (c *Cost) parts() [len(costNames)]*llm.Money {
+	return [...]*llm.Money{&c.Input, &c.CacheRead, &c.CacheWrite, &c.Output, &c.Other}
 }
 
 // All returns the parts of c with their names, in the order of the fields. The names are those
 // of the fields in lower case with underscores. The pointers refer to the fields.
-func (c *Cost) All() iter.Seq2[string, *Money] {
-	return func(yield func(string, *Money) bool) {
+func (c *Cost) All() iter.Seq2[string, *llm.Money] {
+	return func(yield func(string, *llm.Money) bool) {
 		for i, m := range c.parts() {
 			if !yield(costNames[i], m) {
 				return
@@ -139,7 +139,7 @@ func (c *Cost) Add(other Cost) {
 }
 
 // Total returns the sum of the parts.
-func (c Cost) Total() (total Money) {
+func (c Cost) Total() (total llm.Money) {
 	for _, m := range c.parts() {
 		total = total.Add(*m)
 	}

@@ -177,7 +177,7 @@ func serveSubscription(c *Call) error {
 		if q.Tokens != 0 && (reply.TokenLimit == nil || limit.Tokens < *reply.TokenLimit) {
 			reply.TokenLimit = &limit.Tokens
 		}
-		if left := Money(limit.Cost).Float64(); q.Cost != 0 && left < dollars {
+		if left := llm.Money(limit.Cost).Float64(); q.Cost != 0 && left < dollars {
 			dollars = left
 		}
 	}
@@ -295,4 +295,4 @@ func newBillingReply(sums []UsageSum) *billingReply {
 }
 
 // cents returns an amount in hundredths of the currency's unit.
-func cents(m Money) float64 { return float64(m) / float64(MoneyUnit/100) }
+func cents(m llm.Money) float64 { return float64(m) / float64(llm.MoneyUnit/100) }

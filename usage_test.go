@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/usagebuffer"
 	"github.com/stretchr/testify/assert"
@@ -101,9 +102,9 @@ func TestUsage_Range(t *testing.T) {
 
 func TestUsage_Report(t *testing.T) {
 	usage := &usageLog{sums: []llmhttp.UsageSum{
-		{Start: day(2026, 3, 11), Model: "a", Requests: 2, Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 5}, Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 2, Output: llmhttp.MoneyUnit / 2}},
-		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Units: llmhttp.Units{Images: 3}, Cost: llmhttp.Cost{Other: llmhttp.MoneyUnit * 6 / 100}},
-		{Start: day(2026, 3, 12), Model: "a", Requests: 1, Units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 10}},
+		{Start: day(2026, 3, 11), Model: "a", Requests: 2, Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 5}, Cost: llmhttp.Cost{Input: llm.MoneyUnit / 2, Output: llm.MoneyUnit / 2}},
+		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Units: llmhttp.Units{Images: 3}, Cost: llmhttp.Cost{Other: llm.MoneyUnit * 6 / 100}},
+		{Start: day(2026, 3, 12), Model: "a", Requests: 1, Units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, Cost: llmhttp.Cost{Input: llm.MoneyUnit / 10}},
 	}}
 	s := startServer(t, config{usage: usage})
 	assert.Equal(t, `{"object":"list","daily_costs":[`+
@@ -148,7 +149,7 @@ func TestUsage_Subscription(t *testing.T) {
 	}{
 		"no limit":      {llmhttp.Key{}, reply("100000000", 0, "")},
 		"expiry":        {llmhttp.Key{Expires: expires}, reply("100000000", expires.Unix(), "")},
-		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 25 * llmhttp.MoneyUnit / 2}}}, reply("12.5", 0, "")},
+		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 25 * llm.MoneyUnit / 2}}}, reply("12.5", 0, "")},
 		"nothing":       {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: -1, Tokens: -1}}}, reply("0", 0, `,"hard_limit_tokens":0`)},
 		"tokens":        {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 5000}}}, reply("100000000", 0, `,"hard_limit_tokens":5000`)},
 		"another scope": {llmhttp.Key{Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, ""},
@@ -188,7 +189,7 @@ func TestUsage_SubscriptionAndRemainingCredit(t *testing.T) {
 		{"key_2", day(2026, 3, 6), 8}, // of the same account
 	} {
 		require.NoError(t, store.Record(t.Context(), llmhttp.UsageRecord{
-			ID: fmt.Sprint(i), Time: r.at, Account: "acme", KeyID: r.key, Model: "m", Units: llmhttp.Units{PromptTokens: int64(r.used)}, Cost: llmhttp.Cost{Input: llmhttp.Money(r.used) * llmhttp.MoneyUnit}}))
+			ID: fmt.Sprint(i), Time: r.at, Account: "acme", KeyID: r.key, Model: "m", Units: llmhttp.Units{PromptTokens: int64(r.used)}, Cost: llmhttp.Cost{Input: llm.Money(r.used) * llm.MoneyUnit}}))
 	}
 	for name, tt := range map[string]struct {
 		quota llmhttp.Quota
@@ -203,7 +204,7 @@ func TestUsage_SubscriptionAndRemainingCredit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			quota := tt.quota
-			quota.Cost, quota.Tokens = 100*llmhttp.MoneyUnit, 100
+			quota.Cost, quota.Tokens = 100*llm.MoneyUnit, 100
 			s := startServer(t, config{
 				keys: keysFor(llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Quota: quota}}),
 				opts: llmhttp.Options{Usage: store, Now: func() time.Time { return now }},

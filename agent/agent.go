@@ -46,7 +46,7 @@ type Options struct {
 	// because the model has no price or does not report its usage, the next turn is the last one. It
 	// needs the Price of [llmhttp.Options]; without that, requests fail. Zero or negative means no
 	// limit.
-	MaxCost llmhttp.Money
+	MaxCost llm.Money
 
 	// Progress returns what the client is shown of a call of one of the agent's tools, as reasoning,
 	// before the call runs. It must be safe for concurrent use. An empty text shows nothing. Nil

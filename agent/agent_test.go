@@ -199,7 +199,7 @@ func TestBackend_Refuses(t *testing.T) {
 // When a bound is reached, the model may not call the agent's tools any more.
 func TestBackend_Bounds(t *testing.T) {
 	perCall := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil // 5 each
+		return llmhttp.Cost{Output: llm.Money(r.Units.CompletionTokens) * llm.MoneyUnit}, nil // 5 each
 	}
 	for name, tc := range map[string]struct {
 		opts   *agent.Options
@@ -209,11 +209,11 @@ func TestBackend_Bounds(t *testing.T) {
 		"turns by default":     {nil, false, 8},
 		"turns":                {&agent.Options{MaxTurns: 3}, false, 3},
 		"one turn":             {&agent.Options{MaxTurns: 1}, false, 1},
-		"cost":                 {&agent.Options{MaxCost: 6 * llmhttp.MoneyUnit}, false, 3},
-		"cost, reached":        {&agent.Options{MaxCost: 5 * llmhttp.MoneyUnit}, false, 2},
-		"cost and turns":       {&agent.Options{MaxCost: 100 * llmhttp.MoneyUnit, MaxTurns: 2}, false, 2},
-		"cost, no turns":       {&agent.Options{MaxCost: 50 * llmhttp.MoneyUnit, MaxTurns: -1}, false, 11},
-		"cost, not reported":   {&agent.Options{MaxCost: 100 * llmhttp.MoneyUnit}, true, 2},
+		"cost":                 {&agent.Options{MaxCost: 6 * llm.MoneyUnit}, false, 3},
+		"cost, reached":        {&agent.Options{MaxCost: 5 * llm.MoneyUnit}, false, 2},
+		"cost and turns":       {&agent.Options{MaxCost: 100 * llm.MoneyUnit, MaxTurns: 2}, false, 2},
+		"cost, no turns":       {&agent.Options{MaxCost: 50 * llm.MoneyUnit, MaxTurns: -1}, false, 11},
+		"cost, not reported":   {&agent.Options{MaxCost: 100 * llm.MoneyUnit}, true, 2},
 		"without cost, silent": {&agent.Options{MaxTurns: 4}, true, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func askHandler(t *testing.T, b llmhttp.Backend, opts *llmhttp.Options) (reply *
 
 // After a call of a model without a price, the tools end, and a bound that cannot be enforced is told.
 func TestBackend_UnknownCost(t *testing.T) {
-	opts := &agent.Options{MaxCost: llmhttp.MoneyUnit}
+	opts := &agent.Options{MaxCost: llm.MoneyUnit}
 	usage := usageLog{memory.NewUsageStore(), make(chan llmhttp.UsageRecord, 1)}
 	m := model(callLook)
 	askHandler(t, agent.New(m, tools(look), opts), &llmhttp.Options{Usage: usage, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {

@@ -344,7 +344,7 @@ func TestSpeech_Record(t *testing.T) {
 // A quota in money reserves what the characters cost.
 func TestSpeech_QuotaInMoney(t *testing.T) {
 	price := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: llmhttp.Money(r.Units.Characters)}, nil
+		return llmhttp.Cost{Output: llm.Money(r.Units.Characters)}, nil
 	}
 	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 30}}}
 	s := endpointtest.New(t, says(nil, pieces("a")...), key, llmhttp.Options{Price: price, Routes: audio.Routes(nil)})

@@ -252,7 +252,7 @@ func TestTranscriptions_Usage(t *testing.T) {
 // A quota in money is reserved for the time that the size of the recording suggests.
 func TestTranscriptions_QuotaInMoney(t *testing.T) {
 	price := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: llmhttp.Money(r.Units.AudioMillis)}, nil
+		return llmhttp.Cost{Output: llm.Money(r.Units.AudioMillis)}, nil
 	}
 	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 1000}}}
 	s := endpointtest.New(t, writes(spoken()...), key, llmhttp.Options{Price: price, Routes: audio.Routes(nil)})
@@ -370,7 +370,7 @@ func TestAudio_LengthIsMeasured(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			price := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-				return llmhttp.Cost{Output: llmhttp.Money(r.Units.AudioMillis)}, nil
+				return llmhttp.Cost{Output: llm.Money(r.Units.AudioMillis)}, nil
 			}
 			asked, err := json.Marshal(test.recording)
 			require.NoError(t, err)

@@ -229,7 +229,7 @@ func newPriced(b llmhttp.Backend) (http.Handler, error) {
 		return nil, err
 	}
 	limits := newLimits()
-	limits.Quota.Cost = 1e9 * llmhttp.MoneyUnit
+	limits.Quota.Cost = 1e9 * llm.MoneyUnit
 	keys := newKeys(
 		llmhttp.Subject{ID: llmhttp.SubjectID{Kind: "team", ID: "research"}, Limits: limits},
 		llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: accountName}, Limits: limits},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/sqlstore"
@@ -24,7 +25,7 @@ import (
 func (h *host) accounts() manage.AccountManager { return h.keys.(manage.AccountManager) }
 
 // mustCreateAccount creates an account with a credit.
-func (h *host) mustCreateAccount(t testing.TB, id string, p manage.AccountParams, credit llmhttp.Money) manage.AccountInfo {
+func (h *host) mustCreateAccount(t testing.TB, id string, p manage.AccountParams, credit llm.Money) manage.AccountInfo {
 	t.Helper()
 	info, err := h.accounts().CreateAccount(t.Context(), id, p)
 	require.NoError(t, err)
@@ -92,10 +93,10 @@ func TestAccounts_Edit(t *testing.T) {
 	want := manage.AccountParams{
 		Name: "Acme Inc.", Labels: []llmhttp.Label{{Name: "team", Value: "red"}, {Name: "plan", Value: "pro=1"}}, Suspended: true,
 		Limits: llmhttp.Limits{
-			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Cost: 20 * llmhttp.MoneyUnit}, MaxCompletionTokens: 4000, Concurrent: 4,
+			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Cost: 20 * llm.MoneyUnit}, MaxCompletionTokens: 4000, Concurrent: 4,
 		},
 		PerUser: llmhttp.Limits{
-			Requests: llmhttp.PerMinute(6), Tokens: llmhttp.PerMinute(2000), Quota: llmhttp.Quota{Cost: llmhttp.MoneyUnit}, MaxCompletionTokens: 400, Concurrent: 2,
+			Requests: llmhttp.PerMinute(6), Tokens: llmhttp.PerMinute(2000), Quota: llmhttp.Quota{Cost: llm.MoneyUnit}, MaxCompletionTokens: 400, Concurrent: 2,
 		},
 	}
 	created := v.post("accounts/new", form)
@@ -171,7 +172,7 @@ func TestAccounts_Mistakes(t *testing.T) {
 }
 
 // someCredit is an amount to which 9223372036 cannot be added.
-const someCredit = 5 * llmhttp.MoneyUnit
+const someCredit = 5 * llm.MoneyUnit
 
 // A form for credit that is sent twice adds once.
 func TestAccounts_Credit(t *testing.T) {
@@ -200,16 +201,16 @@ func testCredit(t *testing.T, h *host) {
 	require.Equal(t, http.StatusOK, h.chat(t, secret), "a key of the account can use what is paid")
 	correction := url.Values{"entry": {v.newEntry("acme")}, "amount": {"-2.25"}}
 	page := v.post("account/credit?id=acme", correction).body
-	assert.Equal(t, llmhttp.MoneyUnit*1025/100, h.account(t, "acme").Credit)
+	assert.Equal(t, llm.MoneyUnit*1025/100, h.account(t, "acme").Credit)
 	for _, text := range []string{`<td class="number">$12.50</td><td class="number">$12.50</td><td class="long">invoice 7</td>`, `<td class="number">-$2.25</td><td class="number">$10.25</td>`} {
 		assert.Contains(t, page, text)
 	}
 
 	r := record("1", time.Now(), "acme", "key", "m", 0)
-	r.Cost = llmhttp.Cost{Output: 4 * llmhttp.MoneyUnit}
+	r.Cost = llmhttp.Cost{Output: 4 * llm.MoneyUnit}
 	h.mustRecord(t, r)
 	assert.Regexp(t, `(?s)credit</span><span class="limit-value">\$10.25</span>.*\$4.00 of \$10.25 used, \$6.25 left`, v.get("account?id=acme").body)
-	r.ID, r.Cost.Output = "2", 7*llmhttp.MoneyUnit
+	r.ID, r.Cost.Output = "2", 7*llm.MoneyUnit
 	h.mustRecord(t, r)
 	assert.Contains(t, v.get("account?id=acme").body, ", -$0.75")
 
@@ -233,7 +234,7 @@ func TestAccounts_CreditPages(t *testing.T) {
 	v := h.newAdmin(t)
 	h.mustCreateAccount(t, "acme", manage.AccountParams{}, 0)
 	for i := range 51 {
-		_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: fmt.Sprint("e", i), Account: "acme", Amount: llmhttp.MoneyUnit, Note: fmt.Sprint("note ", i, ".")})
+		_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: fmt.Sprint("e", i), Account: "acme", Amount: llm.MoneyUnit, Note: fmt.Sprint("note ", i, ".")})
 		require.NoError(t, err)
 	}
 	first := v.get("account?id=acme").body
@@ -249,8 +250,8 @@ func TestAccounts_CreditPages(t *testing.T) {
 // People who are not administrators see the own account at most, and change none.
 func TestAccounts_Rights(t *testing.T) {
 	h := newHost(t, nil)
-	h.mustCreateAccount(t, "mine", manage.AccountParams{Name: "My company", Prepaid: true}, llmhttp.MoneyUnit)
-	h.mustCreateAccount(t, "theirs", manage.AccountParams{Name: "Hidden company"}, 7*llmhttp.MoneyUnit)
+	h.mustCreateAccount(t, "mine", manage.AccountParams{Name: "My company", Prepaid: true}, llm.MoneyUnit)
+	h.mustCreateAccount(t, "theirs", manage.AccountParams{Name: "Hidden company"}, 7*llm.MoneyUnit)
 	_, secret := h.mustCreate(t, manage.KeyParams{Account: "mine"})
 	_, other := h.mustCreate(t, manage.KeyParams{Account: "without settings"})
 	before := []manage.AccountInfo{h.account(t, "mine"), h.account(t, "theirs")}

@@ -144,8 +144,8 @@ func (h *host) auditLog() (entries []string) {
 // for an image.
 func testPrice(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 	return llmhttp.Cost{
-		Input:  llmhttp.MoneyUnit.Scale(r.Units.PromptTokens, 1_000_000),
-		Output: llmhttp.MoneyUnit.Scale(4*r.Units.CompletionTokens, 1_000_000) + llmhttp.MoneyUnit.Scale(4*r.Units.Images, 100),
+		Input:  llm.MoneyUnit.Scale(r.Units.PromptTokens, 1_000_000),
+		Output: llm.MoneyUnit.Scale(4*r.Units.CompletionTokens, 1_000_000) + llm.MoneyUnit.Scale(4*r.Units.Images, 100),
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -23,7 +24,7 @@ type limitUse struct {
 	Used, Max float64
 	Left      float64       // of a quota; negative if more than the credit of an account is used
 	IsQuota   bool          // whether there is something Left
-	IsMoney   bool          // whether Used and Max are amounts of llmhttp.Money
+	IsMoney   bool          // whether Used and Max are amounts of llm.Money
 	FreeIn    time.Duration // until nothing is used, if there are no further requests; zero if not known
 	Since     time.Time     // when the period of the quota began; zero if there is none
 	Local     bool          // whether Used counts only requests of this process
@@ -182,7 +183,7 @@ func (u limitUse) LeftText() string {
 
 func (u limitUse) format(n float64) string {
 	if u.IsMoney {
-		return pages.FormatMoney(llmhttp.Money(n))
+		return pages.FormatMoney(llm.Money(n))
 	}
 	return pages.FormatCount(int64(n))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -26,7 +27,7 @@ func limitOf(t *testing.T, v *visitor, id, name string) string {
 func TestLimits_Used(t *testing.T) {
 	h := newHost(t, nil)
 	info, secret := h.mustCreate(t, manage.KeyParams{Limits: llmhttp.Limits{
-		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: 2 * llmhttp.MoneyUnit},
+		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: 2 * llm.MoneyUnit},
 	}})
 	require.Equal(t, http.StatusOK, h.chat(t, secret))
 	h.mustRecord(t, record("1", time.Now(), info.Account, info.ID, "m", 1_000_000))

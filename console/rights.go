@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/session"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -99,7 +100,7 @@ func limitsWithin(l, limit *llmhttp.Limits) bool {
 
 // amountWithin reports whether n is not more than limit. Zero means no limit, and a
 // negative number permits nothing.
-func amountWithin[T int | llmhttp.Money](n, limit T) bool {
+func amountWithin[T int | llm.Money](n, limit T) bool {
 	return limit == 0 || n != 0 && max(n, 0) <= max(limit, 0)
 }
 

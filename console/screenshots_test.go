@@ -66,18 +66,18 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 	for _, a := range []struct {
 		id     string
 		params manage.AccountParams
-		credit llmhttp.Money
+		credit llm.Money
 	}{
-		{"research", manage.AccountParams{Name: "Research", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 50 * llmhttp.MoneyUnit}, Concurrent: 20}}, 0},
+		{"research", manage.AccountParams{Name: "Research", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 50 * llm.MoneyUnit}, Concurrent: 20}}, 0},
 		{"design", manage.AccountParams{Name: "Design studio", Suspended: true, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(100_000)}}, 0},
 		{"web", manage.AccountParams{
 			Name: "Example web shop", Prepaid: true, Labels: []llmhttp.Label{{Name: "plan", Value: "business"}},
 			Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(600)}, PerUser: llmhttp.Limits{Requests: llmhttp.PerMinute(10), Concurrent: 2},
-		}, 100 * llmhttp.MoneyUnit},
+		}, 100 * llm.MoneyUnit},
 	} {
 		h.mustCreateAccount(t, a.id, a.params, a.credit)
 	}
-	_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: "correction", Account: "web", Amount: -5 * llmhttp.MoneyUnit / 2, Note: "paid twice"})
+	_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: "correction", Account: "web", Amount: -5 * llm.MoneyUnit / 2, Note: "paid twice"})
 	require.NoError(t, err)
 	old, _ := h.mustCreate(t, manage.KeyParams{Name: "Old laptop", Account: "web"})
 	require.NoError(t, h.keys.RevokeKey(t.Context(), old.ID))
@@ -90,8 +90,8 @@ func demoRecord(id string, at time.Time, info *manage.KeyInfo, model string, tok
 	r := record(id, at, info.Account, info.ID, model, tokens)
 	r.User = []string{"ann", "bob", "carol"}[len(id)%3]
 	r.Labels = []llmhttp.Label{{Name: "team", Value: []string{"red", "blue"}[tokens%2]}}
-	price := func(tokens int64, cents llmhttp.Money) llmhttp.Money {
-		return (cents * llmhttp.MoneyUnit / 100).Scale(tokens, 1_000_000)
+	price := func(tokens int64, cents llm.Money) llm.Money {
+		return (cents * llm.MoneyUnit / 100).Scale(tokens, 1_000_000)
 	}
 	u := &r.Units
 	u.CacheWriteTokens = u.PromptTokens / 10

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/chart"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -84,12 +84,12 @@ type rowShare struct{ Class, X, Width string }
 // shares returns the parts of the cost of each row.
 func shares(rows []usageRow) [][]rowShare {
 	all := make([][]rowShare, len(rows))
-	highest := llmhttp.Money(1)
+	highest := llm.Money(1)
 	for i := range rows {
 		highest = max(highest, rows[i].Cost.Total())
 	}
 	for i := range rows {
-		left, n := llmhttp.Money(0), 0
+		left, n := llm.Money(0), 0
 		for _, m := range rows[i].Cost.All() {
 			n++
 			if width := min(max(*m, 0), highest-left); width > 0 {

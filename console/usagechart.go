@@ -8,6 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/chart"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -45,8 +46,8 @@ func (f *usageFilter) chartTitle() string {
 func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable) (*chart.Chart, error) {
 	c := &chart.Chart{Format: pages.FormatCount, Tick: chart.ShortCount, Labels: f.barLabels()}
 	if f.Measure == "cost" || f.Measure == measureParts {
-		c.Format = func(n int64) string { return pages.FormatMoney(llmhttp.Money(n)) }
-		c.Tick = func(n int64) string { return "$" + llmhttp.Money(n).String() }
+		c.Format = func(n int64) string { return pages.FormatMoney(llm.Money(n)) }
+		c.Tick = func(n int64) string { return "$" + llm.Money(n).String() }
 	}
 	all := f.bars(t.days)
 	if f.Measure == measureParts {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/chart"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -19,7 +20,7 @@ func TestUsageChart(t *testing.T) {
 	var sums []manage.ReportSum
 	for i := range chart.MaxSeries + 2 {
 		sums = append(sums, manage.ReportSum{UsageSum: llmhttp.UsageSum{
-			Start: from.AddDate(0, 0, i), Model: fmt.Sprint("model ", i), Units: llmhttp.Units{PromptTokens: int64(100 - i)}, Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit},
+			Start: from.AddDate(0, 0, i), Model: fmt.Sprint("model ", i), Units: llmhttp.Units{PromptTokens: int64(100 - i)}, Cost: llmhttp.Cost{Input: llm.MoneyUnit},
 		}})
 	}
 	f := &usageFilter{From: from, To: from.AddDate(0, 0, maxDayBars-1), Measure: "tokens"}

@@ -6,6 +6,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // usageTotals are sums of usage.
@@ -25,7 +26,7 @@ func (t *usageTotals) unit(name string) int64 {
 }
 
 // part returns a part of the cost, which has a name of Cost.All.
-func (t *usageTotals) part(name string) llmhttp.Money {
+func (t *usageTotals) part(name string) llm.Money {
 	for other, m := range t.Cost.All() {
 		if other == name {
 			return *m

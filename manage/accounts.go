@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An AccountManager keeps accounts: limits that the keys of an account share, and what was paid
@@ -116,7 +117,7 @@ func (p *AccountParams) Validate() error {
 type AccountInfo struct {
 	ID string
 	AccountParams
-	Credit  llmhttp.Money // the sum of the credit entries; it has no effect unless the account is prepaid
+	Credit  llm.Money // the sum of the credit entries; it has no effect unless the account is prepaid
 	Created time.Time
 }
 
@@ -171,13 +172,13 @@ type AccountQuery struct {
 
 // A CreditEntry adds to the credit of an account, such as a top-up.
 type CreditEntry struct {
-	ID      string        // unique in the store, such as the ID of a payment: text of 1 to 512 bytes
-	Account string        // the ID of the account
-	Amount  llmhttp.Money // not zero; negative for a correction
-	Note    string        // for people: text of at most 512 bytes; may be empty
+	ID      string    // unique in the store, such as the ID of a payment: text of 1 to 512 bytes
+	Account string    // the ID of the account
+	Amount  llm.Money // not zero; negative for a correction
+	Note    string    // for people: text of at most 512 bytes; may be empty
 
-	Time  time.Time     // when the entry was added
-	Total llmhttp.Money // the sum of the entries of the account up to this one
+	Time  time.Time // when the entry was added
+	Total llm.Money // the sum of the entries of the account up to this one
 }
 
 // Validate returns an error that names the first field of e that must be set before it is added

@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
 func TestAccountParams_Validate(t *testing.T) {
-	quota := llmhttp.Limits{Quota: llmhttp.Quota{Cost: llmhttp.MoneyUnit}}
+	quota := llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.MoneyUnit}}
 	for _, test := range []struct {
 		params manage.AccountParams
 		err    string
@@ -59,7 +60,7 @@ func TestAccountInfo_Subject(t *testing.T) {
 	want := llmhttp.Subject{ID: llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}, Limits: llmhttp.Limits{Concurrent: 3}}
 	assert.Equal(t, want, a.Subject())
 	a.Prepaid = true
-	for credit, cost := range map[llmhttp.Money]llmhttp.Money{7: 7, 0: -1, -7: -1, math.MinInt64: -1, math.MaxInt64: math.MaxInt64} {
+	for credit, cost := range map[llm.Money]llm.Money{7: 7, 0: -1, -7: -1, math.MinInt64: -1, math.MaxInt64: math.MaxInt64} {
 		a.Credit, want.Limits.Quota = credit, llmhttp.Quota{Cost: cost, Per: -1}
 		assert.Equal(t, want, a.Subject())
 	}

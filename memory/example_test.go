@@ -82,7 +82,7 @@ func ExampleKeyStore_AddCredit() {
 	if _, err := keys.CreateAccount(ctx, "acme", manage.AccountParams{Prepaid: true}); err != nil {
 		panic(err)
 	}
-	payment := manage.CreditEntry{ID: "payment-4711", Account: "acme", Amount: 2 * llmhttp.MoneyUnit}
+	payment := manage.CreditEntry{ID: "payment-4711", Account: "acme", Amount: 2 * llm.MoneyUnit}
 	for range 2 { // the second call does nothing
 		if _, err := keys.AddCredit(ctx, payment); err != nil {
 			panic(err)
@@ -92,7 +92,7 @@ func ExampleKeyStore_AddCredit() {
 	if err != nil {
 		panic(err)
 	}
-	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Other: llmhttp.MoneyUnit}, nil }
+	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Other: llm.MoneyUnit}, nil }
 	h := llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{Usage: memory.NewUsageStore(), Price: price})
 	for range 3 {
 		r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello!"}]}`))

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/otelllm"
 )
 
@@ -95,7 +96,7 @@ func TestContentHook_Panics(t *testing.T) {
 	f := newFixture(t, config{
 		telemetry: otelllm.Options{ContentHook: func(context.Context, trace.Span, *otelllm.Content) { panic("hook") }},
 		opts: llmhttp.Options{Price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
-			return llmhttp.Cost{Output: 3 * llmhttp.MoneyUnit}, nil
+			return llmhttp.Cost{Output: 3 * llm.MoneyUnit}, nil
 		}},
 	})
 	f.chat(chatBody)

@@ -334,8 +334,8 @@ func TestAccountsAndSpend(t *testing.T) {
 		telemetry: otelllm.Options{ProviderName: "acme-models", Accounts: true},
 		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 			return llmhttp.Cost{
-				Input: llmhttp.MoneyUnit.Scale(r.Units.PromptTokens, 1), Output: llmhttp.MoneyUnit.Scale(10*r.Units.CompletionTokens, 1),
-				CacheRead: llmhttp.MoneyUnit.Scale(r.Units.CachedTokens, 2),
+				Input: llm.MoneyUnit.Scale(r.Units.PromptTokens, 1), Output: llm.MoneyUnit.Scale(10*r.Units.CompletionTokens, 1),
+				CacheRead: llm.MoneyUnit.Scale(r.Units.CachedTokens, 2),
 			}, nil
 		}},
 	})
@@ -351,7 +351,7 @@ func TestSpend_ByModel(t *testing.T) {
 	f := newFixture(t, config{
 		backend: echoModel,
 		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-			prices := map[string]llmhttp.Money{"large": 5 * llmhttp.MoneyUnit, "small": llmhttp.MoneyUnit / 8}
+			prices := map[string]llm.Money{"large": 5 * llm.MoneyUnit, "small": llm.MoneyUnit / 8}
 			return llmhttp.Cost{Output: prices[r.ServedModel]}, nil
 		}},
 	})
@@ -380,7 +380,7 @@ func TestAccounts_Cardinality(t *testing.T) {
 		o.Started(ctx, info)
 		s := &llmhttp.RequestSummary{Request: info}
 		s.Record.Operation, s.Record.Model, s.Record.Account = info.Operation, info.Model, fmt.Sprintf("account-%d", i%accounts)
-		s.Record.Cost.Output = llmhttp.MoneyUnit
+		s.Record.Cost.Output = llm.MoneyUnit
 		o.Ended(s)
 	}
 	var all metricdata.ResourceMetrics
@@ -402,7 +402,7 @@ func TestAccounts_Cardinality(t *testing.T) {
 // Records without a price are counted, from zero on.
 func TestUnpriced(t *testing.T) {
 	f := newFixture(t, config{opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: llmhttp.MoneyUnit}, errors.New("no price")
+		return llmhttp.Cost{Output: llm.MoneyUnit}, errors.New("no price")
 	}}})
 	assert.Equal(t, []point{{attrs: map[string]any{}}}, points(f.metrics()["llmhttp.usage.unpriced"]))
 	f.chat(chatBody)

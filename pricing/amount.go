@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A rate is the price of one unit, such as a token, in 10^-30 of the currency's unit. That
@@ -178,7 +178,7 @@ func (s *sum) divide(n uint64) {
 
 // money returns s * f / per, rounded once to the nearest amount, and half up. Sums that do not
 // fit are the largest amount. per must be at most 3,600,000.
-func (s sum) money(f factor, per uint64) llmhttp.Money {
+func (s sum) money(f factor, per uint64) llm.Money {
 	if s == (sum{}) {
 		return 0
 	}
@@ -196,5 +196,5 @@ func (s sum) money(f factor, per uint64) llmhttp.Money {
 	if s[0] > math.MaxInt64 || s[1]|s[2]|s[3]|s[4] != 0 {
 		return math.MaxInt64
 	}
-	return llmhttp.Money(s[0])
+	return llm.Money(s[0])
 }

@@ -97,5 +97,5 @@
 // All computations are exact: they use integers, never floating-point numbers. Each part of an
 // [llmhttp.Cost] is the exact sum of its prices, times the factor of the account, and is then
 // rounded once to the nearest billionth, and half up. Prices are not rounded when they are read:
-// those with more than 30 decimal places for one unit are mistakes. Sums that do not fit are the largest [llmhttp.Money].
+// those with more than 30 decimal places for one unit are mistakes. Sums that do not fit are the largest [llm.Money].
 package pricing

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
@@ -41,7 +42,7 @@ func FuzzParse(f *testing.F) {
 					continue
 				}
 				for part, m := range cost.All() {
-					assert.GreaterOrEqual(t, *m, llmhttp.Money(0), part)
+					assert.GreaterOrEqual(t, *m, llm.Money(0), part)
 				}
 			}
 		}

@@ -45,7 +45,7 @@ func TestPrice_Models(t *testing.T) {
 	}`, &pricing.Options{Fallback: fallback})
 	for _, test := range []struct {
 		served, model string
-		want          llmhttp.Money
+		want          llm.Money
 	}{
 		{"", "exact", 1000},
 		{"", "exams", 2000},
@@ -74,7 +74,7 @@ func TestPrice_Models(t *testing.T) {
 		}
 		return r.Target + "/" + r.ServedModel
 	}})
-	for target, want := range map[string]llmhttp.Money{"azure": 1000, "other": 2000, "": 2000} {
+	for target, want := range map[string]llm.Money{"azure": 1000, "other": 2000, "": 2000} {
 		cost, err := named.Price(&llmhttp.UsageRecord{Model: "m", ServedModel: "m", Target: target, Units: aToken})
 		require.NoError(t, err)
 		assert.Equal(t, want, cost.Input, target)
@@ -110,7 +110,7 @@ func TestPrice_From(t *testing.T) {
 	table := parse(t, `{"models": {"m": [
 		{"from": "2026-07-01T02:00:00+02:00", "input": 3}, {"from": "2026-01-01", "input": 1}, {"from": "2026-03-01", "input": 2}
 	]}}`, nil)
-	for at, want := range map[string]llmhttp.Money{
+	for at, want := range map[string]llm.Money{
 		"2026-01-01T00:00:00Z": 1000, "2026-02-28T23:59:59Z": 1000, "2026-03-01T00:00:00Z": 2000, "2026-06-30T23:59:59.999999999Z": 2000, "2026-07-01T00:00:00Z": 3000,
 		"2026-07-01T01:00:00+02:00": 2000,
 	} {
@@ -231,7 +231,7 @@ func TestPrice_Images(t *testing.T) {
 	} {
 		cost, err := table.Price(&llmhttp.UsageRecord{Model: test.model, ServiceTier: test.tier, ImageSize: test.size, ImageQuality: test.quality, Operation: llmhttp.OperationImages, Units: llmhttp.Units{Images: 1}})
 		require.NoError(t, err)
-		assert.Equal(t, llmhttp.Cost{Output: llmhttp.MoneyUnit * llmhttp.Money(test.want)}, cost, "%+v", test)
+		assert.Equal(t, llmhttp.Cost{Output: llm.MoneyUnit * llm.Money(test.want)}, cost, "%+v", test)
 	}
 	_, err := table.Price(&llmhttp.UsageRecord{Model: "n", ImageSize: "2x2", Units: llmhttp.Units{Images: 1}})
 	told, ok := errors.AsType[*llm.Error](err)
@@ -250,7 +250,7 @@ func TestPrice_Inherited(t *testing.T) {
 	for _, test := range []struct {
 		tier               string
 		prompt             int64
-		input, output, why llmhttp.Money // for one token, in thousands and 4 decimal places
+		input, output, why llm.Money // for one token, in thousands and 4 decimal places
 	}{
 		{"", 10, 10_000, 2_000, 3_000},
 		{"", 11, 11_000, 10_000, 3_000},
@@ -347,7 +347,7 @@ func TestPrice_Rounding(t *testing.T) {
 		{"tiny", llmhttp.Units{PromptTokens: 1, CacheWriteTokens: 1}, llmhttp.Cost{CacheWrite: 1}},
 		{"tiny", llmhttp.Units{PromptTokens: 3, CacheWriteTokens: 3}, llmhttp.Cost{CacheWrite: 2}},
 		{"tiny", llmhttp.Units{PromptTokens: math.MaxInt64, CachedTokens: math.MaxInt64}, llmhttp.Cost{CacheRead: 4_611_686_018_427_387_811}},
-		{"huge", llmhttp.Units{PromptTokens: 92}, llmhttp.Cost{Input: 9_200_000_000 * llmhttp.MoneyUnit}},
+		{"huge", llmhttp.Units{PromptTokens: 92}, llmhttp.Cost{Input: 9_200_000_000 * llm.MoneyUnit}},
 		{"huge", llmhttp.Units{PromptTokens: math.MaxInt64}, llmhttp.Cost{Input: math.MaxInt64}},
 	} {
 		cost, err := table.Price(&llmhttp.UsageRecord{Model: test.model, Units: test.units})
@@ -381,10 +381,10 @@ func TestPrice_Exact(t *testing.T) {
 			fr, _ := new(big.Rat).SetString(f)
 			return r.Mul(r.Mul(r, fr), big.NewRat(n, per))
 		}
-		exact := func(a, b *big.Rat) llmhttp.Money {
+		exact := func(a, b *big.Rat) llm.Money {
 			a.Mul(a.Add(a, b), big.NewRat(1e9, 1))
 			a.Add(a, big.NewRat(1, 2))
-			return llmhttp.Money(new(big.Int).Quo(a.Num(), a.Denom()).Int64())
+			return llm.Money(new(big.Int).Quo(a.Num(), a.Denom()).Int64())
 		}
 		require.Equal(t, exact(times(input, u.PromptTokens-u.PromptAudioTokens, 1e6), times(audio, u.PromptAudioTokens, 1e6)), cost.Input)
 		require.Equal(t, exact(times(input, u.AudioMillis, 3_600_000), times(audio, u.Images, 1)), cost.Output)
@@ -461,7 +461,7 @@ func TestPrice_Properties(t *testing.T) {
 					assert.InDelta(t, int64(*n), int64(*m), 1, part)
 				}
 			}
-			assert.GreaterOrEqual(t, *m, llmhttp.Money(0))
+			assert.GreaterOrEqual(t, *m, llm.Money(0))
 		}
 		for name, n := range a.All() {
 			switch name {

@@ -84,7 +84,7 @@ const publishedLiteLLM = `{
 	"rerank-v3.5": {"mode": "rerank", "input_cost_per_query": 0.002, "input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
 }`
 
-func dollars(t *testing.T, s string) (m llmhttp.Money) {
+func dollars(t *testing.T, s string) (m llm.Money) {
 	if s != "" {
 		require.NoError(t, m.UnmarshalText([]byte(s)))
 	}

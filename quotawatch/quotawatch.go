@@ -21,6 +21,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/claims"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // An Event tells that a subject has used a share of its Quota in a period.
@@ -48,7 +49,7 @@ type Event struct {
 	// Tokens and Cost are what was used of the Quota when that was noticed: what has been recorded, and
 	// what this process has served since. Of a sliding Quota, they are those of its Per until then.
 	Tokens int64
-	Cost   llmhttp.Money
+	Cost   llm.Money
 }
 
 // An EventStore remembers, for all processes that share it, which events were handled. The IDs are
@@ -235,7 +236,7 @@ type notedEvent struct {
 	account string
 	subject llmhttp.SubjectID
 	tokens  int
-	cost    llmhttp.Money
+	cost    llm.Money
 	per     time.Duration
 	start   int64 // in Unix microseconds
 	share   int

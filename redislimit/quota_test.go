@@ -25,7 +25,7 @@ var _ llmhttp.Reserver = (*Limiter)(nil)
 const quotaTokens, recorded = 1000, 900
 
 // tokenPrice is the price of a token.
-const tokenPrice = llmhttp.MoneyUnit / 100
+const tokenPrice = llm.MoneyUnit / 100
 
 // newQuotaFleet returns Handlers that share a store of usage. All requests have the same key in
 // an account. used is called for each request and returns the tokens of its completion.
@@ -41,7 +41,7 @@ func newQuotaFleet(limiters []llmhttp.Limiter, key *llmhttp.Key, store llmhttp.U
 		fleet = append(fleet, llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 			Limiter: l, Usage: store, TextTokens: func(string, string) int { return 0 }, Logger: slog.New(slog.DiscardHandler),
 			Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-				return llmhttp.Cost{Output: llmhttp.Money(r.Units.Tokens()) * tokenPrice}, nil
+				return llmhttp.Cost{Output: llm.Money(r.Units.Tokens()) * tokenPrice}, nil
 			},
 		}))
 	}

@@ -266,9 +266,9 @@ func TestRerank_IsPricedBeforehand(t *testing.T) {
 	var got []llmhttp.Units
 	price := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 		got = append(got, r.Units)
-		return llmhttp.Cost{Other: llmhttp.Money(r.Units.SearchUnits) * llmhttp.MoneyUnit}, nil
+		return llmhttp.Cost{Other: llm.Money(r.Units.SearchUnits) * llm.MoneyUnit}, nil
 	}
-	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 2 * llmhttp.MoneyUnit}}}
+	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 2 * llm.MoneyUnit}}}
 	s := endpointtest.New(t, scoring(nil), key, llmhttp.Options{Routes: rerank.Routes(), Price: price, TextTokens: countWords})
 	body := func(n int) string { return `{"model":"m","query":"q","documents":` + list(n, `"a"`) + `}` }
 	s.PostRefused(path, body(201), 429)

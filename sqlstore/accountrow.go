@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -80,7 +81,7 @@ func (a *accountRow) info() (manage.AccountInfo, error) {
 			Prepaid:   a.prepaid.Bool,
 			Suspended: a.suspended,
 		},
-		Credit:  llmhttp.Money(a.credit.Int64),
+		Credit:  llm.Money(a.credit.Int64),
 		Created: fromMicros(a.created),
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {

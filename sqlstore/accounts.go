@@ -9,6 +9,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ascii"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -195,7 +196,7 @@ func insertCredit(ctx context.Context, tx *sql.Tx, e manage.CreditEntry, now int
 		return added, err
 	}
 	var number int64
-	var sum llmhttp.Money
+	var sum llm.Money
 	err = tx.QueryRowContext(ctx, "SELECT number, total FROM llmhttp_credit WHERE account = $1 ORDER BY number DESC LIMIT 1", e.Account).
 		Scan(&number, &sum)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {

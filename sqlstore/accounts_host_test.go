@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -24,7 +25,7 @@ type accountHost struct {
 
 func newAccountHost(t *testing.T, dsn string, opts *Options) *accountHost {
 	s := openStore(t, dsn, opts)
-	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Other: llmhttp.MoneyUnit}, nil }
+	price := func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{Other: llm.MoneyUnit}, nil }
 	return &accountHost{s, llmhttp.NewHandler(memory.Echo(), s, &llmhttp.Options{Usage: s, Price: price, Logger: discardLogger})}
 }
 
@@ -50,9 +51,9 @@ func (h *accountHost) chat(t *testing.T, secret, user string) string {
 
 // addCredit adds units of money to the credit of acme, and tells how many of the following
 // requests with the secrets are served before one is refused, and how that one is.
-func (h *accountHost) addCredit(t *testing.T, units llmhttp.Money, secrets ...string) (served int, refused string) {
+func (h *accountHost) addCredit(t *testing.T, units llm.Money, secrets ...string) (served int, refused string) {
 	t.Helper()
-	addCredit(t, h.Store, "acme", units*llmhttp.MoneyUnit)
+	addCredit(t, h.Store, "acme", units*llm.MoneyUnit)
 	for served = range 100 {
 		if refused = h.chat(t, secrets[served%len(secrets)], ""); refused != "ok" {
 			break
@@ -69,7 +70,7 @@ func TestHandler_PrepaidAccount(t *testing.T) {
 		_, first := createKey(t, h.Store, manage.KeyParams{Account: "acme"})
 		_, second := createKey(t, h.Store, manage.KeyParams{Account: "acme"})
 		assert.Equal(t, "insufficient_quota", h.chat(t, first, ""), "an account without credit may use nothing")
-		for _, units := range []llmhttp.Money{3, 2, 1} {
+		for _, units := range []llm.Money{3, 2, 1} {
 			served, refused := h.addCredit(t, units, first, second)
 			assert.EqualValues(t, units, served)
 			assert.Equal(t, "insufficient_quota", refused)
@@ -85,8 +86,8 @@ func TestHandler_PrepaidAccount(t *testing.T) {
 		subject := info.Subject()
 		used := mustQuery(t, h.Store, llmhttp.UsageQuery{Account: "acme", Subject: subject.ID, From: subject.Limits.Quota.Start(time.Now()), To: time.Now().Add(day)})
 		require.Len(t, used, 1)
-		assert.Equal(t, 7*llmhttp.MoneyUnit, info.Credit)
-		assert.Equal(t, 7*llmhttp.MoneyUnit, used[0].Cost.Total())
+		assert.Equal(t, 7*llm.MoneyUnit, info.Credit)
+		assert.Equal(t, 7*llm.MoneyUnit, used[0].Cost.Total())
 		today := time.Now().UTC().Truncate(day)
 		report, err := h.Report(t.Context(), manage.ReportQuery{Label: llmhttp.Label{Name: "plan", Value: "small"}, From: today.Add(-day), To: today.Add(2 * day)})
 		require.NoError(t, err)
@@ -111,7 +112,7 @@ func TestHandler_PrepaidByOtherStore(t *testing.T) {
 		_, secret := createKey(t, other, manage.KeyParams{Account: "acme"})
 		for range 2 {
 			assert.Equal(t, "insufficient_quota", h.chat(t, secret, ""))
-			addCredit(t, other, "acme", llmhttp.MoneyUnit)
+			addCredit(t, other, "acme", llm.MoneyUnit)
 			eventually(t, func() bool { return h.chat(t, secret, "") == "ok" }, "the top-up works")
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -25,7 +26,7 @@ func createAccount(t testing.TB, s *Store, id string, params manage.AccountParam
 	return info
 }
 
-func addCredit(t testing.TB, s *Store, account string, amount llmhttp.Money) {
+func addCredit(t testing.TB, s *Store, account string, amount llm.Money) {
 	t.Helper()
 	_, err := s.AddCredit(t.Context(), manage.CreditEntry{ID: fmt.Sprint(account, "-", time.Now().UnixNano()), Account: account, Amount: amount})
 	require.NoError(t, err)
@@ -41,7 +42,7 @@ func TestStore_ConcurrentAccountChanges(t *testing.T) {
 		}
 		const workers, times = 4, 10
 		var mu sync.Mutex
-		added := make(map[string]llmhttp.Money) // by account
+		added := make(map[string]llm.Money) // by account
 		var running sync.WaitGroup
 		for w := range workers {
 			s, account := stores[w%2], accounts[w/2]
@@ -90,8 +91,8 @@ func TestStore_AccountOfOtherStore(t *testing.T) {
 		other := openStore(t, dsn, &Options{KeyTTL: 50 * time.Millisecond})
 		createAccount(t, s, "acme", manage.AccountParams{Prepaid: true})
 		_, secret := createKey(t, s, manage.KeyParams{Account: "acme"})
-		quota := func() llmhttp.Money { return lookup(t, other, secret).Subjects[0].Limits.Quota.Cost }
-		assert.Equal(t, llmhttp.Money(-1), quota())
+		quota := func() llm.Money { return lookup(t, other, secret).Subjects[0].Limits.Quota.Cost }
+		assert.Equal(t, llm.Money(-1), quota())
 		addCredit(t, s, "acme", 5)
 		eventually(t, func() bool { return quota() == 5 }, "the other Store sees the credit")
 		_, err := s.UpdateAccount(t.Context(), "acme", func(p *manage.AccountParams) error { p.Suspended = true; return nil })

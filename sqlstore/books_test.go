@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -38,14 +39,14 @@ func pricedRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
 		if rng.IntN(20) == 0 {
 			r.Part = 1
 		}
-		input, output := 3*llmhttp.MoneyUnit, 15*llmhttp.MoneyUnit
+		input, output := 3*llm.MoneyUnit, 15*llm.MoneyUnit
 		if i >= n/2 {
 			input, output = 2*input+1, output/7
 		}
 		if r.Unpriced = rng.IntN(20) == 0; !r.Unpriced {
 			r.Cost = llmhttp.Cost{
 				Input: input.Scale(r.Units.PromptTokens, 1_000_000), Output: output.Scale(r.Units.CompletionTokens, 1_000_000),
-				Other: llmhttp.Money(rng.IntN(3)),
+				Other: llm.Money(rng.IntN(3)),
 			}
 		}
 		records[i] = r

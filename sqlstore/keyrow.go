@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -210,7 +211,7 @@ type rateJSON struct {
 // quotaJSON is the stored form of llmhttp.Quota.
 type quotaJSON struct {
 	Tokens int           `json:"tokens,omitzero"`
-	Cost   llmhttp.Money `json:"cost,omitzero"`  // a decimal number in a string
+	Cost   llm.Money     `json:"cost,omitzero"`  // a decimal number in a string
 	Per    time.Duration `json:"per,omitzero"`   // in nanoseconds
 	Since  int64         `json:"since,omitzero"` // in microseconds; zero means no time
 }

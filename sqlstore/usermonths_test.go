@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // userRecords returns a record of each of n end users for each of the days from from on. The
@@ -18,7 +19,7 @@ func userRecords(from time.Time, days, users int) (records []llmhttp.UsageRecord
 	for d := range days {
 		for i := range users {
 			r := usageRecord(fmt.Sprint(d, "-", i), "acme", fmt.Sprint("m", d%2), from.Add(time.Duration(d)*day+time.Hour), i+1)
-			r.User, r.Cost.Output = fmt.Sprint("user ", i), llmhttp.Money(1)<<53
+			r.User, r.Cost.Output = fmt.Sprint("user ", i), llm.Money(1)<<53
 			records = append(records, r)
 		}
 	}

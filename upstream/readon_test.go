@@ -539,12 +539,12 @@ func TestReadOn_EveryOperation(t *testing.T) {
 				}
 				keys := memory.NewKeyStore()
 				keys.Add("sk-unlimited", &llmhttp.Key{ID: "unlimited", Account: "a"})
-				keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "a", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * llmhttp.MoneyUnit}}})
+				keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "a", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * llm.MoneyUnit}}})
 				ended := make(chan *llmhttp.RequestSummary, 1)
 				h := llmhttp.NewHandler(b, keys, &llmhttp.Options{
 					Usage: memory.NewUsageStore(), Logger: noLog, Routes: all.Routes(nil),
 					Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) { // $1.20 for a million tokens
-						return llmhttp.Cost{Output: llmhttp.Money(1200 * r.Units.CompletionTokens)}, nil
+						return llmhttp.Cost{Output: llm.Money(1200 * r.Units.CompletionTokens)}, nil
 					},
 					Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 						return ctx, llmhttp.Observation{
@@ -586,7 +586,7 @@ func TestReadOn_EveryOperation(t *testing.T) {
 					assert.ErrorIs(t, s.Err, context.Canceled)
 					assert.False(t, s.Record.Estimated)
 					assert.EqualValues(t, 200, s.Record.Units.PromptTokens)
-					assert.Equal(t, 1_200_000_000*llmhttp.Money(1), s.Record.Cost.Total())
+					assert.Equal(t, 1_200_000_000*llm.Money(1), s.Record.Cost.Total())
 				}
 				served := 0
 				for range 10 {

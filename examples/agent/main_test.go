@@ -78,7 +78,7 @@ type host struct {
 
 // perCompletionToken is a price of one unit for a token: 5 for each call of a script.
 func perCompletionToken(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-	return llmhttp.Cost{Output: llmhttp.Money(r.Units.CompletionTokens) * llmhttp.MoneyUnit}, nil
+	return llmhttp.Cost{Output: llm.Money(r.Units.CompletionTokens) * llm.MoneyUnit}, nil
 }
 
 func newHost(t *testing.T, opts agent.Options, replies ...[]memory.Step) *host {
@@ -179,7 +179,7 @@ func TestAgent_ClientTools(t *testing.T) {
 func TestAgent_Bounds(t *testing.T) {
 	for name, opts := range map[string]agent.Options{
 		"turns": {MaxTurns: 3},
-		"cost":  {MaxCost: 6 * llmhttp.MoneyUnit},
+		"cost":  {MaxCost: 6 * llm.MoneyUnit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, opts, callBoth)

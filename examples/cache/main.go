@@ -117,8 +117,8 @@ func price(hits bool) func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 		}
 		const million = 1_000_000
 		return llmhttp.Cost{
-			Input:  llmhttp.MoneyUnit.Scale(r.Units.PromptTokens, million),
-			Output: (4 * llmhttp.MoneyUnit).Scale(r.Units.CompletionTokens, million),
+			Input:  llm.MoneyUnit.Scale(r.Units.PromptTokens, million),
+			Output: (4 * llm.MoneyUnit).Scale(r.Units.CompletionTokens, million),
 		}, nil
 	}
 }

@@ -97,7 +97,7 @@ func TestCache(t *testing.T) {
 		}
 	}
 	const million = 1_000_000
-	cost := llmhttp.MoneyUnit.Scale(1000, million) + (4*llmhttp.MoneyUnit).Scale(500, million)
+	cost := llm.MoneyUnit.Scale(1000, million) + (4*llm.MoneyUnit).Scale(500, million)
 	for i, r := range usage.records {
 		assert.EqualValues(t, 1000, r.Units.PromptTokens, "the usage is recorded")
 		assert.Equal(t, i == 0, r.Cost.Total() == cost)

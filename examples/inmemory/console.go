@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
 
@@ -36,7 +37,7 @@ func newConsole(
 // price is what an imaginary vendor charges: 0.50 for a million tokens of prompts, 2 for a
 // million of completions, and 0.04 for an image.
 func price(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-	const million, unit = 1_000_000, llmhttp.MoneyUnit
+	const million, unit = 1_000_000, llm.MoneyUnit
 	return llmhttp.Cost{
 		Input:  (unit / 2).Scale(r.Units.PromptTokens, million),
 		Output: (2 * unit).Scale(r.Units.CompletionTokens, million).Add((4 * unit).Scale(r.Units.Images, 100)),

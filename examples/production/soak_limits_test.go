@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // What each reply of the upstream of TestSoakLimits uses, and what that costs with soakPrices.
@@ -29,7 +29,7 @@ const (
 	soakPrompt, soakCompletion = 3, 7
 	soakTokens                 = soakPrompt + soakCompletion
 	soakPrices                 = `{"models": {"demo-chat": {"input": 1000, "output": 2000}}}` // dollars per million tokens
-	soakCost                   = (soakPrompt*1000 + soakCompletion*2000) * llmhttp.MoneyUnit / 1e6
+	soakCost                   = (soakPrompt*1000 + soakCompletion*2000) * llm.MoneyUnit / 1e6
 )
 
 // An upstreamCall is a request that the upstream has answered or began to answer.
@@ -87,7 +87,7 @@ type soakAccount struct {
 	flags []string // of llmhttpctl, besides the limits of end users
 	// most returns how many requests of the account may have been recorded, of which the credit is a sum; 0 is
 	// any number.
-	most func(credit llmhttp.Money) int
+	most func(credit llm.Money) int
 	keys []key
 }
 
@@ -107,7 +107,7 @@ type limitsSoak struct {
 	upstream   *countingUpstream
 	server     *httptest.Server // of upstream
 	accounts   []*soakAccount
-	credit     llmhttp.Money // of the account that is prepaid
+	credit     llm.Money // of the account that is prepaid
 
 	mu       sync.Mutex // guards the fields below
 	started  int        // how many copies
@@ -145,7 +145,7 @@ func newLimitsSoak(t *testing.T, redis string) *limitsSoak {
 	s := &limitsSoak{
 		t: t, dsn: newDatabase(t, servertest.SharedPostgres(t)), redis: redis, prices: filepath.Join(t.TempDir(), "prices.json"),
 		upstream: &countingUpstream{running: make(map[string]int), most: make(map[string]int)},
-		killed:   make(map[string]time.Time), outcomes: make(map[string]map[string]int), credit: llmhttp.MoneyUnit,
+		killed:   make(map[string]time.Time), outcomes: make(map[string]map[string]int), credit: llm.MoneyUnit,
 	}
 	require.NoError(t, os.WriteFile(s.prices, []byte(soakPrices), 0o600))
 	s.server = httptest.NewServer(s.upstream)
@@ -153,11 +153,11 @@ func newLimitsSoak(t *testing.T, redis string) *limitsSoak {
 	for i := range s.copies { // which create the tables
 		s.copies[i] = s.startCopy()
 	}
-	unbounded := func(llmhttp.Money) int { return 0 }
+	unbounded := func(llm.Money) int { return 0 }
 	s.accounts = []*soakAccount{
-		{name: "tokens", flags: []string{"--quota", "3000/all"}, most: func(llmhttp.Money) int { return 3000 / soakTokens }},
-		{name: "money", flags: []string{"--quota", "2usd/month"}, most: func(llmhttp.Money) int { return int(2 * llmhttp.MoneyUnit / soakCost) }},
-		{name: "prepaid", flags: []string{"--prepaid"}, most: func(credit llmhttp.Money) int { return int(credit / soakCost) }},
+		{name: "tokens", flags: []string{"--quota", "3000/all"}, most: func(llm.Money) int { return 3000 / soakTokens }},
+		{name: "money", flags: []string{"--quota", "2usd/month"}, most: func(llm.Money) int { return int(2 * llm.MoneyUnit / soakCost) }},
+		{name: "prepaid", flags: []string{"--prepaid"}, most: func(credit llm.Money) int { return int(credit / soakCost) }},
 		{name: "rates", flags: []string{"--requests", "40/1s", "--tokens", "300/1s"}, most: unbounded},
 		{name: "users", most: unbounded},
 	}
@@ -173,7 +173,7 @@ func newLimitsSoak(t *testing.T, redis string) *limitsSoak {
 	return s
 }
 
-func (s *limitsSoak) addCredit(amount llmhttp.Money) {
+func (s *limitsSoak) addCredit(amount llm.Money) {
 	runCtl[map[string]any](s.t, s.dsn, "credit", "add", "prepaid", "--amount", amount.String()+"usd")
 }
 
@@ -196,8 +196,8 @@ func (s *limitsSoak) run() {
 	for first := true; first || time.Since(began) < *soakTime; first = false {
 		time.Sleep(*soakInterval)
 		s.restart(true)
-		s.addCredit(llmhttp.MoneyUnit / 2)
-		s.credit += llmhttp.MoneyUnit / 2
+		s.addCredit(llm.MoneyUnit / 2)
+		s.credit += llm.MoneyUnit / 2
 		time.Sleep(*soakInterval)
 		s.restart(false)
 	}

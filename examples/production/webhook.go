@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/quotawatch"
 )
 
@@ -64,15 +64,15 @@ type quotaMessage struct {
 }
 
 type quotaData struct {
-	Account     string         `json:"account"`
-	SubjectKind string         `json:"subject_kind"` // "key", "account", "user" or another one
-	Subject     string         `json:"subject"`
-	Share       int            `json:"share"` // in percent
-	Start       *time.Time     `json:"start,omitempty"`
-	UsedTokens  int64          `json:"used_tokens"`
-	QuotaTokens int            `json:"quota_tokens,omitempty"`
-	UsedCost    llmhttp.Money  `json:"used_cost"` // in dollars, as a string
-	QuotaCost   *llmhttp.Money `json:"quota_cost,omitempty"`
+	Account     string     `json:"account"`
+	SubjectKind string     `json:"subject_kind"` // "key", "account", "user" or another one
+	Subject     string     `json:"subject"`
+	Share       int        `json:"share"` // in percent
+	Start       *time.Time `json:"start,omitempty"`
+	UsedTokens  int64      `json:"used_tokens"`
+	QuotaTokens int        `json:"quota_tokens,omitempty"`
+	UsedCost    llm.Money  `json:"used_cost"` // in dollars, as a string
+	QuotaCost   *llm.Money `json:"quota_cost,omitempty"`
 }
 
 func newQuotaMessage(e *quotawatch.Event, now time.Time) *quotaMessage {

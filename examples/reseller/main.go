@@ -36,7 +36,7 @@ import (
 // A tenant is an account, as tenants.json describes it, and the Data of its key.
 type tenant struct {
 	SecretEnv    string            // the environment variable with its API key
-	Budget       llmhttp.Money     // in dollars, for a calendar month in UTC
+	Budget       llm.Money         // in dollars, for a calendar month in UTC
 	UserRequests int               // a minute, of each end user
 	Models       map[string]string // the upstream's names of models, by the tenant's
 	Webhook      string            // a URL; empty for none

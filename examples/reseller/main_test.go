@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
 )
 
@@ -295,13 +295,13 @@ func TestRun_Mistakes(t *testing.T) {
 		want   string
 	}{
 		{"no budget", func(a *tenant) { a.Budget = 0 }, "tenant acme"},
-		{"a negative budget", func(a *tenant) { a.Budget = -llmhttp.MoneyUnit }, "tenant acme"},
+		{"a negative budget", func(a *tenant) { a.Budget = -llm.MoneyUnit }, "tenant acme"},
 		{"no limit for end users", func(a *tenant) { a.UserRequests = 0 }, "tenant acme"},
 		{"a model without a price", func(a *tenant) { a.Models = map[string]string{"acme-best": "huge"} }, "acme-best"},
 		{"no secret", func(a *tenant) { a.SecretEnv = "NOBODYS_KEY" }, "NOBODYS_KEY"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := &tenant{SecretEnv: "ACME_KEY", Budget: llmhttp.MoneyUnit, UserRequests: 1}
+			a := &tenant{SecretEnv: "ACME_KEY", Budget: llm.MoneyUnit, UserRequests: 1}
 			tc.change(a)
 			text, err := json.Marshal(map[string]*tenant{"acme": a})
 			require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 // LimitNames are the names of the limits, in the order in which they are shown.
@@ -162,7 +163,7 @@ func ParseQuota(s string) (q llmhttp.Quota, err error) {
 }
 
 // ParseMoney parses an amount such as 20usd or -0.5usd. Zero is an error.
-func ParseMoney(s string) (m llmhttp.Money, err error) {
+func ParseMoney(s string) (m llm.Money, err error) {
 	dollars, ok := strings.CutSuffix(s, "usd")
 	if !ok || m.UnmarshalText([]byte(dollars)) != nil || m == 0 {
 		return 0, fmt.Errorf("%q is not a nonzero amount such as 20usd", s)
@@ -171,7 +172,7 @@ func ParseMoney(s string) (m llmhttp.Money, err error) {
 }
 
 // FormatMoney is the inverse of ParseMoney, and returns "0usd" for zero.
-func FormatMoney(m llmhttp.Money) string { return m.String() + "usd" }
+func FormatMoney(m llm.Money) string { return m.String() + "usd" }
 
 // FormatQuota is the inverse of ParseQuota, except that it returns "" for no limit.
 func FormatQuota(q llmhttp.Quota) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ascii"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -246,12 +247,12 @@ func checkAccountConcurrent(t testing.TB, s AccountStore) {
 	kit.Must(t, "Account", err)
 	const entries = workers*times + times
 	kit.WantSame(t, fmt.Sprintf("%d changes and %d different entries, concurrently", workers*times, entries),
-		struct{ Concurrent, Credit llmhttp.Money }{llmhttp.Money(info.Limits.Concurrent), info.Credit},
-		struct{ Concurrent, Credit llmhttp.Money }{workers * times, entries})
+		struct{ Concurrent, Credit llm.Money }{llm.Money(info.Limits.Concurrent), info.Credit},
+		struct{ Concurrent, Credit llm.Money }{workers * times, entries})
 	list, err := s.ListCredit(t.Context(), manage.CreditQuery{Account: account})
 	kit.Must(t, "ListCredit", err)
 	for i, e := range list {
-		if want := llmhttp.Money(i + 1); e.Total != want {
+		if want := llm.Money(i + 1); e.Total != want {
 			kit.Wrong(t, "ListCredit", fmt.Sprintf("Total %v of entry %d", e.Total, i), want)
 		}
 	}

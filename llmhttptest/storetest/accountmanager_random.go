@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmhttptest/internal/kit"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -32,9 +33,9 @@ func (r *callRand) accountParams(name string) (p manage.AccountParams) {
 // credit returns a new entry, one of those before, or one that differs from that in a field.
 func (r *callRand) credit(before []addCredit, account, id, note string, large bool) (c addCredit) {
 	c.ID, c.Account, c.Note = id, account, kit.Pick(r.Rand, "", note)
-	c.Amount = kit.Pick[llmhttp.Money](r.Rand, 1, 2, 5, -1, -2, 0)
+	c.Amount = kit.Pick[llm.Money](r.Rand, 1, 2, 5, -1, -2, 0)
 	if large {
-		c.Amount = kit.Pick[llmhttp.Money](r.Rand, math.MaxInt64, math.MinInt64+1, 2, -2)
+		c.Amount = kit.Pick[llm.Money](r.Rand, math.MaxInt64, math.MinInt64+1, 2, -2)
 	}
 	if len(before) == 0 {
 		return c

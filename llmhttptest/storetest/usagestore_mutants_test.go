@@ -340,7 +340,7 @@ var recordMutants = []mutant[usageTest]{
 	{"costs are added up", randomCalls, storing(func(r *usageRecord) { r.Cost = llmhttp.Cost{Other: r.Cost.Total()} })},
 	{"costs are float64", randomCalls, answering(func(_ usageQuery, sums []usageSum) []usageSum {
 		for i := range sums {
-			sums[i].Cost.Output = llmhttp.Money(float64(sums[i].Cost.Output))
+			sums[i].Cost.Output = llm.Money(float64(sums[i].Cost.Output))
 		}
 		return sums
 	})},

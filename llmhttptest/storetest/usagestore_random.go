@@ -230,7 +230,7 @@ func randomNumbers(rng *rand.Rand, r *llmhttp.UsageRecord) {
 	}
 	r.Units.CacheWrites = randomCacheWrites(rng)
 	for _, m := range r.Cost.All() {
-		*m = llmhttp.Money(rng.Int64N(int64(llmhttp.MoneyUnit)))
+		*m = llm.Money(rng.Int64N(int64(llm.MoneyUnit)))
 	}
 	if rng.IntN(8) == 0 {
 		r.Cost.Other = -r.Cost.Other // a credit

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 )
 
 const day = 24 * time.Hour
@@ -73,7 +73,7 @@ func FormatCount(n int64) string {
 
 // FormatMoney rounds amounts to two decimal places, and small ones to four. It returns those that
 // are smaller still as they are.
-func FormatMoney(m llmhttp.Money) string {
+func FormatMoney(m llm.Money) string {
 	dollars, sign := m.Float64(), ""
 	if m < 0 {
 		dollars, sign = -dollars, "-"

@@ -98,7 +98,7 @@ func TestClassify(t *testing.T) {
 			h := llmhttp.NewHandler(tt.backend, llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &key, nil }), &llmhttp.Options{
 				Usage: recorder{memory.NewUsageStore(), &records},
 				Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-					return llmhttp.Cost{Input: llmhttp.Money(r.Units.PromptTokens)}, nil
+					return llmhttp.Cost{Input: llm.Money(r.Units.PromptTokens)}, nil
 				},
 				Routes: classify.Routes(),
 			})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -157,9 +158,9 @@ type accountJSON struct {
 	PerUser   limitsJSON        `json:"user_limits"`
 	Labels    map[string]string `json:"labels"`
 	Prepaid   bool              `json:"prepaid"`
-	Credit    llmhttp.Money     `json:"credit"`
-	Used      *llmhttp.Money    `json:"used,omitempty"` // nil unless the account is prepaid and shown alone
-	Left      *llmhttp.Money    `json:"left,omitempty"` // Credit less Used; nil as Used
+	Credit    llm.Money         `json:"credit"`
+	Used      *llm.Money        `json:"used,omitempty"` // nil unless the account is prepaid and shown alone
+	Left      *llm.Money        `json:"left,omitempty"` // Credit less Used; nil as Used
 	CreatedAt string            `json:"created_at"`
 }
 
@@ -232,7 +233,7 @@ func (p *printer) printAccount(info *manage.AccountInfo, a *accountJSON) error {
 type use struct {
 	from   time.Time
 	tokens int64
-	cost   llmhttp.Money
+	cost   llm.Money
 }
 
 // readUse returns what counts toward the quota of a subject of an account.

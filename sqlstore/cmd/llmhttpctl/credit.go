@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -74,12 +74,12 @@ func (c *command) listCredit(ctx context.Context, args []string) error {
 
 // creditJSON is the JSON form of a credit entry.
 type creditJSON struct {
-	ID      string        `json:"id"`
-	Account string        `json:"account"`
-	Amount  llmhttp.Money `json:"amount"`
-	Total   llmhttp.Money `json:"total"`
-	Note    string        `json:"note"`
-	Time    string        `json:"time"`
+	ID      string    `json:"id"`
+	Account string    `json:"account"`
+	Amount  llm.Money `json:"amount"`
+	Total   llm.Money `json:"total"`
+	Note    string    `json:"note"`
+	Time    string    `json:"time"`
 }
 
 // printCredit prints a line for each entry.

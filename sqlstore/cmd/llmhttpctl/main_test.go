@@ -19,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -236,7 +237,7 @@ func testAccounts(t *testing.T, x *transcript) {
 	}
 	s, err := sqlstore.Open(t.Context(), x.dsn, nil)
 	require.NoError(t, err)
-	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: "shop", Account: "shop", KeyID: "key_s", Time: time.Now(), Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit * 3 / 4}}))
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: "shop", Account: "shop", KeyID: "key_s", Time: time.Now(), Cost: llmhttp.Cost{Input: llm.MoneyUnit * 3 / 4}}))
 	require.NoError(t, s.Close())
 	for _, line := range []string{
 		"accounts show shop",
@@ -485,11 +486,11 @@ func TestQuota_Cost(t *testing.T) {
 	s, err := sqlstore.Open(t.Context(), ":memory:", nil)
 	require.NoError(t, err)
 	defer s.Close()
-	quota := llmhttp.Quota{Cost: 2 * llmhttp.MoneyUnit, Per: -1}
+	quota := llmhttp.Quota{Cost: 2 * llm.MoneyUnit, Per: -1}
 	info, _, err := s.CreateKey(t.Context(), manage.KeyParams{Account: "acme", Limits: llmhttp.Limits{Quota: quota}})
 	require.NoError(t, err)
 	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
-		ID: "1", Account: "acme", KeyID: info.ID, Time: time.Now(), Cost: llmhttp.Cost{Input: llmhttp.MoneyUnit / 2, Other: llmhttp.MoneyUnit / 4},
+		ID: "1", Account: "acme", KeyID: info.ID, Time: time.Now(), Cost: llmhttp.Cost{Input: llm.MoneyUnit / 2, Other: llm.MoneyUnit / 4},
 	}))
 	use, err := readQuotaUse(t.Context(), s, info.ID)
 	require.NoError(t, err)

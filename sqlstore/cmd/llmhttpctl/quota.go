@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -20,8 +21,8 @@ type quotaUseJSON struct {
 	Used  int64  `json:"used_tokens"`
 	Left  *int64 `json:"left_tokens,omitempty"` // nil without a limit of tokens
 
-	UsedCost llmhttp.Money  `json:"used_cost,omitzero"`
-	LeftCost *llmhttp.Money `json:"left_cost,omitempty"` // nil without a limit of money
+	UsedCost llm.Money  `json:"used_cost,omitzero"`
+	LeftCost *llm.Money `json:"left_cost,omitempty"` // nil without a limit of money
 }
 
 // showQuota prints how much of its quota a key has used.

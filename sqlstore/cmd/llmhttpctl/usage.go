@@ -11,6 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/internal/reportsum"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
@@ -170,8 +171,8 @@ type usageJSON struct {
 	Requests int64   `json:"requests"`
 	Unpriced int64   `json:"unpriced"`
 	llmhttp.Units
-	Cost      llmhttp.Money `json:"cost"`
-	CostParts llmhttp.Cost  `json:"cost_parts"`
+	Cost      llm.Money    `json:"cost"`
+	CostParts llmhttp.Cost `json:"cost_parts"`
 }
 
 // printUsage prints a line for each sum, and in a table their total.

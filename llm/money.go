@@ -1,4 +1,4 @@
-package llmhttp
+package llm
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"github.com/llmhttp/llmhttp/internal/saturating"
 )
 
-// Money is an amount in billionths of the unit of a currency, such as the US dollar. A host
+// Money is an amount in billionths of the unit of a currency, such as the US dollar. A program
 // uses one currency for everything; the package does not know which. Sums that do not fit are
-// the nearest amount that does.
+// the nearest amount that does. Amounts may be negative.
 type Money int64
 
 // MoneyUnit is one unit of the currency.
