@@ -148,7 +148,7 @@ func TestStartCall(t *testing.T) {
 					callCtx, end := llm.StartCall(ctx, "")
 					llm.ReportUsage(callCtx, usageOf(90, 5))
 					call(callCtx, "", 40, 2)
-					_, _ = llmhttp.Spent(ctx)
+					_, _ = llm.Spent(ctx)
 					end(llm.CallResult{})
 				})
 			}
@@ -232,9 +232,9 @@ func TestStartCall_Price(t *testing.T) {
 	}
 	s := startServer(t, config{opts: llmhttp.Options{Price: price}, backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 		spent := func(ctx context.Context, want llm.Money) {
-			cost, err := llmhttp.Spent(ctx)
+			cost, err := llm.Spent(ctx)
 			assert.NoError(t, err)
-			assert.Equal(t, want, cost.Total())
+			assert.Equal(t, want, cost)
 		}
 		spent(ctx, 0)
 		_, endTry := llmhttp.StartTry(ctx, "the target")
@@ -249,7 +249,7 @@ func TestStartCall_Price(t *testing.T) {
 		spent(ctx, 1+2)
 		_, end = llm.StartCall(ctx, "")
 		end(llm.CallResult{})
-		_, err := llmhttp.Spent(ctx)
+		_, err := llm.Spent(ctx)
 		assert.ErrorContains(t, err, "has not reported what a call has used")
 		yield(&llm.ChatChunk{Model: "served", Choices: llm.TextChunk("one").Choices, Usage: new(usageOf(10, 9))}, nil)
 	})})
@@ -278,13 +278,13 @@ func TestStartCall_WithoutRequest(t *testing.T) {
 	ctx, end := llm.StartCall(t.Context(), "m")
 	assert.Equal(t, t.Context(), ctx)
 	end(llm.CallResult{})
-	_, err := llmhttp.Spent(ctx)
+	_, err := llm.Spent(ctx)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 
 	var late context.Context
 	var endLate func(llm.CallResult)
 	s := startServer(t, config{backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
-		_, err := llmhttp.Spent(ctx)
+		_, err := llm.Spent(ctx)
 		assert.ErrorIs(t, err, errors.ErrUnsupported)
 		late, endLate = llm.StartCall(ctx, "")
 		llm.ReportUsage(late, usageOf(7, 3))

@@ -127,32 +127,23 @@ func callFrom(ctx context.Context, q *request) *call {
 	return c
 }
 
-// Spent returns what those calls have cost that [llm.StartCall] has begun with ctx, or with a context that
-// derives from it, and that have ended. It is the sum that the UsageRecord will have, so that a
-// Backend can end its work when that has cost enough. With the context of a call, it is that of
-// the calls within it.
-//
-// The error tells that the cost of a call is not known, because Options.Price has failed or because
-// the usage was not reported. It wraps [errors.ErrUnsupported] if there is no Options.Price, or if ctx
-// does not belong to a request of a Handler. The Cost is then that of the other calls. Spent may be
-// called concurrently.
-func Spent(ctx context.Context) (Cost, error) {
-	q := requestFrom(ctx)
-	if q == nil || q.ledger.price == nil {
-		return Cost{}, errNoPrice
+// Spent implements servedRequest.
+func (q *request) Spent(ctx context.Context) (llm.Money, error) {
+	if q.ledger.price == nil {
+		return 0, errNoPrice
 	}
 	tree := q.notes.getCalls()
 	if tree == nil {
-		return Cost{}, nil
+		return 0, nil
 	}
 	sum := tree.spent(callFrom(ctx, q))
 	if sum.err == nil && sum.unknown {
 		sum.err = errUsageUnknown
 	}
-	return sum.cost, sum.err
+	return sum.cost.Total(), sum.err
 }
 
-var errNoPrice = fmt.Errorf("llmhttp: Spent: there is no Options.Price, or no request: %w", errors.ErrUnsupported)
+var errNoPrice = fmt.Errorf("llmhttp: Spent: there is no Options.Price: %w", errors.ErrUnsupported)
 
 // SetReplyHeader sets a header of the reply to the request that ctx belongs to, whether that is
 // whole, a stream or an error. It replaces an earlier value, also one that middleware has set on the

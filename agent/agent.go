@@ -41,7 +41,7 @@ type Options struct {
 	MaxTurns int
 
 	// MaxCost ends the tools of a request as MaxTurns does, as soon as the calls of the model have
-	// cost as much: what [llmhttp.Spent] returns, which is what the request is billed for them. The
+	// cost as much: what [llm.Spent] returns, which is what the request is billed for them. The
 	// last turn is not included, so that a request can cost more. After a call whose cost is not known,
 	// because the model has no price or does not report its usage, the next turn is the last one. It
 	// needs the Price of [llmhttp.Options]; without that, requests fail. Zero or negative means no

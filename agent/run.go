@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -89,11 +88,11 @@ func (r *run) isLast(ctx context.Context, turn int) (bool, error) {
 	if turn == r.opts.MaxTurns || r.opts.MaxCost <= 0 {
 		return turn == r.opts.MaxTurns, nil
 	}
-	spent, err := llmhttp.Spent(ctx)
+	spent, err := llm.Spent(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return false, fmt.Errorf("agent: Options.MaxCost cannot be enforced: %v", err) // not a 404
 	}
-	return err != nil || spent.Total() >= r.opts.MaxCost, nil
+	return err != nil || spent >= r.opts.MaxCost, nil
 }
 
 // callModel calls the model, sends on what it says, and accounts for it.
@@ -176,7 +175,7 @@ func (r *run) end(from *llm.Choice, calls []llm.ToolCall) *llm.ChatChunk {
 		)
 	}
 	chunk := &llm.ChatChunk{Choices: []llm.ChunkChoice{c}}
-	if !r.unknown && llmhttp.UnitsOf(r.used).Tokens() > 0 {
+	if !r.unknown && (r.used.PromptTokens > 0 || r.used.CompletionTokens > 0) {
 		chunk.Usage = &r.used
 	}
 	return chunk

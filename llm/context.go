@@ -2,6 +2,8 @@ package llm
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/llmhttp/llmhttp/internal/callctx"
 )
@@ -35,6 +37,9 @@ type servedRequest interface {
 
 	// StartCall begins a call of a model.
 	StartCall(ctx context.Context, model string) (_ context.Context, end func(CallResult))
+
+	// Spent returns what the calls of models have cost.
+	Spent(ctx context.Context) (Money, error)
 }
 
 // ClientLeft reports whether ctx, which a Backend got for a request, has ended because the client
@@ -108,6 +113,24 @@ func StartCall(ctx context.Context, model string) (_ context.Context, end func(C
 	}
 	return ctx, func(CallResult) {}
 }
+
+// Spent returns what those calls have cost that [StartCall] has begun with ctx, or with a context that
+// derives from it, and that have ended. It is the sum that will be recorded of the request, so that a
+// Backend can end its work when that has cost enough. With the context of a call, it is that of
+// the calls within it.
+//
+// The error tells that the cost of a call is not known, because the call has no price or because its
+// usage was not reported. The Money is then that of the other calls. The error wraps
+// [errors.ErrUnsupported], and the Money is zero, if there are no prices or if ctx does not belong to a
+// request. Spent may be called concurrently.
+func Spent(ctx context.Context) (Money, error) {
+	if r, ok := ctx.Value(callctx.Key{}).(servedRequest); ok {
+		return r.Spent(ctx)
+	}
+	return 0, errNoRequest
+}
+
+var errNoRequest = fmt.Errorf("llmhttp: Spent: the context does not belong to a request: %w", errors.ErrUnsupported)
 
 // A detachedContext is cancelled with its Context and has the values of another context.
 type detachedContext struct {
