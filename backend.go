@@ -145,6 +145,13 @@ func As[T any](ctx context.Context, b Backend) (T, bool) {
 	return wrapped.Find[T](b, wrapped.Next[Backend](ctx))
 }
 
+func init() {
+	wrapped.NextBackend = func(ctx context.Context, b any) (any, bool) {
+		backend, _ := b.(Backend)
+		return wrapped.Next[Backend](ctx)(backend)
+	}
+}
+
 // StoreAs is [As] for a UsageStore, whose method is
 //
 //	Unwrap() llmhttp.UsageStore

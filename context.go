@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/order"
@@ -47,6 +48,14 @@ func (q *request) ReportUsage(ctx context.Context, u llm.Usage) {
 
 // RequestID implements what callctx.RequestID needs.
 func (q *request) RequestID() string { return q.record.RequestID }
+
+// Conversation implements what callctx.Conversation needs.
+func (q *request) Conversation() (account, conversation string) {
+	if info := q.info.load(); info != nil {
+		account, conversation = info.Account, info.Conversation
+	}
+	return account, conversation
+}
 
 // AfterClient implements servedRequest.
 func (q *request) AfterClient() (context.Context, bool) { return q.client.AfterClient() }
@@ -183,4 +192,19 @@ func RequestInfoFrom(ctx context.Context) *RequestInfo {
 		return q.info.load()
 	}
 	return nil
+}
+
+// maxConversation is how many bytes of an ID ConversationHeader accepts.
+const maxConversation = 128
+
+// ConversationHeader returns an [Observer] that calls [SetConversation] with the value of a header, such as
+// "X-Conversation-Id", for clients of formats that have no member for it. IDs of more than 128
+// bytes are ignored. In the Responses API with stored responses, the header has no effect.
+func ConversationHeader(name string) Observer {
+	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
+		if id := r.Header.Get(name); len(id) <= maxConversation {
+			SetConversation(ctx, id)
+		}
+		return ctx, Observation{}
+	}
 }

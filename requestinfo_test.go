@@ -84,6 +84,22 @@ func TestRequestInfoFrom(t *testing.T) {
 	}
 }
 
+// A client names the conversation in a header, unless the name is too long.
+func TestConversationHeader(t *testing.T) {
+	for _, test := range []struct{ header, want string }{{"trip", "trip"}, {"", ""}, {strings.Repeat("x", 128), strings.Repeat("x", 128)}, {strings.Repeat("x", 129), ""}} {
+		b := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+			assert.Equal(t, test.want, llmhttp.RequestInfoFrom(ctx).Conversation)
+			return llm.Reply("Hello!")
+		})
+		h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{Observe: llmhttp.ConversationHeader("X-Conversation-Id"), Logger: noLog})
+		r := newChatRequest(chatBody)
+		r.Header.Set("X-Conversation-Id", test.header)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		assert.Equal(t, 200, w.Code, w.Body)
+	}
+}
+
 // infoLimiter notes the RequestInfo that the methods of a Limiter see.
 type infoLimiter struct {
 	llmhttp.Limiter

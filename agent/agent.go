@@ -25,8 +25,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/wrapped"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -44,8 +44,8 @@ type Options struct {
 	// cost as much: what [llm.Spent] returns, which is what the request is billed for them. The
 	// last turn is not included, so that a request can cost more. After a call whose cost is not known,
 	// because the model has no price or does not report its usage, the next turn is the last one. It
-	// needs the Price of [llmhttp.Options]; without that, requests fail. Zero or negative means no
-	// limit.
+	// needs a Handler with the Price of [github.com/llmhttp/llmhttp.Options]; without that, requests
+	// fail. Zero or negative means no limit.
 	MaxCost llm.Money
 
 	// Progress returns what the client is shown of a call of one of the agent's tools, as reasoning,
@@ -54,26 +54,32 @@ type Options struct {
 	Progress func(call llm.ToolCall) string
 }
 
-// A Backend is an agent: an [llmhttp.Backend] that calls a model and tools. Create one with [New].
-// Its methods may be called concurrently. Of the model's Backend it has Chat and the list of models, and
-// hides everything else: see [llmhttp.As].
+// A Model answers chats as a [github.com/llmhttp/llmhttp.Backend] does, which is one. Its methods must be
+// safe for concurrent use.
+type Model interface {
+	Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream
+}
+
+// A modelLister is a Model that lists its models.
+type modelLister interface {
+	ListModels(ctx context.Context) ([]llm.Model, error)
+}
+
+// A Backend is an agent: a [github.com/llmhttp/llmhttp.Backend] that calls a model and tools. Create one
+// with [New]. Its methods may be called concurrently. Of the model it has Chat and the list of models, and
+// hides everything else: see [github.com/llmhttp/llmhttp.As].
 type Backend struct {
-	model llmhttp.Backend
+	model Model
 	tools func(ctx context.Context) ([]Tool, error)
 	opts  Options
 }
-
-var (
-	_ llmhttp.Backend     = (*Backend)(nil)
-	_ llmhttp.ModelLister = (*Backend)(nil)
-)
 
 // New returns a Backend that calls model. tools returns the tools for a request: it is called once
 // for each, with its context, may be called concurrently, and its error ends the request. opts may
 // be nil.
 //
 // New panics if model or tools is nil.
-func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error), opts *Options) *Backend {
+func New(model Model, tools func(ctx context.Context) ([]Tool, error), opts *Options) *Backend {
 	if option.IsNil(model) || tools == nil {
 		panic("agent: New without a model or tools")
 	}
@@ -85,11 +91,11 @@ func New(model llmhttp.Backend, tools func(ctx context.Context) ([]Tool, error),
 	return b
 }
 
-// ListModels returns the models of the model's Backend.
+// ListModels returns the models that the Model lists, or the Backend that it wraps.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
-	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b.model)
+	lister, ok := wrapped.Find[modelLister](any(b.model), func(v any) (any, bool) { return wrapped.NextBackend(ctx, v) })
 	if !ok {
-		return nil, fmt.Errorf("agent: the model's Backend lists no models: %w", errors.ErrUnsupported)
+		return nil, fmt.Errorf("agent: the Model lists no models: %w", errors.ErrUnsupported)
 	}
 	return lister.ListModels(ctx)
 }

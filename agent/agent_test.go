@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -404,13 +405,51 @@ func TestBackend_ClientLeaves(t *testing.T) {
 	assert.Len(t, m.requests, 1)
 }
 
+var (
+	_ llmhttp.Backend     = (*agent.Backend)(nil)
+	_ llmhttp.ModelLister = (*agent.Backend)(nil)
+)
+
+// An agent lists the models also of what its model wraps, unless that is hidden, and as the request has it.
 func TestBackend_ListModels(t *testing.T) {
-	models, err := agent.New(memory.Echo(), tools(), nil).ListModels(t.Context())
-	require.NoError(t, err)
-	assert.NotEmpty(t, models)
-	_, err = agent.New(model(answer), tools(), nil).ListModels(t.Context())
+	swap := llmhttp.NewSwap(memory.Echo())
+	for name, m := range map[string]agent.Model{
+		"a lister":            memory.Echo(),
+		"a wrapper":           llmhttp.Choices(memory.Echo()),
+		"a wrapper in a Swap": llmhttp.NewSwap(llmhttp.Choices(memory.Echo())),
+		"an agent":            agent.New(swap, tools(), nil),
+	} {
+		models, err := agent.New(m, tools(), nil).ListModels(t.Context())
+		require.NoError(t, err, name)
+		assert.NotEmpty(t, models, name)
+	}
+	for name, m := range map[string]agent.Model{
+		"no lister":              model(answer),
+		"a wrapper of no lister": llmhttp.Choices(model(answer)),
+		"a hidden one":           llmhttp.ChatOnly(memory.Echo()),
+		"a Model alone":          chatFunc(model(answer).Chat),
+	} {
+		_, err := agent.New(m, tools(), nil).ListModels(t.Context())
+		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
+	}
+
+	// A Swap keeps the Backend of a request.
+	b := agent.New(swap, tools(), nil)
+	listing := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
+		_, before := b.ListModels(ctx)
+		swap.Replace(model(answer))
+		_, after := b.ListModels(ctx)
+		return llm.Reply(fmt.Sprint(before, after))
+	})
+	assert.Equal(t, "<nil> <nil>", post(llmhttp.NewHandler(listing, llmhttp.AllowAll(""), nil), "", ""))
+	_, err := b.ListModels(t.Context())
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
+
+// A chatFunc is a Model that package llmhttp knows nothing of.
+type chatFunc func(context.Context, *llm.ChatRequest) llm.ChatStream
+
+func (f chatFunc) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream { return f(ctx, req) }
 
 func TestNewTool(t *testing.T) {
 	type arguments struct{ City string }

@@ -46,7 +46,7 @@ func ExampleSessions() {
 	b := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		return llm.Reply(fmt.Sprint("Question ", sessions.Get(ctx).next()))
 	})
-	h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{Observe: agent.ConversationHeader("X-Conversation-Id")})
+	h := llmhttp.NewHandler(b, llmhttp.AllowAll(""), &llmhttp.Options{Observe: llmhttp.ConversationHeader("X-Conversation-Id")})
 	for _, conversation := range []string{"trip", "trip", "other", ""} {
 		fmt.Println(post(h, "", conversation))
 	}

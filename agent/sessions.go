@@ -3,25 +3,21 @@ package agent
 import (
 	"container/list"
 	"context"
-	"net/http"
 	"sync"
 
-	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/option"
 )
 
-const (
-	defaultMaxSessions = 10_000
-	maxConversation    = 128 // bytes of an ID in a header
-)
+const defaultMaxSessions = 10_000
 
 // Sessions have a state for each conversation, in memory. The zero value is ready to use, and its
 // methods may be called concurrently. It must not be copied after the first use. A host with several
 // processes keeps states in a database.
 //
-// The conversation of a request is the Conversation of its [llmhttp.RequestInfo]. In the Responses
-// API it is that of previous_response_id, from the first response on, if responses are stored. For
-// the other formats see [ConversationHeader].
+// The conversation of a request is the Conversation of its [github.com/llmhttp/llmhttp.RequestInfo]. In
+// the Responses API it is that of previous_response_id, from the first response on, if responses are
+// stored. For the other formats see [github.com/llmhttp/llmhttp.ConversationHeader].
 type Sessions[T any] struct {
 	// Max is how many conversations have a state. The one that was not used for the longest time
 	// then loses its state to a new one. Zero means 10,000; negative means no limit. It must not be
@@ -46,11 +42,11 @@ type session[T any] struct {
 // conversation, and a ctx that is not that of a request, gets a state that is not kept. T must be
 // safe for concurrent use, if only because tools run in parallel.
 func (s *Sessions[T]) Get(ctx context.Context) *T {
-	info := llmhttp.RequestInfoFrom(ctx)
-	if info == nil || info.Conversation == "" {
+	account, conversation := callctx.Conversation(ctx)
+	if conversation == "" {
 		return new(T)
 	}
-	id := sessionID{info.Account, info.Conversation}
+	id := sessionID{account, conversation}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.states[id]; e != nil {
@@ -66,16 +62,4 @@ func (s *Sessions[T]) Get(ctx context.Context) *T {
 	state := &session[T]{id: id}
 	s.states[id] = s.used.PushFront(state)
 	return &state.state
-}
-
-// ConversationHeader returns an Observer that takes the conversation of a request from a header, such
-// as "X-Conversation-Id", for clients of formats that have no member for it. IDs of more than 128
-// bytes are ignored. In the Responses API with stored responses, the header has no effect.
-func ConversationHeader(name string) llmhttp.Observer {
-	return func(ctx context.Context, r *http.Request) (context.Context, llmhttp.Observation) {
-		if id := r.Header.Get(name); len(id) <= maxConversation {
-			llmhttp.SetConversation(ctx, id)
-		}
-		return ctx, llmhttp.Observation{}
-	}
 }

@@ -29,7 +29,7 @@ func newCounter(sessions *agent.Sessions[counter]) *llmhttp.Handler {
 	keys := llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "key", Account: secret}, nil
 	})
-	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Observe: agent.ConversationHeader("X-Conversation-Id")})
+	return llmhttp.NewHandler(b, keys, &llmhttp.Options{Observe: llmhttp.ConversationHeader("X-Conversation-Id")})
 }
 
 func TestSessions(t *testing.T) {

@@ -30,7 +30,7 @@ func TestRename_Compiles(t *testing.T) {
 	for _, name := range files {
 		src, err := os.ReadFile(name)
 		require.NoError(t, err)
-		renamed, warnings, err := rename(name, withoutForwarder(src), table)
+		renamed, warnings, err := rename(name, changeByHand(src), table)
 		require.NoError(t, err)
 		assert.Empty(t, warnings)
 		again, _, err := rename(name, renamed, table)
@@ -53,8 +53,8 @@ func TestRename_Compiles(t *testing.T) {
 	}
 }
 
-// withoutForwarder makes the changes by hand of which renames.txt tells.
-func withoutForwarder(src []byte) []byte {
+// changeByHand makes the changes by hand of which renames.txt tells.
+func changeByHand(src []byte) []byte {
 	wrapper := regexp.MustCompile(`type (\w+) struct \{\n\tllmhttp\.Forwarder\n`)
 	for _, match := range wrapper.FindAllSubmatch(src, -1) {
 		src = fmt.Appendf(src, "\nfunc (w *%s) Unwrap(context.Context) llmhttp.Backend { return w.Backend }\n", match[1])
@@ -64,6 +64,7 @@ func withoutForwarder(src []byte) []byte {
 		{`llmhttp\.Forwarder\{Backend: (.*?)\}`, "$1"},
 		{`\tllmhttp\.Forwarder\n`, "\tllmhttp.Backend\n"},
 		{`\.Forwarder\.`, ".Backend."},
+		{`agent\.ConversationHeader`, "llmhttp.ConversationHeader"},
 	} {
 		src = regexp.MustCompile(edit[0]).ReplaceAll(src, []byte(edit[1]))
 	}

@@ -71,7 +71,7 @@ func newHandler(
 	return llmhttp.NewHandler(a, keys, &llmhttp.Options{
 		Usage:   usage,
 		Price:   price,
-		Observe: agent.ConversationHeader(conversationHeader),
+		Observe: llmhttp.ConversationHeader(conversationHeader),
 		Protocols: []llmhttp.Protocol{
 			messages.New(nil),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),

@@ -86,7 +86,7 @@ func newHandler(a llmhttp.Backend, price func(*llmhttp.UsageRecord) (llmhttp.Cos
 	return llmhttp.NewHandler(a, memory.NewKeyStore("sk-demo"), &llmhttp.Options{
 		Usage:     memory.NewUsageStore(),
 		Price:     price,
-		Observe:   agent.ConversationHeader("X-Conversation-Id"),
+		Observe:   llmhttp.ConversationHeader("X-Conversation-Id"),
 		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
 	})
 }

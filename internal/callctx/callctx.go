@@ -1,4 +1,4 @@
-// Package callctx has what packages llm, llmhttp, textfilter and upstream share about a call of a Backend: the
+// Package callctx has what packages llm, llmhttp, textfilter, upstream and agent share about a call of a Backend: the
 // key under which its context has the request, and the errors of a Backend's mistakes.
 package callctx
 
@@ -8,7 +8,7 @@ import (
 )
 
 // Key is the key of a value that implements the interface servedRequest of package llm, and has the
-// method WarnMisuses that package textfilter calls, and RequestID.
+// methods WarnMisuses, which package textfilter calls, RequestID and Conversation.
 type Key struct{}
 
 // RequestID returns the ID of the request that ctx belongs to, or "".
@@ -17,6 +17,15 @@ func RequestID(ctx context.Context) string {
 		return q.RequestID()
 	}
 	return ""
+}
+
+// Conversation returns the account and the conversation of the request that ctx belongs to. Both are ""
+// if there is no request, or its Backend was not called yet.
+func Conversation(ctx context.Context) (account, conversation string) {
+	if q, ok := ctx.Value(Key{}).(interface{ Conversation() (string, string) }); ok {
+		return q.Conversation()
+	}
+	return "", ""
 }
 
 // Errors of streams.

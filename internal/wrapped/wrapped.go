@@ -31,6 +31,11 @@ func FindBefore[T, Stop, V any](v V, next func(V) (V, bool)) (found T, ok bool) 
 	return found, false
 }
 
+// NextBackend is the next of Find for Backends whose type is not known below package llmhttp, which sets it
+// when it is initialized. A wrapper has that type in its Unwrap, so that there is none in a program without
+// llmhttp.
+var NextBackend = func(context.Context, any) (any, bool) { return nil, false }
+
 // Next returns the next of FindBefore for Backends, whose method Unwrap gets ctx.
 func Next[B any](ctx context.Context) func(B) (B, bool) {
 	return func(b B) (B, bool) {
