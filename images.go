@@ -111,8 +111,8 @@ func checkImageSize(ctx context.Context, b Backend, r *llm.ImageRequest) error {
 }
 
 // BindImages binds a route to images, with [ScopeImages]. decode checks the request by
-// [llm.ImageRequest.Validate]. The images that encode gets have either a URL or Data, as the
-// ResponseFormat of the request asks. newEncoder returns the encoder of the reply to a request with
+// [llm.ImageRequest.Validate]. The images that encode gets have a URL or Data, as the
+// ResponseFormat of the request asks, or as the Backend gave them. newEncoder returns the encoder of the reply to a request with
 // Stream, and must not keep the request; nil means that replies are always whole. If the Backend is
 // no [ImageGenerator], the client gets a 404. See "Protocols" in the package documentation.
 func BindImages(decode func(ctx context.Context, r *http.Request, body []byte) (

@@ -55,7 +55,7 @@ func TestImages_DefaultsReachTheBackend(t *testing.T) {
 	s := startServer(t, config{backend: b})
 	for _, members := range []string{`"style":"vivid"`, `"style":"vivid","n":null,"size":null,"quality":null,"response_format":null`} {
 		s.do("POST", imagesPath, `{"model":"m","prompt":"p",`+members+`}`)
-		assert.Equal(t, &llm.ImageRequest{Model: "m", Prompt: "p", Size: "1024x1024", ResponseFormat: "url",
+		assert.Equal(t, &llm.ImageRequest{Model: "m", Prompt: "p", Size: "1024x1024",
 			Extra: llm.Extra{"style": json.RawMessage(`"vivid"`)}}, b.images.Load())
 		assert.Equal(t, 1, b.images.Load().Count())
 	}
@@ -111,7 +111,7 @@ func TestImages_DefaultSizeMustBeOneOfTheModel(t *testing.T) {
 	assert.Equal(t, "size", s.do("POST", imagesPath, imageBody).checkError(t, 400).Param)
 }
 
-// An image has the response_format that the client asks for.
+// An image has the response_format that the client asks for, or is what the Backend gave.
 func TestImages_ResponseFormat(t *testing.T) {
 	text := base64.StdEncoding.EncodeToString([]byte(pngData))
 	data := llm.Image{Data: []byte(pngData), RevisedPrompt: "a better p"}
@@ -125,12 +125,16 @@ func TestImages_ResponseFormat(t *testing.T) {
 	tests := []struct {
 		name        string
 		image       llm.Image // of the Backend
-		format      string
+		format      string // "" is left out
 		hasImageURL bool
 		want        string // "" means a failure
 	}{
 		{"data as url", data, "url", false, `{"url":"data:image/png;base64,` + text + `","revised_prompt":"a better p"}`},
 		{"data as url, with ImageURL", data, "url", true, `{"url":"https://put.example/x","revised_prompt":"a better p"}`},
+		{"data", data, "", true, `{"b64_json":"` + text + `","revised_prompt":"a better p"}`},
+		{"URL", address, "", false, `{"url":"https://images.example/1.png","revised_prompt":"a better p"}`},
+		{"data URL", dataURL, "", true, `{"url":"data:image/png;base64,` + text + `"}`},
+		{"neither", llm.Image{RevisedPrompt: "a better p"}, "", false, ""},
 		{"data as b64_json", data, "b64_json", true, `{"b64_json":"` + text + `"}`},
 		{"URL as url", address, "url", true, `{"url":"https://images.example/1.png","revised_prompt":"a better p"}`},
 		{"URL as b64_json", address, "b64_json", false, ""},
@@ -150,7 +154,11 @@ func TestImages_ResponseFormat(t *testing.T) {
 				c.opts.ImageURL = imageURL
 			}
 			s := startServer(t, c)
-			r := s.do("POST", imagesPath, `{"model":"m","prompt":"p","response_format":"`+tt.format+`"}`)
+			body := `{"model":"m","prompt":"p"}`
+			if tt.format != "" {
+				body = `{"model":"m","prompt":"p","response_format":"` + tt.format + `"}`
+			}
+			r := s.do("POST", imagesPath, body)
 			if tt.want == "" {
 				r.checkError(t, 500)
 				return

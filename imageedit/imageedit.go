@@ -92,8 +92,8 @@ func serve(c *llmhttp.Call, files *form.Store) error {
 // example by a [form.Store], and checks it by [Request.Validate]; Serve, which then owns req, calls
 // Reserve, Check, Ask and Reply.
 //
-// appendReply appends the reply to b. The images of the reply that it gets have either a URL or Data, as
-// req.ResponseFormat asks. It is only valid during the call.
+// appendReply appends the reply to b. The images of the reply that it gets have a URL or Data, as
+// req.ResponseFormat asks, or as the Editor gave them. It is only valid during the call.
 func Serve(c *llmhttp.Call, req *Request, appendReply func(b []byte, reply *llm.ImageResponse) ([]byte, error)) error {
 	if err := c.Reserve(req.estimate(c)); err != nil {
 		return err

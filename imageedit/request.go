@@ -21,9 +21,8 @@ const (
 // maxImages is the maximum number of images to edit.
 const maxImages = 16
 
-// A Request is the body of POST /v1/images/edits: what a request for images has, and the images to edit. A
-// Backend gets it with a ResponseFormat, by default [llm.ImageFormatBase64]. The default of the Size is
-// empty, for the choice of the Backend. The Extra of a form has its other fields as strings, or as arrays
+// A Request is the body of POST /v1/images/edits: what a request for images has, and the images to edit. The
+// default of the Size is empty, for the choice of the Backend. The Extra of a form has its other fields as strings, or as arrays
 // of strings if their names end in "[]" or come several times.
 //
 // Its JSON is that of the ImageRequest, without files.
@@ -42,12 +41,8 @@ func (r *Request) Files() []*llm.File {
 	return append(slices.Clip(r.Images), r.Mask)
 }
 
-// Validate returns an [*llm.Error] for the first parameter that the format does not allow, and sets the
-// ResponseFormat if it is empty. Functions that decode requests call it: see [Serve].
+// Validate returns an [*llm.Error] for the first parameter that the format does not allow. Functions that decode requests call it: see [Serve].
 func (r *Request) Validate() error {
-	if r.ResponseFormat == "" {
-		r.ResponseFormat = llm.ImageFormatBase64 // some clients read nothing else
-	}
 	size := r.Size
 	if err := r.ImageRequest.Validate(); err != nil {
 		return err

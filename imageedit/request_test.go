@@ -23,7 +23,7 @@ func TestRequest_Validate(t *testing.T) {
 	for range 2 {
 		r := valid()
 		require.NoError(t, r.Validate())
-		assert.Equal(t, llm.ImageRequest{Model: "m", Prompt: "p", ResponseFormat: llm.ImageFormatBase64}, r.ImageRequest)
+		assert.Equal(t, llm.ImageRequest{Model: "m", Prompt: "p"}, r.ImageRequest)
 	}
 	for param, change := range map[string]func(r *imageedit.Request){
 		"":                func(r *imageedit.Request) { r.Size, r.ResponseFormat, r.Mask = "5x5", llm.ImageFormatURL, file("x") },

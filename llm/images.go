@@ -27,15 +27,14 @@ const (
 	ImageFormatBase64 = "b64_json"
 )
 
-// An ImageRequest is the body of POST /v1/images/generations. A Backend gets it with a Size and a
-// ResponseFormat. The Request of package imageedit has its fields too.
+// An ImageRequest is the body of POST /v1/images/generations. A Backend gets it with a Size. The Request of package imageedit has its fields too.
 type ImageRequest struct {
 	Model          string `json:"model"`
 	Prompt         string `json:"prompt"`
 	N              *int   `json:"n,omitzero"`               // number of images, 1 to 10; nil means 1
 	Size           string `json:"size,omitzero"`            // "<width>x<height>" in pixels or ImageSizeAuto; the format's default is 1024x1024
 	Quality        string `json:"quality,omitzero"`         // standard, hd, low, medium, high, xhigh, max, auto, or empty for the Backend's choice
-	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64: what the client gets; the Backend may return either
+	ResponseFormat string `json:"response_format,omitzero"` // ImageFormatURL or ImageFormatBase64, which the client then gets whichever the Backend returns; empty for what it returns
 	Stream         bool   `json:"stream,omitzero"`          // the client gets images while they are made, as base64 whatever the ResponseFormat is: see ImageStreamer
 	PartialImages  *int   `json:"partial_images,omitzero"`  // how often a stream shows an image that is not complete, 0 to 3; nil means 0
 	Extra          Extra  `json:"-"`
@@ -119,7 +118,7 @@ func (r *ImageResponse) UnmarshalJSON(data []byte) error {
 }
 
 // Validate returns an *Error for the first parameter that the format does not allow, and sets
-// Size and ResponseFormat if they are empty. Functions that decode requests call it: see
+// Size if it is empty. Functions that decode requests call it: see
 // BindImages.
 func (r *ImageRequest) Validate() error { return asError(r.validate()) }
 
@@ -142,9 +141,8 @@ func (r *ImageRequest) validate() error {
 	if r.Quality != "" && !slices.Contains(bounds.ImageQualities, r.Quality) {
 		return param.Value("quality", r.Quality, bounds.ImageQualities...)
 	}
-	r.ResponseFormat = cmp.Or(r.ResponseFormat, ImageFormatURL)
 	switch r.ResponseFormat {
-	case ImageFormatURL, ImageFormatBase64:
+	case "", ImageFormatURL, ImageFormatBase64:
 	default:
 		return param.Value("response_format", r.ResponseFormat, ImageFormatURL, ImageFormatBase64)
 	}

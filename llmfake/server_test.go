@@ -69,7 +69,7 @@ func TestServer_Simulator(t *testing.T) {
 
 	res := post(t, srv.Client(), "/v1/embeddings", `{"model":"text-embedding-x","input":["a","b"]}`)
 	assert.Contains(t, read(t, res), `"model":"text-embedding-x"`)
-	res = post(t, srv.Client(), "/v1/images/generations", `{"model":"image-x","prompt":"a house","size":"256x256"}`)
+	res = post(t, srv.Client(), "/v1/images/generations", `{"model":"image-x","prompt":"a house","size":"256x256","response_format":"url"}`)
 	var images struct{ Data []struct{ URL string } }
 	require.NoError(t, json.Unmarshal([]byte(read(t, res)), &images))
 	image, err := srv.Client().Get(images.Data[0].URL)

@@ -129,7 +129,7 @@ func ExampleImageStore() {
 	mux.Handle("/v1/", llmhttp.NewHandler(painter{memory.Echo()}, memory.NewKeyStore("sk-demo"), &llmhttp.Options{ImageURL: images.Put}))
 
 	r, _ := http.NewRequest("POST", server.URL+"/v1/images/generations", strings.NewReader(
-		`{"model": "painter", "prompt": "a lighthouse", "size": "256x256"}`))
+		`{"model": "painter", "prompt": "a lighthouse", "size": "256x256", "response_format": "url"}`))
 	r.Header.Set("Authorization", "Bearer sk-demo")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {

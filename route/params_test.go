@@ -78,7 +78,7 @@ func TestParams(t *testing.T) {
 		"drop a null":     {drop, "", `"temperature":null,"seed":null`, `{"seed":null}`, "", ""},
 		"drop and rename": {route.ParamRules{Drop: drop.Drop, Rename: newNames.Rename}, "", `"top_k":3,"max_tokens":5`, `{"max_completion_tokens":5}`, "top_k", "max_tokens=max_completion_tokens"},
 		"a stream":        {drop, "", `"stream":true,"seed":1`, `{"stream":true}`, "seed", ""},
-		"images":          {route.ParamRules{Drop: []string{"quality", "style"}}, "/v1/images/generations", `"prompt":"x","quality":"hd","style":"vivid","size":"256x256"`, `{"size":"256x256","response_format":"url"}`, "quality, style", ""},
+		"images":          {route.ParamRules{Drop: []string{"quality", "style"}}, "/v1/images/generations", `"prompt":"x","quality":"hd","style":"vivid","size":"256x256"`, `{"size":"256x256"}`, "quality, style", ""},
 		"edits of images": {route.ParamRules{Drop: []string{"quality", "style"}, Rename: map[string]string{"count": "n"}}, "/v1/images/edits",
 			`"prompt":"x","images":[{"image_url":"data:image/png;base64,eA=="}],"response_format":"url","quality":"hd","style":"vivid","count":2`,
 			`{"n":2,"response_format":"url"}`, "quality, style", "count=n"},

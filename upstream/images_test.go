@@ -266,7 +266,7 @@ func TestEditImages(t *testing.T) {
 				"\r\n--b\r\nContent-Disposition: form-data; name=\"size\"\r\n\r\nauto\r\n--b\r\nContent-Disposition: form-data; name=\"output_compression\"\r\n\r\n80" +
 				"\r\n--b\r\nContent-Disposition: form-data; name=\"tags[]\"\r\n\r\nx\r\n--b--\r\n",
 			"multipart/form-data; boundary=b", false,
-			map[string][]string{"model": {"served"}, "prompt": {"a hat"}, "size": {"auto"}, "response_format": {"b64_json"}, "output_compression": {"80"}, "tags[]": {"x"}},
+			map[string][]string{"model": {"served"}, "prompt": {"a hat"}, "size": {"auto"}, "output_compression": {"80"}, "tags[]": {"x"}},
 			"image cat.png image/png " + png,
 		},
 		"JSON": {

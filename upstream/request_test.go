@@ -52,7 +52,7 @@ func TestRequest_Contents(t *testing.T) {
 		{"embeddings", embeddingsPath, `{"model":"m","input":["a","b"],"encoding_format":"base64","user":"u"}`, upstream.Options{}, `{"model":"m","input":["a","b"],"encoding_format":"base64","user":"u"}`,
 			http.Header{"Accept": {"application/json"}}},
 		{"images", imagesPath, `{"model":"m","prompt":"a cat","background":"opaque"}`, upstream.Options{Models: map[string]string{"m": "x"}},
-			`{"model":"x","prompt":"a cat","size":"1024x1024","response_format":"url","background":"opaque"}`, nil},
+			`{"model":"x","prompt":"a cat","size":"1024x1024","background":"opaque"}`, nil},
 		{"OmitFormat", imagesPath, `{"model":"m","prompt":"a cat","response_format":"b64_json"}`, upstream.Options{Images: upstream.ImageOptions{OmitFormat: true}},
 			`{"model":"m","prompt":"a cat","size":"1024x1024"}`, nil},
 		{"Header", chatPath, askWhole, upstream.Options{Header: http.Header{"api-version": {"5"}, "User-Agent": {"ours/1"}}}, askWhole,

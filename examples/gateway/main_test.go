@@ -181,7 +181,7 @@ func TestGateway_ServesEveryEndpoint(t *testing.T) {
 	}
 
 	// The gateway fetches images from the server and serves them itself.
-	status, reply = s.call(t, demo, "POST", "/v1/images/generations", `{"model": "demo-image-small", "prompt": "A cat", "size": "256x256"}`)
+	status, reply = s.call(t, demo, "POST", "/v1/images/generations", `{"model": "demo-image-small", "prompt": "A cat", "size": "256x256", "response_format": "url"}`)
 	assert.Equal(t, 200, status)
 	var images llm.ImageResponse
 	require.NoError(t, json.Unmarshal([]byte(reply), &images), reply)

@@ -122,7 +122,7 @@ Try:
   curl -w '\n' %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "messages": [{"role": "user", "content": "Hello there, world!"}]}'
   curl -N %[1]s/v1/chat/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-chat", "stream": true, "messages": [{"role": "user", "content": "Hello there, world!"}]}'
   curl -w '\n' %[1]s/v1/completions -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-complete", "prompt": "def add(a, b):", "suffix": "return c", "max_tokens": 9}'
-  curl -w '\n' %[1]s/v1/images/generations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-image-small", "prompt": "a lighthouse at dawn", "size": "256x256"}'
+  curl -w '\n' %[1]s/v1/images/generations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-image-small", "prompt": "a lighthouse at dawn", "size": "256x256", "response_format": "url"}'
   curl -w '\n' %[1]s/v1/embeddings -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-embed", "input": "hello", "dimensions": 8}'
   curl -w '\n' %[1]s/v1/rerank -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-rerank", "query": "capital of Norway", "documents": ["Bergen is rainy.", "Oslo is the capital of Norway."]}'
   curl -w '\n' %[1]s/v1/moderations -H 'Authorization: Bearer %[2]s' -H 'Content-Type: application/json' -d '{"model": "demo-moderation", "input": ["Hello there, world!", "I hate that."]}'

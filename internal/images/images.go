@@ -65,8 +65,8 @@ func size(m *llm.Image) int {
 	return texts.ElementSize + len(m.URL) + len(m.Data) + len(m.RevisedPrompt) + jsonwire.ExtraSize(m.Extra)
 }
 
-// Convert gives the images of a reply the format that the client asked for. url returns the URL of one of
-// which there is only the data. r is changed, but not what it refers to.
+// Convert gives the images of a reply the format that the client asked for; empty means what the Backend
+// gave. url returns the URL of one of which there is only the data. r is changed, but not what it refers to.
 func Convert(r *llm.ImageResponse, format string, url func(data []byte) (string, error)) error {
 	r.Data = slices.Clone(r.Data)
 	for i := range r.Data {
@@ -78,13 +78,15 @@ func Convert(r *llm.ImageResponse, format string, url func(data []byte) (string,
 }
 
 func convert(m *llm.Image, format string, url func(data []byte) (string, error)) (err error) {
-	if format == llm.ImageFormatBase64 {
+	switch {
+	case format == llm.ImageFormatBase64:
 		return convertToData(m)
+	case m.URL == "" && len(m.Data) == 0:
+		return errors.New("llmhttp: the Backend returned an image without URL or Data")
+	case format == "":
+		return nil
 	}
 	if m.URL == "" {
-		if len(m.Data) == 0 {
-			return errors.New("llmhttp: the Backend returned an image without URL or Data")
-		}
 		if m.URL, err = url(m.Data); err != nil {
 			return err
 		}
