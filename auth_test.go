@@ -458,7 +458,7 @@ func leakConfigs(secret string) map[string]config {
 		"Backend *Error after text":   {backend: failAfter(shown, "hi")},
 		"Backend panic after text":    panics(secret, "hi"),
 		"ImageURL error":              {opts: llmhttp.Options{ImageURL: func(context.Context, []byte, string) (string, error) { return "", opaque }}},
-		"CountTokens panic":           {opts: llmhttp.Options{TextTokens: func(string, string) int { panic(secret) }}},
+		"CountTokens panic":           {opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: func(string, string) int { panic(secret) }}}},
 		"Observer panic": {opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return ctx, llmhttp.Observation{Ended: func(*llmhttp.RequestSummary) { panic(secret) }}
 		}}},

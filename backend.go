@@ -178,7 +178,8 @@ func unwrap[V any](v V) (V, bool) {
 	return wrapper.Unwrap(), true
 }
 
-// Has reports whether [As] finds a T. It is the Supported of an [Endpoint] that needs one.
+// Has reports whether [As] finds a T. It is the Supported of an [Endpoint] that needs one. See
+// "Endpoints of hosts" in the package documentation.
 func Has[T any](ctx context.Context, b Backend) bool {
 	_, ok := As[T](ctx, b)
 	return ok

@@ -263,7 +263,7 @@ func TestBackend_IsSilentForTooLong(t *testing.T) {
 						cause = context.Cause(ctx)
 						return ctx.Err()
 					}
-					s := startPipeServer(t, config{http2: tt.http2, opts: llmhttp.Options{Timeout: 10 * time.Second}, backend: &stubBackend{
+					s := startPipeServer(t, config{http2: tt.http2, opts: llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: 10 * time.Second}}, backend: &stubBackend{
 						chat: func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 							return func(yield func(*llm.ChatChunk, error) bool) {
 								if tt.name == "stream between chunks" && !yield(llm.TextChunk("one"), nil) {
@@ -351,7 +351,7 @@ func TestBackend_TimeoutIsForEachCall(t *testing.T) {
 				},
 			},
 			opts: llmhttp.Options{
-				Timeout:  30 * time.Second,
+				Bounds:   llmhttp.Bounds{Timeout: 30 * time.Second},
 				ImageURL: func(context.Context, []byte, string) (string, error) { wait(); return "http://x", nil },
 			},
 		})
@@ -366,7 +366,7 @@ func TestBackend_TimeoutExcludesTheUsageStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
 					usage: &usageLog{before: func(context.Context) error { time.Sleep(5 * time.Second); return nil }},
-					opts:  llmhttp.Options{Timeout: 2 * time.Second, KeepAlive: -1},
+					opts:  llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: 2 * time.Second, KeepAlive: -1}},
 				})
 				r := s.chat(body)
 				require.NoError(t, r.err)
@@ -409,7 +409,7 @@ func TestBackend_OwnsItsRequest(t *testing.T) {
 	var counted []llmhttp.Units
 	for _, change := range []bool{false, true} {
 		s := startServer(t, config{
-			opts: llmhttp.Options{TextTokens: func(_, text string) int { return len(text) }},
+			opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: func(_, text string) int { return len(text) }}},
 			backend: llmhttp.BackendFunc(func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
 				if change {
 					req.Messages = nil

@@ -11,7 +11,7 @@ import (
 )
 
 // beginCall must be called before each call to the Backend, or to anything else to which
-// Options.Timeout applies. class is that of its failures. From then on other goroutines may end
+// Options.Bounds.Timeout applies. class is that of its failures. From then on other goroutines may end
 // the request, the request that admit took is not refunded, and the idle timer runs. It
 // returns the time.
 func (q *request) beginCall(class ErrorClass) (time.Time, error) {
@@ -31,7 +31,7 @@ func (q *request) callReturned() {
 }
 
 // callUnrecorded calls a function of the host that uses no model, such as ListModels of the
-// Backend. There is no record of the call, and the Observer is not told. Options.Timeout
+// Backend. There is no record of the call, and the Observer is not told. Options.Bounds.Timeout
 // applies to it, and class is that of its failures.
 func callUnrecorded[T any](q *request, class ErrorClass, call func(ctx context.Context) (T, error)) (v T, err error) {
 	err = q.inCall(class, func() error {

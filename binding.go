@@ -57,7 +57,7 @@ func BindChat(decode func(ctx context.Context, r *http.Request, body []byte) (*l
 // BindQuery binds a route to a function that answers requests by itself and calls no model,
 // such as one that returns stored responses. The key needs the scope. The request counts
 // against the limits on requests, and is not recorded as usage. serve gets what decode gets:
-// see [Binding]. Options.Timeout applies to it. See "Protocols" in the package documentation.
+// see [Binding]. Options.Bounds.Timeout applies to it. See "Protocols" in the package documentation.
 func BindQuery(scope Scope, serve func(ctx context.Context, r *http.Request, body []byte) (*QueryReply, error)) Binding {
 	mustBeSet(serve != nil && scope != "")
 	b := queryOperation.bind(func(q *request) error {

@@ -27,7 +27,7 @@ import (
 // The function returns the first error that one of them returns; if it does not, the request fails
 // with that of Reserve, Ask or Reply nevertheless. A request whose methods are called in another
 // order fails with a 500, and the log tells why. The methods must be called by the function itself,
-// on its goroutine, and not after it has returned.
+// on its goroutine, and not after it has returned. See "Endpoints of hosts" in the package documentation.
 type Call struct {
 	q     *request
 	stage callStage
@@ -59,7 +59,7 @@ const (
 )
 
 // An Estimate is what a request for a model is expected to use, and what is known of it before the
-// Backend is called.
+// Backend is called. See "Endpoints of hosts" in the package documentation.
 type Estimate struct {
 	Model string // that the client asks for, which the key must allow; must not be empty
 	User  string // whom the client names as the end user; empty if it names none
@@ -79,7 +79,7 @@ type Estimate struct {
 	// other replies. The Model, the end user, the choices, the limit on their tokens, the service tier and the
 	// parameters are those of Chat then, and a [Transcript] has its messages. Of the fields above only Tokens
 	// and Params.Messages count, by default those of Chat. It need not be valid. A choice without a limit
-	// reserves Options.ReserveCompletion. Reserve sets the limit of Chat to that of the key if that is less.
+	// reserves Options.Estimates.ReserveCompletion. Reserve sets the limit of Chat to that of the key if that is less.
 	Chat *llm.ChatRequest
 
 	Attempts  int // how many choices the model makes, of which the reply has those of Chat; not less than these
@@ -90,11 +90,12 @@ type Estimate struct {
 // [llm.ReportUsage] has not told either, depends on the end of the request: if it succeeds, the tokens are
 // estimated, with the Output of the [Endpoint]; if the client has left before there was a reply, those of
 // the prompt are, and the Units of the [Estimate] are charged; if it fails otherwise, nothing is.
+// See "Endpoints of hosts" in the package documentation.
 type Used struct {
 	Usage *llm.Usage // nil if it is not known
 	Units *Units     // besides tokens; nil if there is nothing else. Negative numbers count as zero
 	Model string     // that has served the request; empty if the reply does not tell
-	Size  int        // of the reply in bytes, about: it is refused above Options.MaxReply
+	Size  int        // of the reply in bytes, about: it is refused above Options.Bounds.MaxReply
 }
 
 var (
@@ -166,7 +167,7 @@ func (c *Call) Time() time.Time { return c.q.record.Time }
 // its context is that of net/http: use Context.
 func (c *Call) Request() *http.Request { return c.q.routed }
 
-// Body calls decode with the body of the request, which is JSON of at most Options.MaxBody bytes and
+// Body calls decode with the body of the request, which is JSON of at most Options.Bounds.MaxBody bytes and
 // only valid during the call. It is empty for GET, HEAD and DELETE. It is called once.
 func (c *Call) Body(decode func(body []byte) error) error {
 	if c.bodyRead {
@@ -201,16 +202,16 @@ func (c *Call) Cleanup(f func()) {
 	}
 }
 
-// CountText estimates the tokens of a text, with Options.TextTokens if that is set. It is for
+// CountText estimates the tokens of a text, with Options.Estimates.TextTokens if that is set. It is for
 // Estimate.Tokens: before that, the model is not known.
 func (c *Call) CountText(text string) int {
 	n := c.q.tokenEstimator()
 	return n.Text(text)
 }
 
-// TextTokens returns Options.TextTokens, which CountText calls. It is nil if the host has set none: then
+// TextTokens returns Options.Estimates.TextTokens, which CountText calls. It is nil if the host has set none: then
 // CountText counts bytes, for which a function of Estimate.Tokens need not join texts.
-func (c *Call) TextTokens() func(model, text string) int { return c.q.h.opts.TextTokens }
+func (c *Call) TextTokens() func(model, text string) int { return c.q.h.opts.Estimates.TextTokens }
 
 // Reserve checks that the key allows the model, finds the end user, and takes what the request is
 // expected to use from the limits of the key, of its Subjects and of the end user. It is called
@@ -266,7 +267,7 @@ func notNegative(u *Units) *Units {
 }
 
 // Check calls a method of the Backend that uses no model, before Ask: to find out which sizes a model
-// allows, for example. Options.Timeout applies to it. It is not recorded, and no Observer is told. The
+// allows, for example. Options.Bounds.Timeout applies to it. It is not recorded, and no Observer is told. The
 // Backend is there as long as check runs, and [As] finds its methods.
 func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
 	if c.err != nil || c.stage != callBegun && c.stage != callReserved {
@@ -284,7 +285,7 @@ func (c *Call) Check(check func(ctx context.Context, b Backend) error) error {
 }
 
 // Ask calls ask, which calls the Backend and checks its reply, and returns when ask has returned.
-// Options.Timeout ends the ctx of ask, and the client gets a 504 then, whether ask returns or not. ask
+// Options.Bounds.Timeout ends the ctx of ask, and the client gets a 504 then, whether ask returns or not. ask
 // returns what the reply tells of what was used, also beside an error; if the error wraps
 // [llm.ErrNotSent], nothing was used. From here on the request is recorded, also if the client leaves.
 // The Backend is as that of Check. Ask is called once, after Reserve.
@@ -337,7 +338,7 @@ func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) erro
 	if err := q.client.Cause(); err != nil {
 		return err
 	}
-	if most := q.h.opts.MaxReply; int64(used.Size) > most {
+	if most := q.h.opts.Bounds.MaxReply; int64(used.Size) > most {
 		return invalid.ReplyTooLarge(most)
 	}
 	if asked := q.ledger.expected.units; asked != nil && used.Units != nil && used.Units.Images < asked.Images {
@@ -348,7 +349,7 @@ func (c *Call) call(ask func(ctx context.Context, b Backend) (Used, error)) erro
 
 // ImageURL returns a URL of an image, for a reply whose client wants URLs: that of Options.ImageURL, or a
 // data: URL if the host has not set it. It is called after Ask and before Reply, once for each image.
-// Options.Timeout applies to it.
+// Options.Bounds.Timeout applies to it.
 func (c *Call) ImageURL(data []byte) (string, error) {
 	q := c.q
 	if c.err != nil || c.stage != callAsked {
@@ -468,8 +469,8 @@ func (b *callBackend) Unwrap(context.Context) Backend {
 func (c *Call) Usage() llm.Usage { return c.q.ledger.usage }
 
 // An Endpoint is an operation of a host, or of a package of its own, that a Handler serves beside
-// those of this package, with the same keys, limits, records and Observers. See
-// "Endpoints of hosts" in the package documentation.
+// those of this package, with the same keys, limits, records and Observers. See "Endpoints of hosts" in
+// the package documentation.
 type Endpoint struct {
 	// Operation is its name for prices, records and Observers, such as "classify". Empty means that
 	// it calls no model: then its function calls Check, or no Backend at all, and Reply, and there is no
@@ -491,7 +492,8 @@ type Endpoint struct {
 
 // NewRoute returns a Route, for Options.Routes or the Routes of a [Protocol], whose requests serve serves:
 // see [Call]. pattern is that of a [Route]. It panics if a name of e is malformed, if its Operation is one
-// of this package, or if serve is nil. serve is called concurrently.
+// of this package, or if serve is nil. serve is called concurrently. See "Endpoints of hosts" in the
+// package documentation.
 func NewRoute(pattern string, e *Endpoint, serve func(*Call) error) Route {
 	if e == nil || serve == nil {
 		panic("llmhttp: NewRoute needs an Endpoint and a function: " + pattern)

@@ -191,7 +191,7 @@ func TestStartCall(t *testing.T) {
 	} {
 		for mode, body := range chatModes {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: streamBackend(test.serve), opts: llmhttp.Options{TextTokens: countWords, Price: callPrices}})
+				s := startServer(t, config{backend: streamBackend(test.serve), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Price: callPrices}})
 				s.chat(body)
 				record := s.record()
 				assert.Equal(t, llmhttp.UnitsOf(test.want), record.Units)

@@ -125,7 +125,7 @@ func (q *request) reserveChat(req generation) error {
 		limitTokens(req.ChatRequest, n)
 	}
 	prompt := q.countPrompt(req)
-	e := estimate{prompt: prompt, tokens: q.ledger.chatCost(prompt, q.h.opts.ReserveCompletion, req)}
+	e := estimate{prompt: prompt, tokens: q.ledger.chatCost(prompt, q.h.opts.Estimates.ReserveCompletion, req)}
 	e.minTokens = e.tokens
 	if _, ok := req.TokenLimit(); !ok {
 		e.minTokens = prompt
@@ -147,7 +147,7 @@ func (q *request) countPrompt(req generation) int {
 
 // tokenEstimator returns what estimates the tokens of texts for the request's model.
 func (q *request) tokenEstimator() tokens.Estimator {
-	return tokens.Estimator{Model: q.record.Model, Count: q.h.opts.TextTokens}
+	return tokens.Estimator{Model: q.record.Model, Count: q.h.opts.Estimates.TextTokens}
 }
 
 // beginReply prepares the reply to req. That to a nil ChatRequest is empty.
@@ -161,8 +161,8 @@ func (q *request) beginReply(req generation, encoder ChatEncoder) error {
 	}
 	p, record := &q.chat, q.record
 	p.encoder, p.whole, p.order.Sink = encoder, f.Whole, p
-	p.cred, p.maxReply = &q.cred, q.h.opts.MaxReply
-	p.order.Output.KeepText = q.h.opts.TextTokens != nil
+	p.cred, p.maxReply = &q.cred, q.h.opts.Bounds.MaxReply
+	p.order.Output.KeepText = q.h.opts.Estimates.TextTokens != nil
 	p.start = ReplyStart{Created: record.Time.Unix(), Model: record.Model, PromptTokens: q.ledger.expected.prompt}
 	if req.ChatRequest != nil {
 		p.order.ChoiceLimit = req.Choices()

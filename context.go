@@ -159,7 +159,7 @@ var errNoPrice = fmt.Errorf("llmhttp: Spent: there is no Options.Price: %w", err
 // ResponseWriter. It returns an error that says why it has set nothing:
 //
 //   - The reply has begun. That of a Backend begins with its first chunk, or a second of silence if
-//     Framing.StartsEarly is set, or when Options.KeepAlive is due, so the Backend sets headers before.
+//     Framing.StartsEarly is set, or when Options.Bounds.KeepAlive is due, so the Backend sets headers before.
 //   - ctx does not belong to a request of a Handler.
 //   - The name is not that of a header, or is one of those that the Handler, its protocols or net/http
 //     set, such as Content-Type, Content-Length, Connection, X-Request-Id and those that begin with

@@ -47,7 +47,7 @@ func (q *request) reserveCount(req *llm.ChatRequest) error {
 
 // BindCountTokens binds a route to the count of the tokens of a prompt, with [ScopeChat].
 // The Backend counts if it is a [TokenCounter]; if not, the count is the estimate that
-// limits use, with Options.TextTokens if that is set. decode need not call
+// limits use, with Options.Estimates.TextTokens if that is set. decode need not call
 // [llm.ChatRequest.Validate], as a prompt may be counted that is not complete.
 //
 // The request is not recorded as usage. It takes from [BucketTokenCounts] and not from

@@ -54,7 +54,7 @@
 //
 // The same Backend serves whole replies: the Handler joins the chunks as
 // [join.Collect] does. The context is done when the client leaves, when the Backend
-// is silent for longer than Options.Timeout, and when [Serve] or [Handler.Shutdown]
+// is silent for longer than Options.Bounds.Timeout, and when [Serve] or [Handler.Shutdown]
 // stops waiting. Yield must not be called concurrently.
 //
 // A Backend that does more than chat also implements [ModelLister],
@@ -87,7 +87,7 @@
 // the limits are token buckets. The tokens of a reply are not known in advance, so
 // the Handler reserves the tokens of the prompt and of the longest reply: the
 // maximum that the client or Limits.MaxCompletionTokens sets, or without one
-// Options.ReserveCompletion. When the request has ended, it settles the difference
+// Options.Estimates.ReserveCompletion. When the request has ended, it settles the difference
 // between the reservation and the usage. That may put a bucket into debt; it must
 // then refill before it admits a request.
 //
@@ -98,7 +98,7 @@
 // it is the key, and takes nothing from the others.
 //
 // Limits on tokens are therefore inexact in these cases: the prompt is estimated, unless
-// Options.TextTokens counts exactly; a reply without a maximum may be longer than what was
+// Options.Estimates.TextTokens counts exactly; a reply without a maximum may be longer than what was
 // reserved; the tokens of images and speech are known only afterwards. Each request in progress can
 // overrun a limit by that difference. Limits.MaxCompletionTokens and Limits.Concurrent bound it.
 //
@@ -149,9 +149,15 @@
 // Options.Routes are endpoints beside those of this package, which [NewRoute] makes of an [Endpoint] and
 // of a function that gets a [Call]. Requests for them have the same keys, limits, usage, prices,
 // Observers and streams, and scopes and operations of their own: see [Scope.Validate]. One whose Backends
-// yield an [llm.ChatStream] calls Generate of the Call, as package completion does. All that belongs
-// to it, such as [Estimate], [Used], [ReplyStream] and [Progress], may change in minor versions before
-// version 1. The example ownendpoint has one.
+// yield an [llm.ChatStream] calls Generate of the Call, as package completion does. The example
+// ownendpoint has one. What authors of endpoints need may change in minor versions before version 1.
+// These are the names:
+//
+//   - [NewRoute], [Endpoint], [Has] and [Call]: a path, its operation, and what is done for a request
+//   - [Estimate] and [Used]: what a request is expected to use, and what it has used
+//   - [Output], which is [OutputText], [OutputImages], [OutputAudio], [OutputNone] or [OutputReported]:
+//     how the tokens of a reply are estimated
+//   - [ReplyStream], [AppendStream] and [Progress]: a reply in pieces
 //
 // # Protocols
 //

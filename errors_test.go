@@ -45,7 +45,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 	}
 	fail := func(e *llm.Error) config { return config{backend: failingBackend(e)} }
 	limited := func(limits llmhttp.Limits, levels ...llmhttp.Level) config {
-		return config{keys: limitedKeys(limits), opts: llmhttp.Options{TextTokens: countWords, Limiter: fixedLevels(levels...)}}
+		return config{keys: limitedKeys(limits), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Limiter: fixedLevels(levels...)}}
 	}
 	usedUp := llmhttp.Quota{Tokens: -1}
 	tests := []struct {
@@ -101,7 +101,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			errorBody("We could not parse the JSON body of your request. (HINT: It must be one JSON document in UTF-8.)", invalid, "", ""), nil},
 		{"prompt is too long", fail(&llm.Error{Status: 400, Code: "context_length_exceeded", Param: "messages", Message: "This model's maximum context length is 8 tokens."}), chat(chatBody), 400,
 			errorBody("This model's maximum context length is 8 tokens.", invalid, "messages", "context_length_exceeded"), nil},
-		{"body is too large", config{opts: llmhttp.Options{MaxBody: 32}}, chat(chatBody), 413,
+		{"body is too large", config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: 32}}}, chat(chatBody), 413,
 			errorBody("The request body is too large. The limit is 32 bytes.", invalid, "", "request_too_large"), nil},
 		{"content type", config{}, chat(chatBody, withHeader("Content-Type", "text/plain")), 415,
 			errorBody("Unsupported content type: 'text/plain'. This API only accepts 'application/json'.", invalid, "", "unsupported_media_type"), nil},
@@ -114,7 +114,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 			errorBody("Rate limit reached on tokens per min (TPM): Limit 50000, Used 47949, Requested 3006. Please try again in 1.146s.", "tokens", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "2", "Retry-After-Ms": "1146", "X-Should-Retry": "true", "X-Ratelimit-Limit-Requests": "",
 				"X-Ratelimit-Limit-Tokens": "50000", "X-Ratelimit-Remaining-Tokens": "2051", "X-Ratelimit-Reset-Tokens": "57.539s"}},
-		{"more tokens than the limit", config{keys: limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(30000)}), opts: llmhttp.Options{TextTokens: countWords}}, chat(chatWith(`"max_tokens":34303`)), 429,
+		{"more tokens than the limit", config{keys: limitedKeys(llmhttp.Limits{Tokens: llmhttp.PerMinute(30000)}), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}}, chat(chatWith(`"max_tokens":34303`)), 429,
 			errorBody("Request too large: Limit 30000 tokens, Requested 34307. Ask for fewer tokens, or shorten the messages.", "tokens", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "", "Retry-After-Ms": "", "X-Should-Retry": "false",
 				"X-Ratelimit-Limit-Tokens": "30000", "X-Ratelimit-Remaining-Tokens": "30000", "X-Ratelimit-Reset-Tokens": "0s"}},

@@ -174,7 +174,9 @@ func TestFaults_BeforeTheReply(t *testing.T) {
 		"an unsupported": {failingBackend(fmt.Errorf("a secret: %w", errors.ErrUnsupported)), 404, "Invalid URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			newConfig := func() config { return config{backend: test.backend, opts: llmhttp.Options{KeepAlive: -1}} }
+			newConfig := func() config {
+				return config{backend: test.backend, opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: -1}}}
+			}
 			for _, streamed := range []bool{false, true} {
 				eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
 					body := f.whole()
@@ -237,7 +239,9 @@ func TestFaults_StartOfASilentStream(t *testing.T) {
 	for _, test := range []struct{ keepAlive, start time.Duration }{
 		{0, time.Second}, {100 * time.Millisecond, 100 * time.Millisecond}, {-1, 10 * time.Second},
 	} {
-		newConfig := func() config { return config{backend: backend, opts: llmhttp.Options{KeepAlive: test.keepAlive}} }
+		newConfig := func() config {
+			return config{backend: backend, opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: test.keepAlive}}}
+		}
 		eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
 			if f.start == "" {
 				return
@@ -368,7 +372,7 @@ func TestFaults_Limits(t *testing.T) {
 
 // A body that is too large or not JSON gets an error in the format of the protocol.
 func TestFaults_Bodies(t *testing.T) {
-	newConfig := func() config { return config{opts: llmhttp.Options{MaxBody: 1000}} }
+	newConfig := func() config { return config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: 1000}}} }
 	eachFormat(t, newConfig, func(t *testing.T, f wireFormat, s *testServer) {
 		for body, status := range map[string]int{
 			`{`: 400, `[]`: 400, `{"model":"m","model":"m"}`: 400, "\xff": 400, f.body + `,"x":"` + strings.Repeat("x", 1000) + `"}`: 413,

@@ -54,7 +54,7 @@ func TestFraming_Failure(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/http2=%t", test.name, f, http2), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						s := startPipeServer(t, withProtocols(config{
-							http2: http2, opts: llmhttp.Options{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: time.Second, MaxReply: 1000},
+							http2: http2, opts: llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: time.Second, MaxReply: 1000}},
 							server: func(srv *http.Server) { srv.WriteTimeout = 10 * time.Second },
 							backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 								if yield(llm.TextChunk("one"), nil) {
@@ -106,7 +106,7 @@ func TestFraming_Failure_Shutdown(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						release := make(chan struct{})
 						s := startPipeServer(t, withProtocols(config{
-							http2: http2, opts: llmhttp.Options{WriteTimeout: time.Second},
+							http2: http2, opts: llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: time.Second}},
 							backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 								yield(llm.TextChunk("one"), nil)
 								if ignores {

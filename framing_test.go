@@ -136,7 +136,7 @@ func TestFraming_KeepAlive(t *testing.T) {
 					}
 				})
 				s := startPipeServer(t, config{backend: slow, opts: llmhttp.Options{
-					KeepAlive: 10 * time.Second, Protocols: []llmhttp.Protocol{framedProtocol{framing: test.framing}},
+					Bounds: llmhttp.Bounds{KeepAlive: 10 * time.Second}, Protocols: []llmhttp.Protocol{framedProtocol{framing: test.framing}},
 				}})
 				r := s.do("POST", "/plain", framedBody, withoutKey, withPlainKey)
 				assert.Equal(t, test.want, r.body)

@@ -54,7 +54,7 @@ func newGenerating(limits llmhttp.Limits, log *bytes.Buffer, serve func(*llmhttp
 		return &llmhttp.Key{ID: "key_1", Account: "a", Limits: limits}, nil
 	})
 	return llmhttp.NewHandler(memory.Echo(), keys, &llmhttp.Options{
-		Logger: slog.New(slog.NewTextHandler(log, nil)), ReserveCompletion: 100,
+		Logger: slog.New(slog.NewTextHandler(log, nil)), Estimates: llmhttp.TokenEstimates{ReserveCompletion: 100},
 		Usage: recordingStore{memory.NewUsageStore(), records},
 		Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return ctx, llmhttp.Observation{

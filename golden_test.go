@@ -149,9 +149,9 @@ func newConversation(t *testing.T, options string, http2 bool) *conversation {
 				key.Scopes = append(key.Scopes, llmhttp.Scope(s))
 			}
 		case "keepalive":
-			opts.KeepAlive = d
+			opts.Bounds.KeepAlive = d
 		case "timeout":
-			opts.Timeout = d
+			opts.Bounds.Timeout = d
 		case "price": // of a thousand tokens, in US dollars
 			price, err := strconv.ParseFloat(value, 64)
 			require.NoError(t, err)

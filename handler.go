@@ -66,8 +66,8 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		active:  make(map[*request]struct{}),
 	}
 	h.exchange = exchange.Options{
-		ReadTimeout: max(h.opts.ReadTimeout, 0), WriteTimeout: max(h.opts.WriteTimeout, 0),
-		KeepAlive: max(h.opts.KeepAlive, 0), Timeout: max(h.opts.Timeout, 0), Shutdown: errShutdown,
+		ReadTimeout: max(h.opts.Bounds.ReadTimeout, 0), WriteTimeout: max(h.opts.Bounds.WriteTimeout, 0),
+		KeepAlive: max(h.opts.Bounds.KeepAlive, 0), Timeout: max(h.opts.Bounds.Timeout, 0), Shutdown: errShutdown,
 	}
 	h.prefix = routing.Prefix(h.opts.Prefix)
 	if err := h.prefix.Check(); err != nil {
@@ -78,7 +78,7 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		panic("llmhttp: Options.TrustedOrigins " + err.Error())
 	}
 	h.books = books{
-		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.TextTokens,
+		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.Estimates.TextTokens,
 	}
 	h.books.quotas = budget.NewCache(h.books.sumQuota)
 	h.addProtocol(chatCompletions{})

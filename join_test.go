@@ -129,7 +129,7 @@ func TestJoin_MaxReply(t *testing.T) {
 		}),
 	}
 	for name, b := range backends {
-		s := startServer(t, config{backend: b, opts: llmhttp.Options{MaxReply: limit}})
+		s := startServer(t, config{backend: b, opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxReply: limit}}})
 		t.Run(name+"/whole", func(t *testing.T) {
 			r := s.chat(chatBody)
 			e := r.checkError(t, 502)
@@ -146,7 +146,7 @@ func TestJoin_MaxReply(t *testing.T) {
 	}
 	for name, size := range map[string]struct{ bytes, status int }{"within": {limit - 1000, 200}, "beyond": {limit, 502}} {
 		t.Run("images and vectors, "+name, func(t *testing.T) {
-			s := startServer(t, config{opts: llmhttp.Options{MaxReply: limit}, backend: &stubBackend{
+			s := startServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxReply: limit}}, backend: &stubBackend{
 				images: func(context.Context, *llm.ImageRequest) (*llm.ImageResponse, error) {
 					return &llm.ImageResponse{Data: []llm.Image{{Data: make([]byte, size.bytes/2)}, {Data: make([]byte, size.bytes/2)}}}, nil
 				},

@@ -110,7 +110,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
-					opts: llmhttp.Options{KeepAlive: tt.keepAlive},
+					opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: tt.keepAlive}},
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 						time.Sleep(tt.before)
 						if yield(llm.TextChunk("hi"), nil) {
@@ -149,7 +149,7 @@ func TestKeepAlive_NotInAWholeReply(t *testing.T) {
 func TestKeepAlive_ErrorAfterItIsAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{
-			opts: llmhttp.Options{KeepAlive: time.Second},
+			opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: time.Second}},
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 				time.Sleep(1500 * time.Millisecond)
 				yield(nil, llm.ModelNotFound("demo-chat"))

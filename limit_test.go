@@ -67,7 +67,7 @@ func chatOfCost(cost int) string { return chatWith(fmt.Sprintf(`"max_tokens":%d`
 // A request that one limit refuses takes nothing from the others: BerriAI/litellm#39309.
 func TestLimits_AllOrNothing(t *testing.T) {
 	start := func(t *testing.T, l llmhttp.Limits, b llmhttp.Backend) *testServer {
-		return startServer(t, config{keys: limitedKeys(l), backend: b, opts: llmhttp.Options{TextTokens: countWords}})
+		return startServer(t, config{keys: limitedKeys(l), backend: b, opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}})
 	}
 	t.Run("tokens", func(t *testing.T) {
 		s := start(t, smallLimits, usageBackend(4, 60))
@@ -132,7 +132,7 @@ func TestLimits_AllOrNothing(t *testing.T) {
 func TestLimits_MoreTokensThanTheLimit(t *testing.T) {
 	s := startServer(t, config{
 		keys: limitedKeys(smallLimits),
-		opts: llmhttp.Options{TextTokens: countWords},
+		opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 	})
 	r := s.chat(chatOfCost(101))
 	assert.Equal(t, apiError{
@@ -154,7 +154,7 @@ func TestLimits_RequestLimitIsCheckedBeforeTheBody(t *testing.T) {
 	counted := 0
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Requests: noRefill(2), Tokens: noRefill(20)}),
-		opts: llmhttp.Options{TextTokens: func(_, text string) int { counted++; return countWords("", text) }},
+		opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: func(_, text string) int { counted++; return countWords("", text) }}},
 	})
 	for path, body := range map[string]string{chatPath: chatWith(`"max_tokens":17`), imagesPath: "{", embeddingsPath: `{"model":""}`, usagePath: "?"} {
 		for range 3 {
@@ -195,7 +195,7 @@ func TestLimits_RequestsWithoutMaxTokensReserveADefault(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				s := startPipeServer(t, config{
-					keys: limitedKeys(tt.limits), opts: llmhttp.Options{TextTokens: countWords, ReserveCompletion: tt.reserve},
+					keys: limitedKeys(tt.limits), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords, ReserveCompletion: tt.reserve}},
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 						<-release
 						yield(llm.TextChunk("x"), nil)
@@ -310,7 +310,7 @@ func TestLimits_ConcurrentRequestsAreAdmittedExactly(t *testing.T) {
 		"quota":    {Quota: llmhttp.Quota{Tokens: 25*14 + 13}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startServer(t, config{keys: limitedKeys(l), backend: usageBackend(4, 10), opts: llmhttp.Options{TextTokens: countWords}})
+			s := startServer(t, config{keys: limitedKeys(l), backend: usageBackend(4, 10), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}})
 			var statuses statusCount
 			var wg sync.WaitGroup
 			for range 80 {
@@ -506,7 +506,7 @@ func TestLimits_LimiterFails(t *testing.T) {
 func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(9)}), opts: llmhttp.Options{
-			Timeout: 2 * time.Second,
+			Bounds: llmhttp.Bounds{Timeout: 2 * time.Second},
 			Limiter: &stubLimiter{take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
 				time.Sleep(5 * time.Second)
 				return make([]llmhttp.Level, len(draws)), nil
@@ -563,7 +563,7 @@ func TestLimits_Draws(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := new(stubLimiter)
-			s := startServer(t, config{backend: tt.backend, keys: limitedKeys(limits), opts: llmhttp.Options{TextTokens: countWords, Limiter: l}})
+			s := startServer(t, config{backend: tt.backend, keys: limitedKeys(limits), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Limiter: l}})
 			var options []requestOption
 			if tt.name == "no key" {
 				options = append(options, withoutKey)

@@ -57,7 +57,7 @@ func TestConcurrent_UnreadReplies(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/http2=%t", name, http2), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := startPipeServer(t, config{http2: http2, backend: tt.backend, keys: limitedKeys(llmhttp.Limits{Concurrent: 1}),
-						opts: withResponses(llmhttp.Options{WriteTimeout: 10 * time.Second, KeepAlive: -1})})
+						opts: withResponses(llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 10 * time.Second, KeepAlive: -1}})})
 					resp, err := s.open(t.Context(), "POST", tt.path, tt.body)
 					require.NoError(t, err)
 					defer resp.Body.Close()
@@ -90,7 +90,7 @@ func TestReply_TimeOfAWholeReply(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/http2=%t", tt.pause, http2), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := startPipeServer(t, config{backend: textBackend(strings.Repeat("x", size)),
-						keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{WriteTimeout: 10 * time.Second, KeepAlive: -1}})
+						keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 10 * time.Second, KeepAlive: -1}}})
 					start := time.Now()
 					received := make(chan int)
 					go func() {
@@ -162,7 +162,7 @@ func readHTTP2Slowly(t *testing.T, s *testServer, pause time.Duration) (n int) {
 func TestConcurrent_UnreadHTTP2Connection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServing(t, config{backend: textBackend(strings.Repeat("x", 8<<20)), keys: limitedKeys(llmhttp.Limits{Concurrent: 1}),
-			opts: llmhttp.Options{WriteTimeout: 10 * time.Second},
+			opts: llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 10 * time.Second}},
 			server: func(srv *http.Server) {
 				srv.Protocols = new(http.Protocols)
 				srv.Protocols.SetHTTP1(true)
@@ -231,7 +231,7 @@ func TestConcurrent_FastClients(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						s := startPipeServer(t, config{http2: http2, backend: e.backend, keys: limitedKeys(llmhttp.Limits{Concurrent: 1}),
 							// A release that takes longer than WriteTimeout does not cost the client its reply.
-							opts: withResponses(llmhttp.Options{Limiter: newLimiter(), WriteTimeout: 500 * time.Millisecond, KeepAlive: -1})})
+							opts: withResponses(llmhttp.Options{Limiter: newLimiter(), Bounds: llmhttp.Bounds{WriteTimeout: 500 * time.Millisecond, KeepAlive: -1}})})
 						for range 10 {
 							resp, err := s.open(t.Context(), "POST", e.path, e.body)
 							require.NoError(t, err)

@@ -75,7 +75,7 @@ func TestRequestSummary_Timing(t *testing.T) {
 // A keep-alive comment is a write, but not a token.
 func TestRequestSummary_TimingOfASilentStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startPipeServer(t, config{opts: llmhttp.Options{KeepAlive: time.Second, Timeout: 5 * time.Second}, backend: streamBackend(
+		s := startPipeServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: time.Second, Timeout: 5 * time.Second}}, backend: streamBackend(
 			func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })})
 		s.chat(streamBody)
 		got := s.summary()
@@ -247,7 +247,7 @@ func TestRequestSummary_ErrorClass(t *testing.T) {
 	}{
 		{"success", config{}, "POST", chatPath, chatBody, ""},
 		{"bad request", config{}, "POST", chatPath, "{", llmhttp.ClassInvalidRequest},
-		{"too large", config{opts: llmhttp.Options{MaxBody: 1}}, "POST", chatPath, chatBody, llmhttp.ClassInvalidRequest},
+		{"too large", config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: 1}}}, "POST", chatPath, chatBody, llmhttp.ClassInvalidRequest},
 		{"unknown key", config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, llmhttp.ErrKeyNotFound })},
 			"POST", chatPath, chatBody, llmhttp.ClassAuthentication},
 		{"scope", config{keys: keysFor(scoped)}, "POST", chatPath, chatBody, llmhttp.ClassPermission},

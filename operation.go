@@ -24,10 +24,10 @@ type operation struct {
 }
 
 // An Output says what the output of an operation is, of which the Handler counts the tokens if the
-// Backend does not tell them.
+// Backend does not tell them. See "Endpoints of hosts" in the package documentation.
 type Output uint8
 
-// The kinds of output.
+// The kinds of output. See "Endpoints of hosts" in the package documentation.
 const (
 	OutputReported Output = iota // it has tokens if the Backend reports some, and otherwise none
 	OutputText                   // they are estimated

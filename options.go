@@ -107,18 +107,11 @@ type Options struct {
 	// nil, clients get a data: URL.
 	ImageURL func(ctx context.Context, data []byte, mediaType string) (string, error)
 
-	// TextTokens returns the number of tokens of a text. The Handler uses it to
-	// reserve tokens before it calls the Backend, and to estimate the usage if
-	// the Backend reports none. If nil, four bytes count as one token. Images, audio
-	// and files are estimated by their size in any case.
-	TextTokens func(model, text string) int
+	// Estimates tell how many tokens a request is expected to use.
+	Estimates TokenEstimates
 
-	// ReserveCompletion is how many tokens are reserved from the limits of a key
-	// for each choice of a chat whose client sets no max_tokens, and at most what
-	// the bucket can hold. What a reply uses beyond it is taken when it has ended,
-	// so concurrent requests can together overrun a limit by that much. Zero
-	// means 512; negative means none: only the prompt is reserved.
-	ReserveCompletion int
+	// Bounds limit how large and how slow requests and replies are.
+	Bounds Bounds
 
 	// Observe is called for every request. Use [Observers] to set several.
 	Observe Observer
@@ -131,6 +124,18 @@ type Options struct {
 	// keys. If nil, slog.Default() is used.
 	Logger *slog.Logger
 
+	// RequestID returns the ID of a request, which must be unique for all time:
+	// it is also the ID of the UsageRecord. Do not take it from a header that
+	// clients control. If nil, or if it returns "", the ID is random.
+	RequestID func(*http.Request) string
+
+	// Now returns the time for records, replies and the expiry of keys. If nil,
+	// [time.Now] is used.
+	Now func() time.Time
+}
+
+// Bounds limit how large and how slow a request and its reply are. The zero value is ready to use.
+type Bounds struct {
 	// MaxBody is the maximum size of a request body in bytes. Zero means 16 MiB;
 	// negative means no limit, which is not for clients that are not trusted.
 	MaxBody int64
@@ -170,15 +175,23 @@ type Options struct {
 	// http.HTTP2Config.WriteByteTimeout of the server must be set as well, as [Serve]
 	// does.
 	WriteTimeout time.Duration
+}
 
-	// RequestID returns the ID of a request, which must be unique for all time:
-	// it is also the ID of the UsageRecord. Do not take it from a header that
-	// clients control. If nil, or if it returns "", the ID is random.
-	RequestID func(*http.Request) string
+// TokenEstimates tell how many tokens a request is expected to use, and has used if the Backend does
+// not report it. The zero value is ready to use.
+type TokenEstimates struct {
+	// TextTokens returns the number of tokens of a text. The Handler uses it to
+	// reserve tokens before it calls the Backend, and to estimate the usage if
+	// the Backend reports none. If nil, four bytes count as one token. Images, audio
+	// and files are estimated by their size in any case.
+	TextTokens func(model, text string) int
 
-	// Now returns the time for records, replies and the expiry of keys. If nil,
-	// [time.Now] is used.
-	Now func() time.Time
+	// ReserveCompletion is how many tokens are reserved from the limits of a key
+	// for each choice of a chat whose client sets no max_tokens, and at most what
+	// the bucket can hold. What a reply uses beyond it is taken when it has ended,
+	// so concurrent requests can together overrun a limit by that much. Zero
+	// means 512; negative means none: only the prompt is reserved.
+	ReserveCompletion int
 }
 
 // The defaults of [Options].
@@ -209,12 +222,16 @@ func (o *Options) withDefaults() Options {
 	if n.UnknownMembers == nil {
 		n.UnknownMembers = DefaultUnknownMembers
 	}
-	n.MaxBody = option.Bound(n.MaxBody, defaultMaxBody)
-	n.MaxReply = option.Bound(n.MaxReply, defaultMaxReply)
-	n.ReserveCompletion = max(cmp.Or(n.ReserveCompletion, defaultReserveCompletion), 0)
-	n.Timeout = min(cmp.Or(n.Timeout, defaultTimeout), maxDuration)
-	n.KeepAlive = min(cmp.Or(n.KeepAlive, defaultKeepAlive), maxDuration)
-	n.ReadTimeout = min(cmp.Or(n.ReadTimeout, defaultReadTimeout), maxDuration)
-	n.WriteTimeout = min(cmp.Or(n.WriteTimeout, defaultWriteTimeout), maxDuration)
+	n.Bounds.setDefaults()
+	n.Estimates.ReserveCompletion = max(cmp.Or(n.Estimates.ReserveCompletion, defaultReserveCompletion), 0)
 	return n
+}
+
+func (b *Bounds) setDefaults() {
+	b.MaxBody = option.Bound(b.MaxBody, defaultMaxBody)
+	b.MaxReply = option.Bound(b.MaxReply, defaultMaxReply)
+	b.Timeout = min(cmp.Or(b.Timeout, defaultTimeout), maxDuration)
+	b.KeepAlive = min(cmp.Or(b.KeepAlive, defaultKeepAlive), maxDuration)
+	b.ReadTimeout = min(cmp.Or(b.ReadTimeout, defaultReadTimeout), maxDuration)
+	b.WriteTimeout = min(cmp.Or(b.WriteTimeout, defaultWriteTimeout), maxDuration)
 }

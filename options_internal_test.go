@@ -16,11 +16,11 @@ func TestOptions_ZeroAndNegative(t *testing.T) {
 	}
 	of := func(o *Options) numbers {
 		n := o.withDefaults()
-		return numbers{n.MaxBody, n.MaxReply, n.ReserveCompletion, n.Timeout, n.KeepAlive, n.ReadTimeout, n.WriteTimeout}
+		return numbers{n.Bounds.MaxBody, n.Bounds.MaxReply, n.Estimates.ReserveCompletion, n.Bounds.Timeout, n.Bounds.KeepAlive, n.Bounds.ReadTimeout, n.Bounds.WriteTimeout}
 	}
 	defaults := numbers{16 << 20, 64 << 20, 512, 5 * time.Minute, 15 * time.Second, time.Minute, 30 * time.Second}
 	assert.Equal(t, defaults, of(nil))
 	assert.Equal(t, defaults, of(&Options{}))
-	negative := &Options{MaxBody: -1, MaxReply: -1, ReserveCompletion: -1, Timeout: -1, KeepAlive: -1, ReadTimeout: -1, WriteTimeout: -1}
+	negative := &Options{Bounds: Bounds{MaxBody: -1, MaxReply: -1, Timeout: -1, KeepAlive: -1, ReadTimeout: -1, WriteTimeout: -1}, Estimates: TokenEstimates{ReserveCompletion: -1}}
 	assert.Equal(t, numbers{math.MaxInt64, math.MaxInt64, 0, -1, -1, -1, -1}, of(negative))
 }

@@ -241,7 +241,7 @@ func TestOutcomes(t *testing.T) {
 							tt.key(&key)
 						}
 						s := startPipeServer(t, config{backend: backend, keys: keysFor(key), usage: &usageLog{before: tt.store}, opts: llmhttp.Options{
-							Limiter: limiter, Timeout: time.Minute, KeepAlive: -1, WriteTimeout: 10 * time.Second, Routes: append(all.Routes(nil), ownRoute()),
+							Limiter: limiter, Bounds: llmhttp.Bounds{Timeout: time.Minute, KeepAlive: -1, WriteTimeout: 10 * time.Second}, Routes: append(all.Routes(nil), ownRoute()),
 						}})
 						ctx, leave := context.WithCancel(t.Context())
 						defer leave()

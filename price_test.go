@@ -95,7 +95,7 @@ func TestPrice_Estimate(t *testing.T) {
 	limits := llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.MoneyUnit}}
 	serve := func(price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)) (*testServer, *pricer) {
 		p := &pricer{price: price}
-		return startServer(t, config{backend: usageBackend(4, 6), keys: limitedKeys(limits), opts: llmhttp.Options{Price: p.Price, TextTokens: countWords, Usage: memory.NewUsageStore()}}), p
+		return startServer(t, config{backend: usageBackend(4, 6), keys: limitedKeys(limits), opts: llmhttp.Options{Price: p.Price, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Usage: memory.NewUsageStore()}}), p
 	}
 	s, p := serve(func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{}, nil })
 	require.Equal(t, 200, s.chat(chatWith(`"max_tokens":10`)).StatusCode)

@@ -19,7 +19,7 @@ import (
 // The Handler does what all formats have in common: keys, limits, usage,
 // timeouts, keep-alives, ordering of chunks, Shutdown and observers. A Protocol
 // only translates. It must be safe for concurrent use, and llmhttptest.TestProtocol
-// checks it. See "Protocols" in the package documentation.
+// checks it. The section "Protocols" of the package documentation is for its authors.
 type Protocol interface {
 	// Name returns the name of the protocol for logs, summaries and records, such as
 	// "messages". It must not be empty.
@@ -44,8 +44,8 @@ type Protocol interface {
 	AppendError(b []byte, e *llm.Error, requestID string) (body []byte, status int)
 }
 
-// A Route is a method and a path that a [Protocol] serves. See "Protocols" in the package
-// documentation.
+// A Route is a method and a path that a [Protocol] serves, or one of Options.Routes, which [NewRoute] or the
+// package of an endpoint makes.
 type Route struct {
 	// Pattern is a method in capital letters and a path such as "GET /v1/responses/{id}".
 	// A wildcard is a whole segment, and matches one segment that is not empty; the last
@@ -127,14 +127,14 @@ type Framing struct {
 	// ContentType is the Content-Type of the reply. It must not be empty.
 	ContentType string
 
-	// KeepAlive is written to a stream that is silent for Options.KeepAlive, between what the
+	// KeepAlive is written to a stream that is silent for Options.Bounds.KeepAlive, between what the
 	// encoder has appended, so that proxies do not close it. If it is empty, as for formats
 	// whose clients ignore nothing, nothing is written.
 	KeepAlive string
 
 	// StartsEarly is for formats whose streams begin with an event that clients
 	// wait for. When the Backend has been silent for a second, or for
-	// Options.KeepAlive if that is shorter, the Handler calls AppendStart before
+	// Options.Bounds.KeepAlive if that is shorter, the Handler calls AppendStart before
 	// the first chunk and sends the result. Errors that come later are events and
 	// not HTTP statuses.
 	StartsEarly bool
@@ -278,7 +278,7 @@ func CountUnsent(ctx context.Context, bytes int) {
 // SetConversation sets the Conversation of the [RequestInfo] of a request, which a
 // Protocol or an [Observer] may know. ctx must be that of a request to a Handler;
 // if it is not, nothing happens. SetConversation must be called before the Backend
-// is called, and by the function that got ctx. See "Protocols" in the package documentation.
+// is called, and by the function that got ctx.
 func SetConversation(ctx context.Context, id string) {
 	if q := requestFrom(ctx); q != nil {
 		q.info.conversation = id
@@ -298,7 +298,7 @@ func Warn(ctx context.Context, message string, err error) {
 
 // BearerSecret returns the key in the Authorization header of r if its scheme is Bearer, or "". If
 // there are several such headers the result is not a well-formed key, so that the request is
-// refused. See "Protocols" in the package documentation.
+// refused.
 func BearerSecret(r *http.Request) string {
 	headers := r.Header["Authorization"]
 	if len(headers) != 1 {

@@ -508,7 +508,7 @@ func TestReserveChat(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := startServer(t, config{
 				keys: limitedKeys(test.limits), backend: usageBackend(4, 3),
-				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, TextTokens: countWords, Usage: test.usage},
+				opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Usage: test.usage},
 			})
 			var statuses []int
 			for _, body := range test.bodies {

@@ -1,86 +1,125 @@
 package llmhttp_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/llmhttp/llmhttp"
 )
 
-// The section "Protocols" of the package documentation lists the exported names of
-// protocol.go, binding.go and sse.go, and the comment of each of the names refers to it. So does
-// that of each function whose name begins with Bind.
-func TestDoc_ProtocolsAreListed(t *testing.T) {
-	_, section, ok := strings.Cut(fileDoc(t, "doc.go"), "# Protocols\n")
+// readNames returns the exported names of the package: those that a host reads, and those that only
+// authors of protocols and endpoints need, whose comments refer to a section for them.
+var readNames = sync.OnceValues(func() (hosts, authors []string) {
+	cmd := exec.Command("go", "run", "./bench/house", "-names", ".")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		panic(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); f[2] == "author" {
+			authors = append(authors, f[1])
+		} else {
+			hosts = append(hosts, f[1])
+		}
+	}
+	return hosts, authors
+})
+
+// forHostsToo are names for authors that hosts use as well: in the types of Options.Protocols and
+// Options.Routes, in KeyStores and in agents.
+var forHostsToo = []string{"Protocol", "Route", "BearerSecret", "SetConversation"}
+
+// The last sections of the package documentation, for authors of endpoints and of protocols, list the
+// names that only these need, except functions whose name begins with Bind.
+func TestDoc_NamesOfAuthorsAreListed(t *testing.T) {
+	hosts, authors := readNames()
+	_, sections, ok := strings.Cut(parseFile(t, "doc.go", nil).Doc.Text(), "# Endpoints of hosts\n")
 	require.True(t, ok)
 	var listed []string
-	for _, m := range regexp.MustCompile(`\[(\w+)\]`).FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile(`\[(\w+)\]`).FindAllStringSubmatch(sections, -1) {
 		listed = append(listed, m[1])
 	}
-	comments := make(map[string]string)
-	for _, file := range []string{"protocol.go", "binding.go", "sse.go"} {
-		for name, comment := range exportedNames(t, file) {
-			assert.Contains(t, listed, name, file)
-			comments[name] = comment
-		}
+	for _, name := range authors {
+		assert.True(t, strings.HasPrefix(name, "Bind") || slices.Contains(listed, name), name)
 	}
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	for _, file := range files {
-		for name, comment := range exportedNames(t, file) {
-			isBind := strings.HasPrefix(name, "Bind") && name != "Binding" && !strings.HasSuffix(file, "_test.go")
-			if isBind || slices.Contains(listed, name) {
-				comments[name] = comment
+	for _, name := range hosts {
+		forAuthors := strings.HasPrefix(name, "Bind") || slices.Contains(listed, name)
+		assert.Equal(t, slices.Contains(forHostsToo, name), forAuthors, `is only for authors, and its comment does not refer to them by 'See "Protocols" in the package documentation.': %s`, name)
+	}
+	for _, file := range []string{"protocol.go", "binding.go", "sse.go", "call.go", "replystream.go"} {
+		for name := range parseFile(t, file, nil).Scope.Objects {
+			if ast.IsExported(name) {
+				assert.Contains(t, slices.Concat(authors, forHostsToo), name, file)
 			}
 		}
 	}
-	require.Contains(t, comments, "BindEmbeddings")
-	for _, name := range append(slices.Collect(maps.Keys(comments)), listed...) {
-		assert.Contains(t, strings.Join(strings.Fields(comments[name]), " "), `See "Protocols" in the package documentation.`, name)
-	}
 }
 
-func parseFile(t *testing.T, name string) *ast.File {
+// Hosts need no name that is only for authors: no example uses one, unless it shows how to write an
+// endpoint or a protocol.
+func TestDoc_HostsUseNoNamesOfAuthors(t *testing.T) {
+	files, err := filepath.Glob("example*_test.go")
+	require.NoError(t, err)
+	require.NoError(t, filepath.WalkDir("examples", func(path string, d os.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".go" && !strings.HasPrefix(path, filepath.Join("examples", "ownendpoint")) {
+			files = append(files, path)
+		}
+		return err
+	}))
+	parsed := make(map[string]*ast.File)
+	for _, file := range files {
+		if !strings.HasPrefix(file, "example_protocol") {
+			parsed[file] = parseFile(t, file, nil)
+		}
+	}
+	for i, block := range readmeBlocks(t, "go") {
+		if !strings.HasPrefix(block, "package ") {
+			block = docFile(block)
+		}
+		parsed[fmt.Sprintf("block %d of README.md", i)] = parseFile(t, "README.md", block)
+	}
+	hosts, authors := readNames()
+	found := 0
+	for file, f := range parsed {
+		for n := range ast.Preorder(f) {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || !isSelector(s, "llmhttp", s.Sel.Name) {
+				continue
+			}
+			assert.NotContains(t, authors, s.Sel.Name, file)
+			if slices.Contains(hosts, s.Sel.Name) {
+				found++
+			}
+		}
+	}
+	assert.Greater(t, found, 200)
+}
+
+// A host can read all of its names, and of its decisions.
+func TestDoc_BarsOfTheRoot(t *testing.T) {
+	hosts, _ := readNames()
+	assert.LessOrEqual(t, len(hosts), 130)
+	assert.LessOrEqual(t, reflect.TypeFor[llmhttp.Options]().NumField(), 16)
+}
+
+func parseFile(t *testing.T, name string, src any) *ast.File {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+	f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ParseComments)
 	require.NoError(t, err)
 	return f
-}
-
-func fileDoc(t *testing.T, name string) string { return parseFile(t, name).Doc.Text() }
-
-// exportedNames returns the exported names of a file except methods, with their comments.
-func exportedNames(t *testing.T, file string) map[string]string {
-	t.Helper()
-	names := make(map[string]string)
-	for _, decl := range parseFile(t, file).Decls {
-		switch d := decl.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil && d.Name.IsExported() {
-				names[d.Name.Name] = d.Doc.Text()
-			}
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch s := spec.(type) {
-				case *ast.TypeSpec:
-					if s.Name.IsExported() {
-						names[s.Name.Name] = d.Doc.Text()
-					}
-				case *ast.ValueSpec:
-					if s.Names[0].IsExported() {
-						names[s.Names[0].Name] = d.Doc.Text()
-					}
-				}
-			}
-		}
-	}
-	return names
 }

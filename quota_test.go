@@ -57,7 +57,7 @@ func (q *quotaTest) start(t *testing.T) *testServer {
 		keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 			return &llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Quota: q.quota}}, nil
 		}),
-		opts: llmhttp.Options{Usage: q.store, TextTokens: countWords, Price: q.price, Now: func() time.Time { return q.now }},
+		opts: llmhttp.Options{Usage: q.store, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Price: q.price, Now: func() time.Time { return q.now }},
 	})
 }
 
@@ -208,7 +208,7 @@ func TestQuota_Reservations(t *testing.T) {
 	started, release := make(chan struct{}, 9), make(chan struct{})
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 54}}),
-		opts: llmhttp.Options{Usage: store, TextTokens: countWords},
+		opts: llmhttp.Options{Usage: store, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 		backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 			started <- struct{}{}
 			<-release
@@ -262,7 +262,7 @@ func TestQuota_FailuresReserveNothing(t *testing.T) {
 	store := memory.NewUsageStore()
 	s := startServer(t, config{
 		keys:    limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 20}, Tokens: noRefill(15)}),
-		opts:    llmhttp.Options{Usage: store, TextTokens: countWords},
+		opts:    llmhttp.Options{Usage: store, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 		backend: failingBackend(errCause),
 	})
 	for range 9 {
@@ -395,7 +395,7 @@ func TestQuota_Summary(t *testing.T) {
 					PerUser: llmhttp.Limits{Quota: quota},
 				}, nil
 			}),
-			opts: llmhttp.Options{Usage: memory.NewUsageStore(), TextTokens: countWords, Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
+			opts: llmhttp.Options{Usage: memory.NewUsageStore(), Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 				return ctx, llmhttp.Observation{Ended: func(s *llmhttp.RequestSummary) { told = s.Quotas }}
 			}},
 		})

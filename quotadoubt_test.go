@@ -96,7 +96,7 @@ func TestQuota_ReadWhileUsageIsRecorded(t *testing.T) {
 						return []*llm.ChatChunk{c}
 					}),
 					keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}),
-					opts: llmhttp.Options{Usage: store, TextTokens: countWords, Limiter: test.limiter, Observe: watcher.Observe},
+					opts: llmhttp.Options{Usage: store, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Limiter: test.limiter, Observe: watcher.Observe},
 				})
 				done := make(chan int)
 				go func() { done <- s.chat(chatWith(`"max_tokens":600`)).StatusCode }()

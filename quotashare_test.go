@@ -116,7 +116,7 @@ func TestQuota_IsReserved(t *testing.T) {
 				s := startPipeServer(t, config{
 					backend: backend,
 					keys:    llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return &test.key, nil }),
-					opts: llmhttp.Options{Limiter: limiter, Usage: store, TextTokens: countWords, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
+					opts: llmhttp.Options{Limiter: limiter, Usage: store, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 						return llmhttp.Cost{Output: llm.Money(2 * r.Units.Tokens())}, nil
 					}},
 				})
@@ -156,7 +156,7 @@ func TestQuota_ReserverRefuses(t *testing.T) {
 				limiter := &stubReserver{refuse: test.refuse}
 				s := startPipeServer(t, config{
 					backend: usageBackend(4, 5), keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}),
-					opts: llmhttp.Options{Limiter: limiter, Usage: memory.NewUsageStore(), TextTokens: countWords},
+					opts: llmhttp.Options{Limiter: limiter, Usage: memory.NewUsageStore(), Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 				})
 				body := chatBody
 				if test.members != "" {
@@ -182,7 +182,7 @@ func TestQuota_SettlePanics(t *testing.T) {
 		limiter := &stubReserver{onSettle: func() { panic("boom") }}
 		s := startPipeServer(t, config{
 			backend: usageBackend(4, 5), keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 1000}}),
-			opts: llmhttp.Options{Limiter: limiter, Usage: memory.NewUsageStore(), TextTokens: countWords},
+			opts: llmhttp.Options{Limiter: limiter, Usage: memory.NewUsageStore(), Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 		})
 		assert.Equal(t, 200, s.chat(chatWith(tenTokens)).StatusCode)
 		assert.Contains(t, s.log.String(), "shared quota not settled")
@@ -194,7 +194,7 @@ func TestQuota_ReservedTwice(t *testing.T) {
 	limiter := new(stubReserver)
 	s := startServer(t, config{
 		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 65}}), backend: usageBackend(4, 3),
-		opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, Limiter: limiter, Usage: memory.NewUsageStore(), TextTokens: countWords},
+		opts: llmhttp.Options{Protocols: []llmhttp.Protocol{reservingProtocol{}}, Limiter: limiter, Usage: memory.NewUsageStore(), Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 	})
 	assert.Equal(t, 200, s.do("POST", "/plain", `{"model":"m","text":"Hi"}`, withoutKey, withPlainKey).StatusCode)
 	calls := limiter.noted()

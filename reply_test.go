@@ -347,7 +347,7 @@ func TestReply_ConnectionIsClosedWhileTheBackendRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		backend := streamBackend(func(context.Context, yieldFunc) { <-release })
-		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute}})
+		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: time.Minute}}})
 		conn := s.send(rawPost("HTTP/1.1", chatPath, chatBody))
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)

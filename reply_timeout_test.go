@@ -85,7 +85,7 @@ func TestReply_TimeoutsMayBeTheLargestDuration(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
 					http2:  http2,
-					opts:   llmhttp.Options{Timeout: math.MaxInt64, KeepAlive: math.MaxInt64, WriteTimeout: math.MaxInt64},
+					opts:   llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: math.MaxInt64, KeepAlive: math.MaxInt64, WriteTimeout: math.MaxInt64}},
 					server: func(srv *http.Server) { srv.WriteTimeout = time.Minute },
 					backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 						if yield(llm.TextChunk("one "), nil) {
@@ -111,7 +111,7 @@ func TestReply_HTTP2StreamOutlastsItsWriteDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{
 			http2: true,
-			opts:  llmhttp.Options{WriteTimeout: time.Second, KeepAlive: -1},
+			opts:  llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: time.Second, KeepAlive: -1}},
 			backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 				if yield(llm.TextChunk("one "), nil) {
 					time.Sleep(time.Minute)
@@ -142,7 +142,7 @@ func TestReply_PipelinedRequestsWithoutReading(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d replies", replies), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
-					opts:    llmhttp.Options{WriteTimeout: 10 * time.Second},
+					opts:    llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 10 * time.Second}},
 					backend: textBackend(strings.Repeat("x", 24<<10)), // more than net/http buffers
 				})
 				c := s.dial()
@@ -176,7 +176,7 @@ func TestReply_ShortRepliesWithoutReading(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
-					opts:   llmhttp.Options{WriteTimeout: 10 * time.Second},
+					opts:   llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 10 * time.Second}},
 					server: func(srv *http.Server) { srv.WriteTimeout = 20 * time.Second },
 				})
 				start := time.Now()
@@ -230,7 +230,7 @@ func TestReply_HTTP2ClientWithoutAWindow(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, size), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := startPipeServer(t, config{
-						opts:    llmhttp.Options{WriteTimeout: 10 * time.Second},
+						opts:    llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 10 * time.Second}},
 						backend: textBackend(strings.Repeat("x", size)),
 						server:  func(srv *http.Server) { srv.WriteTimeout = 20 * time.Second },
 					})
@@ -267,7 +267,7 @@ func TestReply_ClientThatDoesNotRead(t *testing.T) {
 			piece := strings.Repeat("x", 64<<10)
 			stopped := make(chan int, 1)
 			s := startServer(t, config{
-				opts: llmhttp.Options{WriteTimeout: 200 * time.Millisecond, KeepAlive: 50 * time.Millisecond},
+				opts: llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 200 * time.Millisecond, KeepAlive: 50 * time.Millisecond}},
 				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
 					n := 0
 					for ; n < test.chunks && yield(llm.TextChunk(piece), nil); n++ {
@@ -307,7 +307,7 @@ func TestReply_ClientThatReadsSlowly(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := startPipeServer(t, config{
-					opts:    llmhttp.Options{WriteTimeout: time.Second, KeepAlive: -1},
+					opts:    llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: time.Second, KeepAlive: -1}},
 					backend: textBackend(strings.Repeat("x", size)),
 				})
 				c := s.send(rawPost("HTTP/1.1", chatPath, body, "Connection: close"))
@@ -344,7 +344,7 @@ func (w *stallingWriter) Write(p []byte) (int, error) {
 // write. The write in this test lasts until another request has timed out.
 func TestReply_TimeoutExcludesSlowWrites(t *testing.T) {
 	s := newHandler(t, config{
-		opts: llmhttp.Options{Timeout: time.Second},
+		opts: llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: time.Second}},
 		backend: llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 			if req.Model == "silent" {
 				<-ctx.Done()
@@ -371,7 +371,7 @@ func TestReply_TimeoutExcludesSlowWrites(t *testing.T) {
 	assert.True(t, stalled)
 }
 
-// Options.Timeout also ends calls of stores, but then the reply does not blame the model.
+// Options.Bounds.Timeout also ends calls of stores, but then the reply does not blame the model.
 func TestReply_TimeoutOfWhatIsNoModel(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	const storeMessage = "The server could not get what it needs in time. Please try again."
@@ -406,7 +406,7 @@ func TestReply_TimeoutOfWhatIsNoModel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c.config.opts.Timeout = 3 * time.Second
+				c.config.opts.Bounds.Timeout = 3 * time.Second
 				s := startPipeServer(t, c.config)
 				began := time.Now()
 				r := s.do(c.method, c.path, c.body)

@@ -15,7 +15,7 @@ import (
 
 // A ReplyStream is the reply of a [Call] whose Backend yields it in pieces: Call.Stream makes it, Append
 // adds the pieces within Ask, and End settles the request and ends the reply after that. A reply whose
-// Framing is Whole is sent by End.
+// Framing is Whole is sent by End. See "Endpoints of hosts" in the package documentation.
 type ReplyStream struct {
 	c       *Call
 	framing Framing
@@ -24,6 +24,7 @@ type ReplyStream struct {
 }
 
 // Progress is what a piece of a reply tells. Usage, Units and Estimated are those of the request so far.
+// See "Endpoints of hosts" in the package documentation.
 type Progress struct {
 	Usage *llm.Usage // nil if the piece tells nothing of it
 
@@ -35,7 +36,7 @@ type Progress struct {
 
 	Text      string // of the output that the piece has, whose tokens are estimated if the Operation has OutputText
 	HasOutput bool   // the piece has a part of what the client asked for. A reply without any is an error
-	Size      int    // of the piece in bytes, about: a reply is refused above Options.MaxReply
+	Size      int    // of the piece in bytes, about: a reply is refused above Options.Bounds.MaxReply
 }
 
 var (
@@ -51,7 +52,7 @@ var (
 func (c *Call) Stream(f Framing, appendFailure func(b []byte, e *llm.Error) []byte) *ReplyStream {
 	q := c.q
 	s := &ReplyStream{c: c, framing: f, pieces: replyPieces{
-		cred: &q.cred, maxReply: q.h.opts.MaxReply, output: &q.chat.order.Output, appendFailure: appendFailure,
+		cred: &q.cred, maxReply: q.h.opts.Bounds.MaxReply, output: &q.chat.order.Output, appendFailure: appendFailure,
 	}}
 	switch {
 	case c.err != nil || c.stage != callReserved || c.stream != nil:
@@ -63,7 +64,7 @@ func (c *Call) Stream(f Framing, appendFailure func(b []byte, e *llm.Error) []by
 	}
 	c.stream = s
 	q.chunks.err = errStreamOver // until Ask
-	s.pieces.output.KeepText = q.h.opts.TextTokens != nil
+	s.pieces.output.KeepText = q.h.opts.Estimates.TextTokens != nil
 	if asked := q.ledger.expected.units; asked != nil {
 		s.pieces.units = *asked
 		s.pieces.units.AudioMillis = 0
@@ -93,7 +94,7 @@ func (s *ReplyStream) Append(p Progress, appendPiece func(b []byte) ([]byte, err
 // AppendStream appends each chunk of a stream to s: progress tells what a chunk has, and appendChunk
 // appends it to b. A chunk is valid until they have returned. AppendStream is called within Ask, with
 // the stream of the Backend, and returns why that has ended: nil if it is complete. A nil stream is an
-// error, and so is, for Ask, one without a chunk.
+// error, and so is, for Ask, one without a chunk. See "Endpoints of hosts" in the package documentation.
 func AppendStream[Chunk any](
 	s *ReplyStream,
 	stream iter.Seq2[*Chunk, error],

@@ -197,9 +197,9 @@ func (q *request) readBody() (*exchange.Buffer, error) {
 	}
 	buf := exchange.GetBuffer(0)
 	var err error
-	if buf.B, err = q.client.ReadBody(buf.B, q.h.opts.MaxBody); err != nil {
+	if buf.B, err = q.client.ReadBody(buf.B, q.h.opts.Bounds.MaxBody); err != nil {
 		exchange.PutBuffer(buf)
-		return nil, bodyError(err, q.h.opts.MaxBody)
+		return nil, bodyError(err, q.h.opts.Bounds.MaxBody)
 	}
 	return buf, nil
 }

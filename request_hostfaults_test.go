@@ -71,12 +71,12 @@ func TestRequest_HostFunctionFails(t *testing.T) {
 			return config{keys: limits, backend: streamBackend(func(_ context.Context, yield yieldFunc) { yield(nil, fault()) })}
 		},
 		"CountTokens": func(fault func() error) config {
-			return config{keys: limits, opts: llmhttp.Options{TextTokens: func(string, string) int {
+			return config{keys: limits, opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: func(string, string) int {
 				if err := fault(); err != nil {
 					panic(err)
 				}
 				return 1
-			}}}
+			}}}}
 		},
 		"RequestID": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{RequestID: func(*http.Request) string {
@@ -157,7 +157,7 @@ func TestRequest_WriterPanics(t *testing.T) {
 						yield(llm.TextChunk("Hello"), nil)
 						<-ctx.Done()
 					}),
-					opts: llmhttp.Options{KeepAlive: keepAlive},
+					opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: keepAlive}},
 				})
 				stream := s.begin("POST", chatPath, streamBody)
 				synctest.Wait()
@@ -221,7 +221,7 @@ func TestRequest_HostCallsGoexit(t *testing.T) {
 func TestRequest_LogHandlerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := streamBackend(func(ctx context.Context, _ yieldFunc) { <-ctx.Done() })
-		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Timeout: time.Minute, Logger: slog.New(panickingHandler{})}})
+		s := startPipeServer(t, config{backend: backend, opts: llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: time.Minute}, Logger: slog.New(panickingHandler{})}})
 		s.chat(chatBody).checkError(t, 504) // from the goroutine of the idle timer
 		s.chat("{").checkError(t, 400)
 	})

@@ -86,13 +86,13 @@ func TestOptions_MaxBodyAndMaxReply(t *testing.T) {
 	mebibyte := strings.Repeat("x", 1<<20)
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(mebibyte, 17) + `"}]}`
 	for limit, status := range map[int64]int{0: 413, -1: 200} {
-		s := startServer(t, config{opts: llmhttp.Options{MaxBody: limit}})
+		s := startServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: limit}}})
 		assert.Equal(t, status, s.chat(body).StatusCode, limit)
 	}
 	const mebibytes = 65
 	pieces := slices.Repeat([]string{mebibyte}, mebibytes)
 	for limit, status := range map[int64]int{0: 502, -1: 200} {
-		s := startServer(t, config{backend: textBackend(pieces...), opts: llmhttp.Options{MaxReply: limit}})
+		s := startServer(t, config{backend: textBackend(pieces...), opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxReply: limit}}})
 		r := s.chat(chatBody)
 		assert.Equal(t, status, r.StatusCode, limit)
 		assert.Equal(t, limit < 0, len(r.body) > mebibytes<<20, limit)
@@ -101,7 +101,7 @@ func TestOptions_MaxBodyAndMaxReply(t *testing.T) {
 
 func TestRequest_MaxBody(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		s := startServer(t, config{http2: http2, opts: llmhttp.Options{MaxBody: int64(len(chatBody))}})
+		s := startServer(t, config{http2: http2, opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: int64(len(chatBody))}}})
 		for encoding, options := range map[string][]requestOption{"length": nil, "chunked": {chunked}} {
 			t.Run(fmt.Sprintf("%s/http2=%t", encoding, http2), func(t *testing.T) {
 				assert.Equal(t, 200, s.chat(chatBody, options...).StatusCode)
@@ -170,7 +170,7 @@ func TestRequest_BodyIsCut(t *testing.T) {
 // The Handler allocates memory for the bytes that arrive, and not for the declared
 // length, which would not fit into memory here.
 func TestRequest_DeclaredLengthIsTooLarge(t *testing.T) {
-	s := startServer(t, config{opts: llmhttp.Options{MaxBody: 1 << 40}})
+	s := startServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: 1 << 40}}})
 	c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nContent-Length: 500000000000\r\n\r\n{")
 	s.waitForRequest()
 	c.Close()
@@ -180,7 +180,7 @@ func TestRequest_DeclaredLengthIsTooLarge(t *testing.T) {
 // An endless body is read only up to the limit.
 func TestRequest_EndlessBody(t *testing.T) {
 	checkNoLeaks(t)
-	s := startServer(t, config{opts: llmhttp.Options{MaxBody: 1 << 20}})
+	s := startServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: 1 << 20}}})
 	c := s.send("POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + testSecret + "\r\nTransfer-Encoding: chunked\r\n\r\n")
 	go func() {
 		var err error
@@ -427,7 +427,7 @@ func (panickingHandler) Enabled(context.Context, slog.Level) bool { panic("no lo
 func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
 	for _, op := range testOperations {
 		t.Run(string(op.name), func(t *testing.T) {
-			s := startServer(t, config{opts: llmhttp.Options{ReadTimeout: 20 * time.Millisecond}})
+			s := startServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{ReadTimeout: 20 * time.Millisecond}}})
 			body, contentType := requestBody(t, op.path, op.body)
 			conn := s.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 				op.path, testSecret, contentType, len(body), body[:len(body)-2]))
@@ -443,7 +443,7 @@ func TestRequest_BodyThatStallsIsRefused(t *testing.T) {
 // Options near the largest number do not overflow.
 func TestRequest_HugeOptions(t *testing.T) {
 	const most = math.MaxInt64
-	s := startServer(t, config{opts: llmhttp.Options{MaxBody: most, MaxReply: math.MaxInt, Timeout: most, KeepAlive: most, ReadTimeout: most, WriteTimeout: most, ReserveCompletion: math.MaxInt}})
+	s := startServer(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{MaxBody: most, MaxReply: math.MaxInt, Timeout: most, KeepAlive: most, ReadTimeout: most, WriteTimeout: most}, Estimates: llmhttp.TokenEstimates{ReserveCompletion: math.MaxInt}}})
 	for _, options := range [][]requestOption{nil, {chunked}} {
 		assert.Equal(t, 200, s.chat(chatBody, options...).StatusCode)
 		s.chat(streamBody, options...).checkText(t, "Hello!")

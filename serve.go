@@ -51,7 +51,7 @@ const (
 // parts of server.Handler may go on as long as requests to h. For TLS, pass listeners of
 // [crypto/tls.NewListener]. Nil opts mean the zero ServeOptions. Serve panics if server or h
 // is nil. Unless the WriteByteTimeout of server.HTTP2 is set, Serve sets it to
-// Options.WriteTimeout of h.
+// Options.Bounds.WriteTimeout of h.
 //
 // When ctx is done, Serve takes these steps:
 //
@@ -82,7 +82,7 @@ func Serve(ctx context.Context, server *http.Server, h *Handler, opts *ServeOpti
 	if server == nil || h == nil {
 		panic("llmhttp: Serve needs an http.Server and a Handler")
 	}
-	boundHTTP2Writes(server, h.opts.WriteTimeout)
+	boundHTTP2Writes(server, h.opts.Bounds.WriteTimeout)
 	d := drainer{server: server, handler: h}
 	if opts != nil {
 		d.opts = *opts

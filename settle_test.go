@@ -63,7 +63,7 @@ func TestSettle_ReservationIsSettled(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := startServer(t, config{
 				backend: tt.backend,
-				opts:    llmhttp.Options{TextTokens: countWords},
+				opts:    llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 				keys:    limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(limit), Quota: llmhttp.Quota{Tokens: 100000}}),
 			})
 			r := s.chat(chatWith(tt.members))
@@ -84,7 +84,7 @@ func TestSettle_ClientLeavesAStream(t *testing.T) {
 	yielded := make(chan struct{})
 	s := startServer(t, config{
 		keys: keysWithThousandTokens,
-		opts: llmhttp.Options{TextTokens: countWords, Limiter: l},
+		opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Limiter: l},
 		backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 			yield(llm.TextChunk("three words here"), nil)
 			close(yielded)
@@ -149,7 +149,7 @@ func TestSettle_UsageOfAChat(t *testing.T) {
 	for _, tt := range tests {
 		for mode, m := range modes {
 			t.Run(tt.name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{TextTokens: countWords}})
+				s := startServer(t, config{backend: tt.backend, opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}})
 				r := s.chat(chatWith(m.members))
 				require.NoError(t, r.err)
 				record := s.record()
@@ -295,12 +295,12 @@ func TestSettle_AdjustFails(t *testing.T) {
 }
 
 func TestSettle_CountTokensPanics(t *testing.T) {
-	s := startServer(t, config{opts: llmhttp.Options{TextTokens: func(_, text string) int {
+	s := startServer(t, config{opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: func(_, text string) int {
 		if text == "Hello!" {
 			panic("boom")
 		}
 		return 1
-	}}})
+	}}}})
 	assert.Equal(t, 200, s.chat(chatBody).StatusCode)
 	s.shutdown()
 	s.record()
@@ -322,7 +322,7 @@ func TestSettle_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 					backend: failingBackend(llm.Errorf(422, "", "no")),
 					keys:    limitedKeys(llmhttp.Limits{Concurrent: 5}),
 					usage:   &usageLog{before: func(context.Context) error { time.Sleep(9 * time.Second); return nil }},
-					opts:    llmhttp.Options{Limiter: limiter, WriteTimeout: 3 * time.Second, Timeout: 30 * time.Second},
+					opts:    llmhttp.Options{Limiter: limiter, Bounds: llmhttp.Bounds{WriteTimeout: 3 * time.Second, Timeout: 30 * time.Second}},
 					server:  func(srv *http.Server) { srv.WriteTimeout = time.Hour },
 				})
 				s.chat(chatBody).checkError(t, 422)
@@ -432,12 +432,12 @@ func TestSettle_EveryStepOfSettlingRuns(t *testing.T) {
 					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000 * llm.MoneyUnit}}),
 					opts: llmhttp.Options{
 						Limiter: l, Usage: store,
-						TextTokens: func(model, text string) int {
+						Estimates: llmhttp.TokenEstimates{TextTokens: func(model, text string) int {
 							if text == reply {
 								mustNotFail("CountTokens")
 							}
 							return countWords(model, text)
-						},
+						}},
 						Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 							if estimates++; estimates > 2 { // not for a reservation
 								return llmhttp.Cost{}, at("Price")
@@ -530,7 +530,7 @@ func TestSettle_NotSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			started := make(chan struct{})
 			s := startServer(t, config{
-				opts: llmhttp.Options{TextTokens: countWords},
+				opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 				backend: streamBackend(func(ctx context.Context, yield yieldFunc) {
 					close(started)
 					<-ctx.Done()

@@ -99,7 +99,7 @@ func TestShutdown_ContextIsDone(t *testing.T) {
 				free := sync.OnceFunc(func() { close(release) })
 				t.Cleanup(free)
 				s := startPipeServer(t, config{
-					opts: llmhttp.Options{KeepAlive: -1},
+					opts: llmhttp.Options{Bounds: llmhttp.Bounds{KeepAlive: -1}},
 					backend: llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 						return func(yield func(*llm.ChatChunk, error) bool) {
 							if req.Model == "speaks" && !yield(llm.TextChunk("one"), nil) {

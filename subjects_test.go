@@ -109,7 +109,7 @@ func TestSubjects_RatesAreShared(t *testing.T) {
 				s := startPipeServer(t, config{
 					backend: usageBackend(4, 6),
 					keys:    sharingKeys(llmhttp.Limits{Requests: noRefill(10), Tokens: noRefill(1000)}, tt.subject),
-					opts:    llmhttp.Options{TextTokens: countWords},
+					opts:    llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 				})
 				require.Equal(t, 200, s.chat(chatWith(tenTokens), withSecret("a")).StatusCode)
 				r := s.chat(chatWith(tenTokens), withSecret("b"))
@@ -196,7 +196,7 @@ func TestSubjects_QuotasAreShared(t *testing.T) {
 					return startPipeServer(t, config{
 						backend: usageBackend(4, 6),
 						keys:    sharingKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 30}}, subject(id, llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 40}})),
-						opts:    llmhttp.Options{Usage: store, TextTokens: countWords},
+						opts:    llmhttp.Options{Usage: store, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 					})
 				}
 				ask := func(s *testServer, secret string) reply { return s.chat(chatWith(tenTokens), withSecret(secret)) }
@@ -229,7 +229,7 @@ func TestSubjects_QuotaThatRefuses(t *testing.T) {
 				return &llmhttp.Key{ID: "k", Account: "acme", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 10}},
 					Subjects: []llmhttp.Subject{subject(search, llmhttp.Limits{Quota: llmhttp.Quota{Tokens: ofTeam}})}}, nil
 			}),
-			opts: llmhttp.Options{Usage: memory.NewUsageStore(), TextTokens: countWords},
+			opts: llmhttp.Options{Usage: memory.NewUsageStore(), Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 		})
 		for range 3 {
 			assert.Contains(t, s.chat(chatWith(tenTokens)).checkError(t, 429).Message, "for your team")

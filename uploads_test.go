@@ -118,7 +118,7 @@ func TestUploads_LeaveNoFile(t *testing.T) {
 					return func(yield func(*audio.TranscriptionChunk, error) bool) { test.backend(ctx, yield) }
 				}}
 				s := startPipeServer(t, config{backend: b, keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{
-					Routes: audio.Routes(&audio.Options{Files: &form.Store{Dir: dir, MaxFiles: 1 << 20}}), ReadTimeout: time.Minute, WriteTimeout: time.Minute, Timeout: time.Minute,
+					Routes: audio.Routes(&audio.Options{Files: &form.Store{Dir: dir, MaxFiles: 1 << 20}}), Bounds: llmhttp.Bounds{ReadTimeout: time.Minute, WriteTimeout: time.Minute, Timeout: time.Minute},
 				}})
 				test.client(t, s)
 				s.waitForSummaries(1)

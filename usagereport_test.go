@@ -92,7 +92,7 @@ func TestReportUsage_Chat(t *testing.T) {
 	for name, tt := range tests {
 		for mode, body := range chatModes {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				s := startServer(t, config{backend: streamBackend(tt.serve), opts: llmhttp.Options{TextTokens: countWords}})
+				s := startServer(t, config{backend: streamBackend(tt.serve), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}})
 				s.chat(body)
 				record := s.record()
 				assert.Equal(t, llmhttp.UnitsOf(tt.want), record.Units)
@@ -223,7 +223,7 @@ func TestClientLeft_End(t *testing.T) {
 			defer cancel()
 			h.Shutdown(ctx)
 		}, time.Second},
-		"Options.Timeout": {func(*llmhttp.Handler) {}, time.Minute},
+		"Options.Bounds.Timeout": {func(*llmhttp.Handler) {}, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestClientLeft_End(t *testing.T) {
 					assert.True(t, left)
 					<-after.Done()
 					llm.ReportUsage(after, usageOf(7, 3))
-				}), keysFor(testKey()), &llmhttp.Options{Logger: noLog, Usage: usage, Timeout: time.Minute})
+				}), keysFor(testKey()), &llmhttp.Options{Logger: noLog, Usage: usage, Bounds: llmhttp.Bounds{Timeout: time.Minute}})
 				ctx, leave := context.WithCancel(t.Context())
 				r := httptest.NewRequestWithContext(ctx, "POST", chatPath, strings.NewReader(chatBody))
 				r.Header.Set("Authorization", "Bearer "+testSecret)
@@ -313,7 +313,7 @@ func TestSettle_UsageIsReconciled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reported := tt.reported
 			s := startServer(t, config{
-				opts: llmhttp.Options{TextTokens: countWords}, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100_000}}),
+				opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 100_000}}),
 				backend: &stubBackend{
 					chat: func(context.Context, *llm.ChatRequest) llm.ChatStream {
 						return streamOf(chunkWithUsage("a reply that has six words", reported))

@@ -71,7 +71,7 @@ func TestUsers_Rates(t *testing.T) {
 		s := startPipeServer(t, config{
 			backend: usageBackend(4, 6),
 			keys:    perUserKeys(llmhttp.Limits{Requests: noRefill(20), Tokens: noRefill(1000)}, llmhttp.Limits{Requests: noRefill(2)}, subject(acme, llmhttp.Limits{Requests: noRefill(100)})),
-			opts:    llmhttp.Options{TextTokens: countWords, Protocols: []llmhttp.Protocol{messages.New(nil)}},
+			opts:    llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Protocols: []llmhttp.Protocol{messages.New(nil)}},
 		})
 		require.Equal(t, 200, s.chat(asUser("ann"), withSecret("a")).StatusCode)
 		const body = `{"model":"m","max_tokens":6,"messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`
@@ -102,7 +102,7 @@ func TestUsers_Tokens(t *testing.T) {
 	s := startServer(t, config{
 		backend: usageBackend(4, 6),
 		keys:    perUserKeys(llmhttp.Limits{Requests: noRefill(20), Tokens: noRefill(1000)}, llmhttp.Limits{Requests: noRefill(9), Tokens: noRefill(25), MaxCompletionTokens: 6}),
-		opts:    llmhttp.Options{TextTokens: countWords},
+		opts:    llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}},
 	})
 	for range 2 {
 		require.Equal(t, 200, s.chat(chatWith(`"max_tokens":500,"user":"ann"`)).StatusCode, "at most 6 are reserved")
@@ -191,7 +191,7 @@ func forEachUserStore(t *testing.T, f func(t *testing.T, usage llmhttp.UsageStor
 func TestUsers_Quota(t *testing.T) {
 	quota := llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 20}}
 	forEachUserStore(t, func(t *testing.T, usage llmhttp.UsageStore) {
-		s := startPipeServer(t, config{backend: usageBackend(4, 6), keys: perUserKeys(llmhttp.Limits{}, quota), opts: llmhttp.Options{Usage: usage, TextTokens: countWords}})
+		s := startPipeServer(t, config{backend: usageBackend(4, 6), keys: perUserKeys(llmhttp.Limits{}, quota), opts: llmhttp.Options{Usage: usage, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}})
 		for _, user := range []string{"ann", "bob"} {
 			require.Equal(t, 200, s.chat(asUser(user), withSecret("a")).StatusCode)
 			require.Equal(t, 200, s.chat(asUser(user), withSecret("b")).StatusCode)

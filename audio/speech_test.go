@@ -370,7 +370,7 @@ func TestSpeech_FailsInMidStream(t *testing.T) {
 
 // A reply that is too large is cut.
 func TestSpeech_MaxReply(t *testing.T) {
-	srv := startServer(t, says(nil, pieces("abcde", "f")...), false, llmhttp.Options{MaxReply: 5})
+	srv := startServer(t, says(nil, pieces("abcde", "f")...), false, llmhttp.Options{Bounds: llmhttp.Bounds{MaxReply: 5}})
 	body, err := io.ReadAll(open(t, srv, speechPath, speechBody).Body)
 	require.Error(t, err)
 	assert.Equal(t, "abcde", string(body))

@@ -105,7 +105,7 @@ func newHostWithBackend(t testing.TB, keys manage.KeyManager, usage llmhttp.Usag
 	logger := slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	limiter := llmhttp.NewLimiter()
 	api := llmhttp.NewHandler(backend, console.NewKeyStore(keys), &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Price: testPrice, Observe: h.monitor.Observe, Logger: logger, TextTokens: modeltest.CountTokens,
+		Usage: usage, Limiter: limiter, Price: testPrice, Observe: h.monitor.Observe, Logger: logger, Estimates: llmhttp.TokenEstimates{TextTokens: modeltest.CountTokens},
 	})
 	opts := &console.Options{
 		SignIn: &console.SignIn{Admins: map[string]string{adminName: adminHash()}, Keys: true},

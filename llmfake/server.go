@@ -134,18 +134,20 @@ func newServer(t TB) *Server {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handler = llmhttp.NewHandler(backend{s}, llmhttp.KeyStoreFunc(s.lookup), &llmhttp.Options{
-		Routes:     all.Routes(nil),
-		Protocols:  []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
-		Usage:      memory.NewUsageStore(),
-		TextTokens: simulator.CountTokens,
-		ImageURL:   s.imageURL,
-		Observe:    observe,
-		Logger:     s.log,
+		Routes:    all.Routes(nil),
+		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
+		Usage:     memory.NewUsageStore(),
+		Estimates: llmhttp.TokenEstimates{TextTokens: simulator.CountTokens},
+		ImageURL:  s.imageURL,
+		Observe:   observe,
+		Logger:    s.log,
 		// A web page that finds the server may have what a test may have.
 		TrustedOrigins: []string{"*"},
-		KeepAlive:      -1, // nothing is sent while a reply waits, and every early error has its status
-		Timeout:        -1,
-		MaxBody:        maxBody,
+		Bounds: llmhttp.Bounds{
+			KeepAlive: -1, // nothing is sent while a reply waits, and every early error has its status
+			Timeout:   -1,
+			MaxBody:   maxBody,
+		},
 	})
 	return s
 }

@@ -133,7 +133,7 @@ func (p *protocolTest) newHandler(stream llm.ChatStream, keepAlive time.Duration
 	})
 	options := &llmhttp.Options{
 		Logger:         slog.New(slog.DiscardHandler), // the checks provoke errors
-		KeepAlive:      keepAlive,
+		Bounds:         llmhttp.Bounds{KeepAlive: keepAlive},
 		UnknownMembers: func(name string) bool { return name != refusedMember && llmhttp.DefaultUnknownMembers(name) },
 	}
 	if p.protocol != nil {

@@ -17,7 +17,7 @@ import (
 
 func TestCountTokens(t *testing.T) {
 	s := newServer(nil, func(o *llmhttp.Options) {
-		o.TextTokens = func(_, text string) int { return 100 * len(strings.Fields(text)) }
+		o.Estimates.TextTokens = func(_, text string) int { return 100 * len(strings.Fields(text)) }
 	})
 	w := s.do("POST", messagesPath+"/count_tokens", `{"model":"m","system":"Be brief."`+hi+`}`)
 	require.Equal(t, 200, w.Code, w.Body)

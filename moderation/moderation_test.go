@@ -167,7 +167,7 @@ func TestModerations_InvalidReplies(t *testing.T) {
 		s.PostRefused(path, `{"model":"m","input":"a"}`, 500)
 	})
 	t.Run("larger than MaxReply", func(t *testing.T) {
-		s := newServer(t, harmless(nil), llmhttp.Options{MaxReply: 1000})
+		s := newServer(t, harmless(nil), llmhttp.Options{Bounds: llmhttp.Bounds{MaxReply: 1000}})
 		s.PostRefused(path, `{"model":"m","input":`+list(100, `"a"`)+`}`, 502)
 	})
 }
@@ -187,7 +187,7 @@ func TestModerations_Usage(t *testing.T) {
 		"the Backend fails": {`{"model":"m","input":"one two"}`, failing, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, tt.backend, llmhttp.Options{TextTokens: countWords})
+			s := newServer(t, tt.backend, llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}})
 			w := s.Post(path, tt.body)
 			require.Len(t, s.Records, 1)
 			record := s.Records[0]

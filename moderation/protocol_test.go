@@ -46,7 +46,7 @@ func TestServe_Protocol(t *testing.T) {
 	flagged := results(moderation.Result{Flagged: true})
 	failing := backend(func(context.Context, *moderation.Request) (*moderation.Response, error) { return nil, assert.AnError })
 	p := endpointtest.NewProtocol("/v2/judge", moderation.Endpoint, serveJudge)
-	endpointtest.CheckProtocol(t, p, moderation.Operation, llmhttp.Options{TextTokens: countWords}, map[string]endpointtest.ProtocolTest{
+	endpointtest.CheckProtocol(t, p, moderation.Operation, llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}}, map[string]endpointtest.ProtocolTest{
 		"complete":           {flagged, llmhttp.Key{}, valid, 200, "m modr-: true, 2 tokens", 1},
 		"default model":      {flagged, llmhttp.Key{}, `{"text":"a"}`, 200, "omni-moderation-latest modr-: true, 1 tokens", 1},
 		"unknown member":     {flagged, llmhttp.Key{}, `{"model":"m","text":"a","api_key":"x"}`, 400, `{"message":"Unknown parameter: 'api_key'."}`, 0},

@@ -97,7 +97,7 @@ func outcomes() map[string]outcome {
 	limiterAway.opts.Limiter = brokenLimiter{}
 	limiterAway.key = llmhttp.Key{ID: "key_1", Account: "acme", Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(1)}}
 	silent := config{backend: waits(make(chan struct{}, 1), false)}
-	silent.opts.Timeout = time.Millisecond
+	silent.opts.Bounds.Timeout = time.Millisecond
 	return map[string]outcome{
 		"whole":                {span: "chat m", used: true, model: "m", reply: "m-2026"},
 		"stream":               {body: streamBody, span: "chat m", used: true, model: "m", reply: "m-2026"},

@@ -102,7 +102,7 @@ func (q *eventTest) start(t *testing.T) *server {
 	})
 	s.handler = llmhttp.NewHandler(backend, keys, &llmhttp.Options{
 		Usage: q.store, Price: q.price, Observe: s.watcher.Observe, Logger: logger, Now: now,
-		TextTokens: func(_, _ string) int { return 0 }, // a message counts four
+		Estimates: llmhttp.TokenEstimates{TextTokens: func(_, _ string) int { return 0 }}, // a message counts four
 	})
 	t.Cleanup(s.shutdown)
 	return s

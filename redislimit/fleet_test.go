@@ -57,7 +57,7 @@ func newHandler(l llmhttp.Limiter, keyID string, limits llmhttp.Limits, onChat f
 		return func(yield func(*llm.ChatChunk, error) bool) { yield(c, nil) }
 	})
 	return llmhttp.NewHandler(backend, keys, &llmhttp.Options{
-		Limiter: l, TextTokens: func(string, string) int { return 0 }, Logger: slog.New(slog.DiscardHandler),
+		Limiter: l, Estimates: llmhttp.TokenEstimates{TextTokens: func(string, string) int { return 0 }}, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 

@@ -39,7 +39,7 @@ func newQuotaFleet(limiters []llmhttp.Limiter, key *llmhttp.Key, store llmhttp.U
 	})
 	for _, l := range limiters {
 		fleet = append(fleet, llmhttp.NewHandler(backend, keys, &llmhttp.Options{
-			Limiter: l, Usage: store, TextTokens: func(string, string) int { return 0 }, Logger: slog.New(slog.DiscardHandler),
+			Limiter: l, Usage: store, Estimates: llmhttp.TokenEstimates{TextTokens: func(string, string) int { return 0 }}, Logger: slog.New(slog.DiscardHandler),
 			Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 				return llmhttp.Cost{Output: llm.Money(r.Units.Tokens()) * tokenPrice}, nil
 			},

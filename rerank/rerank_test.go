@@ -213,7 +213,7 @@ func TestRerank_InvalidReplies(t *testing.T) {
 		assert.Equal(t, []int{0}, ask(t, s, path, `{"model":"m","query":"q","documents":["a","b"],"top_n":1}`).indices())
 	})
 	t.Run("larger than MaxReply", func(t *testing.T) {
-		s := newServer(t, scores(make([]float64, 100)...), llmhttp.Options{MaxReply: 1000})
+		s := newServer(t, scores(make([]float64, 100)...), llmhttp.Options{Bounds: llmhttp.Bounds{MaxReply: 1000}})
 		s.PostRefused(path, `{"model":"m","query":"q","documents":`+list(100, `"a"`)+`}`, 502)
 	})
 }
@@ -242,7 +242,7 @@ func TestRerank_Usage(t *testing.T) {
 		"the Backend fails": {documents(1), backend(func(context.Context, *rerank.Request) (*rerank.Response, error) { return nil, assert.AnError }), llmhttp.Units{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServer(t, tt.backend, llmhttp.Options{TextTokens: countWords})
+			s := newServer(t, tt.backend, llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}})
 			w := s.Post(path, tt.body)
 			require.Len(t, s.Records, 1)
 			record := s.Records[0]
@@ -269,7 +269,7 @@ func TestRerank_IsPricedBeforehand(t *testing.T) {
 		return llmhttp.Cost{Other: llm.Money(r.Units.SearchUnits) * llm.MoneyUnit}, nil
 	}
 	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 2 * llm.MoneyUnit}}}
-	s := endpointtest.New(t, scoring(nil), key, llmhttp.Options{Routes: rerank.Routes(), Price: price, TextTokens: countWords})
+	s := endpointtest.New(t, scoring(nil), key, llmhttp.Options{Routes: rerank.Routes(), Price: price, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}})
 	body := func(n int) string { return `{"model":"m","query":"q","documents":` + list(n, `"a"`) + `}` }
 	s.PostRefused(path, body(201), 429)
 	require.Equal(t, 200, s.Post(path, body(200)).Code)

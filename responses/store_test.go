@@ -308,7 +308,7 @@ func TestStored_StoreHangs(t *testing.T) {
 		return llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
 			Protocols: []llmhttp.Protocol{responses.New(&responses.Options{Store: hangingStore{}, RequireStore: require})},
 			Logger:    slog.New(slog.DiscardHandler),
-			KeepAlive: 500 * time.Millisecond,
+			Bounds:    llmhttp.Bounds{KeepAlive: 500 * time.Millisecond},
 		})
 	}
 	const body = `{"model":"demo-chat","input":"Hi","stream":true}`

@@ -108,7 +108,7 @@ type Options struct {
 	// TryTimeout is the maximum time until the first chunk of a try, or until
 	// its whole reply if that is not a stream. Zero means 2 minutes; negative
 	// means no timeout. A timeout that is not shorter than
-	// [llmhttp.Options].Timeout has no effect, because that ends the request.
+	// [llmhttp.Bounds].Timeout has no effect, because that ends the request.
 	TryTimeout time.Duration
 
 	// Backoff is the maximum delay before the second round; the minimum is half of it. It doubles
@@ -118,7 +118,7 @@ type Options struct {
 	// MaxWait is the maximum delay between two rounds. A request does not wait
 	// for a target whose RetryAfter is longer. Zero means 5 seconds; negative
 	// means no maximum. MaxWait should be shorter than
-	// [llmhttp.Options].Timeout, which ends the request.
+	// [llmhttp.Bounds].Timeout, which ends the request.
 	MaxWait time.Duration
 
 	// Fallback decides what follows from the error of a try, with which it is called on the

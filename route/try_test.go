@@ -146,7 +146,7 @@ func TestTry_DeadlineAndIdleTimeout(t *testing.T) {
 		assert.Equal(t, context.DeadlineExceeded, err)
 		assert.Zero(t, r.Status()[0].Failures, "the deadline of the request says nothing about the target")
 
-		h := llmhttp.NewHandler(r, llmhttp.AllowAll("acme"), &llmhttp.Options{Timeout: time.Second})
+		h := llmhttp.NewHandler(r, llmhttp.AllowAll("acme"), &llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: time.Second}})
 		assert.Equal(t, 504, post(h, "m").Code)
 		assert.Equal(t, int64(1), r.Status()[0].Failures, "the idle timeout of the Handler is a failure of the target")
 		assert.Equal(t, "504", r.Status()[0].LastError)
@@ -215,7 +215,7 @@ func TestTry_ClientLeavesBetweenTries(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var sums summaries
 				r := newInOrderRouter(t, &route.Options{Backoff: 2 * time.Second, TryTimeout: -1}, newFake(test.step))
-				h := llmhttp.NewHandler(r, llmhttp.AllowAll("a"), &llmhttp.Options{Observe: sums.observe, Timeout: -1})
+				h := llmhttp.NewHandler(r, llmhttp.AllowAll("a"), &llmhttp.Options{Observe: sums.observe, Bounds: llmhttp.Bounds{Timeout: -1}})
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(500*time.Millisecond, cancel)
 				body := strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello!"}]}`)

@@ -207,12 +207,14 @@ func (sim *simulation) start() {
 			messages.New(nil),
 			responses.New(&responses.Options{Store: &responseStore{sim, memory.NewResponseStore()}}),
 		},
-		RequestID:    func(r *http.Request) string { return r.Header.Get("X-Soak") },
-		Timeout:      handlerTimeout,
-		KeepAlive:    5 * time.Millisecond,
-		ReadTimeout:  readTimeout,
-		WriteTimeout: 30 * time.Second,
-		MaxBody:      maxBody,
+		RequestID: func(r *http.Request) string { return r.Header.Get("X-Soak") },
+		Bounds: llmhttp.Bounds{
+			Timeout:      handlerTimeout,
+			KeepAlive:    5 * time.Millisecond,
+			ReadTimeout:  readTimeout,
+			WriteTimeout: 30 * time.Second,
+			MaxBody:      maxBody,
+		},
 	})
 	sim.server = sim.newServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		sim.inProgress.Add(1)
@@ -266,7 +268,7 @@ func (sim *simulation) newUpstream(b llmhttp.Backend) llmhttp.Backend {
 	sim.inner = httptest.NewUnstartedServer(llmhttp.NewHandler(b, llmhttp.AllowAll("inner"), &llmhttp.Options{
 		Routes:    audio.Routes(nil),
 		RequestID: func(r *http.Request) string { return r.Header.Get("X-Request-Id") },
-		Logger:    slog.New(slog.DiscardHandler), Timeout: handlerTimeout,
+		Logger:    slog.New(slog.DiscardHandler), Bounds: llmhttp.Bounds{Timeout: handlerTimeout},
 	}))
 	sim.inner.Config.ErrorLog = log.New(&sim.serverLog, "", 0)
 	sim.inner.Start()

@@ -79,7 +79,7 @@ type backend struct {
 }
 
 // maxHeld is how many bytes of a reply a filter may hold back. The Handler does not see them: its
-// Options.MaxReply bounds what it gets.
+// Options.Bounds.MaxReply bounds what it gets.
 const maxHeld = 64 << 20
 
 // errFiltered returns the error of a request of which a text was refused with err.

@@ -298,7 +298,7 @@ func TestNew_PiecesOfTranscriptions(t *testing.T) {
 	}
 }
 
-// A transcription that is collected for a filter is not silent: it may take longer than Options.Timeout.
+// A transcription that is collected for a filter is not silent: it may take longer than Options.Bounds.Timeout.
 // If it is refused, the client gets a 400, also for a stream.
 func TestNew_TranscriptionsThatTakeLong(t *testing.T) {
 	for name, fields := range map[string]map[string]string{"whole": {"model": "m"}, "stream": {"model": "m", "stream": "true"}} {
@@ -313,7 +313,7 @@ func TestNew_TranscriptionsThatTakeLong(t *testing.T) {
 							}
 						}
 					}}
-					h := handlerWith(textfilter.New(b, refusingWords(filter)), llmhttp.Options{Timeout: time.Second})
+					h := handlerWith(textfilter.New(b, refusingWords(filter)), llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: time.Second}})
 					w := serveRecording(t, h, fields)
 					assert.Equal(t, want, w.Code, "%s", w.Body)
 					if want == 200 {

@@ -1,9 +1,10 @@
 // Command house measures how the code of a checkout is laid out: the size of each package, what it
 // exports, and how its files depend on each other.
 //
-//	go run ./bench/house [-dir DIR] [-commit REVISION] [packages]
+//	go run ./bench/house [-dir DIR] [-commit REVISION] [-names] [packages]
 //
-// It prints tables, so that those of two checkouts can be compared. Packages are patterns of
+// It prints tables, so that those of two checkouts can be compared. Of the names that a package exports,
+// a host's are those that not only authors of protocols and endpoints need. Packages are patterns of
 // go list; without any it measures those of the root module. "work" is all modules, which takes
 // minutes the first time, because what they depend on is compiled.
 package main
@@ -37,6 +38,7 @@ func run(args []string, out, log io.Writer) error {
 	flags.SetOutput(log)
 	dir := flags.String("dir", ".", "the root `directory` of the checkout")
 	commit := flags.String("commit", "", "also print the Go files without tests that this `revision` changed, as the cost of what it added")
+	names := flags.Bool("names", false, "only print the names that the packages export, and whether they are for a host or for an author")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -45,6 +47,9 @@ func run(args []string, out, log io.Writer) error {
 		patterns = []string{"./..."}
 	}
 	h := &house{dir: *dir, out: out, log: log}
+	if *names {
+		return h.printNames(patterns)
+	}
 	if err := h.printPackages(patterns); err != nil {
 		return err
 	}
@@ -82,6 +87,11 @@ type listed struct {
 	DepOnly                       bool // not matched by a pattern
 }
 
+// sources returns the names of the files without tests, those for other platforms too.
+func (p *listed) sources() []string {
+	return slices.DeleteFunc(slices.Concat(p.GoFiles, p.IgnoredGoFiles), func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+}
+
 // list returns the packages that the patterns match, and the files with the types that all packages export.
 func (h *house) list(patterns []string) (packages []*listed, exports map[string]string, err error) {
 	args := append([]string{"list", "-buildvcs=false", "-deps", "-export", "-json=Dir,ImportPath,Name,Export,GoFiles,IgnoredGoFiles,ImportMap,DepOnly"}, patterns...)
@@ -113,7 +123,7 @@ func (h *house) printPackages(patterns []string) error {
 		return err
 	}
 	w := tabwriter.NewWriter(h.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "package\tfiles\tlines\tcode\tcomment\tnames\tmethods\tfields\treferences\tmutual pairs\tknot\tlines of it\tgo doc -all KB\t")
+	fmt.Fprintln(w, "package\tfiles\tlines\tcode\tcomment\tnames\ta host's\tmethods\tfields\treferences\tmutual pairs\tknot\tlines of it\tgo doc -all KB\t")
 	for _, p := range packages {
 		s, err := measure(p, exports)
 		if err != nil {
@@ -127,8 +137,8 @@ func (h *house) printPackages(patterns []string) error {
 			}
 			doc = fmt.Sprintf("%.1f", float64(len(text))/1000)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t\n", p.ImportPath,
-			s.files, s.lines, s.code, s.comment, s.names, s.methods, s.fields, s.references, s.mutual, s.knot, s.knotLines, doc)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t\n", p.ImportPath,
+			s.files, s.lines, s.code, s.comment, s.names, s.hostNames, s.methods, s.fields, s.references, s.mutual, s.knot, s.knotLines, doc)
 	}
 	return w.Flush()
 }

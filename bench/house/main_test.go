@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +21,7 @@ var checkout = map[string]string{
 	"go.work":                  "go 1.26.0\nuse (\n\t.\n\t./nested\n)\n",
 	"go.mod":                   "module example.test/m\ngo 1.26.0\n",
 	"a.go":                     "// Package m is measured.\npackage m\n\n/* of\ntwo lines */\ntype A struct {\n\tB // embedded\n\tC, d int\n}\n\nfunc (a *A) Get() int { return a.d + c }\n",
-	"b.go":                     "package m\n\nconst N, n = 1, 2\n\ntype B interface{ Of(D) }\n",
+	"b.go":                     "package m\n\n// See \"Protocols\"\n// in the package documentation.\nconst N, n = 1, 2\n\ntype B interface{ Of(D) }\n",
 	"d.go":                     "package m\n\ntype D []A\n\nvar _ E = (*A)(nil) // does not count\n",
 	"c.go":                     "package m\n\nvar c = 1\n",
 	"e.go":                     "package m\n\ntype E interface{ Get() int }\n\nvar _ B\n",
@@ -63,19 +65,54 @@ func TestHouse(t *testing.T) {
 	}
 	for _, want := range []string{
 		// a uses b and c, b uses d, d uses a
-		"example.test/m 6 32 19 3 6 3 2 4 0 3 21 0.3",
-		"example.test/m/internal/i 1 3 2 0 1 0 0 0 0 1 3 -",
-		"example.test/m/nested 2 8 5 0 1 0 0 0 0 1 5 0.1",
-		". 32 3 0",
+		"example.test/m 6 34 19 5 6 5 3 2 4 0 3 23 0.3",
+		"example.test/m/internal/i 1 3 2 0 1 1 0 0 0 0 1 3 -",
+		"example.test/m/nested 2 8 5 0 1 1 0 0 0 0 1 5 0.1",
+		". 34 3 0",
 		"internal 3 0 0",
 		"nested 9 3 1",
-		"all 44 6 1",
+		"all 46 6 1",
 		"Go files that are no tests: 2, of which in the root package: 1",
 	} {
 		assert.Contains(t, lines, want)
 	}
 	assert.Equal(t, []string{"a.go", "nested/n.go"}, lines[len(lines)-2:])
 	assert.NotContains(t, out.String(), "a_test.go")
+}
+
+// A name is an author's if the comment of its declaration, or of the group of that, refers to a section for
+// them.
+func TestHouse_Names(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", `package p
+
+// A kind. See "Endpoints of hosts" in the
+// package documentation.
+const (
+	A, B = 1, 2
+	c = 3
+)
+
+type (
+	// D is described. See "Protocols" in the package documentation.
+	D int
+	// See "Backends" in the package documentation.
+	E int
+)
+
+// See "Protocols".
+func F() {}
+
+// See "Protocols" in the package documentation.
+func (D) G() {}
+`, parser.ParseComments)
+	require.NoError(t, err)
+	assert.Equal(t, []name{{"A", true}, {"B", true}, {"D", true}, {"E", false}, {"F", false}}, exportedNames(file))
+	var out, log bytes.Buffer
+	require.NoError(t, run([]string{"-dir", newCheckout(t), "-names", "work"}, &out, &log), "%s", &log)
+	assert.Equal(t, []string{
+		"example.test/m A host", "example.test/m N author", "example.test/m B host", "example.test/m D host", "example.test/m E host",
+		"example.test/m Plan9 host", "example.test/m/internal/i I host", "example.test/m/nested N host",
+	}, strings.Split(strings.TrimSpace(out.String()), "\n"))
 }
 
 func TestHouse_MutualPairs(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 // A size is what was measured of a package, without its tests.
 type size struct {
 	files, lines, code, comment int
-	names, methods, fields      int // exported, the latter two of exported types
+	names, hostNames            int // exported, the latter without those that only authors need
+	methods, fields             int // exported, of exported types
 	references                  int // pairs of a file and another that it uses a declaration of
 	mutual                      int // pairs of files that use each other
 	knot, knotLines             int // files of the largest strongly connected set, and their lines
@@ -31,10 +32,7 @@ func measure(p *listed, exports map[string]string) (*size, error) {
 	s := new(size)
 	lines := make(map[string]int)
 	var files []*ast.File
-	for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
+	for _, name := range p.sources() {
 		path := filepath.Join(p.Dir, name)
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -87,26 +85,22 @@ func (s *size) countLines(fset *token.FileSet, file *ast.File, text []byte) {
 
 // countExports counts what a file declares for users of the package.
 func (s *size) countExports(file *ast.File) {
+	for _, n := range exportedNames(file) {
+		s.names++
+		if !n.author {
+			s.hostNames++
+		}
+	}
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			switch {
-			case !d.Name.IsExported():
-			case d.Recv == nil:
-				s.names++
-			case ast.IsExported(receiver(d)):
+			if d.Recv != nil && d.Name.IsExported() && ast.IsExported(receiver(d)) {
 				s.methods++
 			}
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
-				switch spec := spec.(type) {
-				case *ast.ValueSpec:
-					s.names += exported(spec.Names)
-				case *ast.TypeSpec:
-					if spec.Name.IsExported() {
-						s.names++
-						s.countMembers(spec.Type)
-					}
+				if spec, ok := spec.(*ast.TypeSpec); ok && spec.Name.IsExported() {
+					s.countMembers(spec.Type)
 				}
 			}
 		}

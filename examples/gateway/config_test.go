@@ -199,7 +199,7 @@ func TestGateway_UpstreamHangs(t *testing.T) {
 		Keys:   []keyConfig{{ID: "demo", SecretEnv: "GATEWAY_KEY"}},
 	})
 	require.NoError(t, err)
-	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{Timeout: g.timeout})
+	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: g.timeout}})
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", chatPath, strings.NewReader(hello))
 	r.Header.Set("Authorization", "Bearer sk-gateway")

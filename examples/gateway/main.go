@@ -64,7 +64,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	base := "http://" + l.Addr().String()
 	images := memory.NewImageStore(cmp.Or(g.publicURL, base) + "/images/")
 	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{
-		Timeout:  g.timeout,
+		Bounds:   llmhttp.Bounds{Timeout: g.timeout},
 		Usage:    memory.NewUsageStore(),
 		ImageURL: images.Put,
 		Observe:  llmhttp.LogRequests(nil),

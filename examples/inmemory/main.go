@@ -71,13 +71,13 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 	backend.Delay = delay
 	monitor := console.NewMonitor()
 	opts := &llmhttp.Options{
-		Usage:      memory.NewUsageStore(),
-		Limiter:    llmhttp.NewLimiter(),
-		Price:      price,
-		ImageURL:   images.Put,
-		TextTokens: simulator.CountTokens,
-		Observe:    monitor.Observe,
-		Routes:     all.Routes(nil),
+		Usage:     memory.NewUsageStore(),
+		Limiter:   llmhttp.NewLimiter(),
+		Price:     price,
+		ImageURL:  images.Put,
+		Estimates: llmhttp.TokenEstimates{TextTokens: simulator.CountTokens},
+		Observe:   monitor.Observe,
+		Routes:    all.Routes(nil),
 		Protocols: []llmhttp.Protocol{
 			messages.New(&messages.Options{Model: servedModel}),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),

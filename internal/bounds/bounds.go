@@ -1,7 +1,7 @@
 // Package bounds has the numbers of elements that requests and replies may have, and the sizes of some.
 package bounds
 
-// Bounds on the elements of a request of any protocol. Options.MaxBody bounds its bytes;
+// Bounds on the elements of a request of any protocol. Options.Bounds.MaxBody bounds its bytes;
 // these keep a small body from becoming much memory.
 const (
 	Messages  = 16384

@@ -12,7 +12,7 @@ import (
 // A BodyError is the error of a body that could not be read.
 type BodyError struct {
 	Err      error // bounded.ErrTooLarge, or what Read of the body returned
-	TimedOut bool  // the client paused for longer than Options.ReadTimeout
+	TimedOut bool  // the client paused for longer than Options.Bounds.ReadTimeout
 }
 
 func (e *BodyError) Error() string { return e.Err.Error() }
@@ -78,7 +78,7 @@ func (x *Exchange) readFailed(err error) error {
 	return cause
 }
 
-// A bodyReader reads the body of a request. Options.ReadTimeout applies to each Read.
+// A bodyReader reads the body of a request. Options.Bounds.ReadTimeout applies to each Read.
 type bodyReader struct{ x *Exchange }
 
 func (r bodyReader) Read(p []byte) (int, error) {

@@ -10,8 +10,8 @@ import (
 const startDelay = time.Second
 
 // An idleTimer ends a request if a call for it is silent for longer than
-// Options.Timeout, and writes Framing.KeepAlive to a stream that is silent for longer than
-// Options.KeepAlive. The first write to a stream that starts early is its start, after
+// Options.Bounds.Timeout, and writes Framing.KeepAlive to a stream that is silent for longer than
+// Options.Bounds.KeepAlive. The first write to a stream that starts early is its start, after
 // startDelay. It runs from the first BeginCall on.
 type idleTimer struct {
 	running      bool          // BeginCall was called
@@ -22,7 +22,7 @@ type idleTimer struct {
 	lastWrite    moment        // to keep a stream alive, or of the start of one that starts early
 }
 
-// BeginCall must be called before each call to which Options.Timeout applies. From then on
+// BeginCall must be called before each call to which Options.Bounds.Timeout applies. From then on
 // other goroutines may end the request, and each call has the whole timeout, after which
 // silence, which must be comparable, ends the request. BeginCall returns the time, or why the
 // request has ended. The goroutine of ServeHTTP calls it.
@@ -85,7 +85,7 @@ func (x *Exchange) CallReturned() {
 	x.callRuns = false
 }
 
-// StopTimeout ends Options.Timeout when no more calls follow.
+// StopTimeout ends Options.Bounds.Timeout when no more calls follow.
 func (x *Exchange) StopTimeout() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -49,7 +49,7 @@ type Backend struct{ memory.Backend }
 // New returns a new Backend with zero fields.
 func New() *Backend { return &Backend{} }
 
-// CountTokens returns the number of words of text. It can be used as [llmhttp.Options.TextTokens].
+// CountTokens returns the number of words of text. It can be used as [llmhttp.TokenEstimates.TextTokens].
 func CountTokens(model, text string) int { return len(strings.Fields(text)) }
 
 var (

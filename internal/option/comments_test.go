@@ -16,7 +16,7 @@ import (
 )
 
 // configurations matches the names of structs that configure something.
-var configurations = regexp.MustCompile(`^(\w*Options|SignIn|Limits|Rate|Quota|Observation|Target|\w+Store|(Key|Report)Query)$`)
+var configurations = regexp.MustCompile(`^(\w*Options|Bounds|TokenEstimates|SignIn|Limits|Rate|Quota|Observation|Target|\w+Store|(Key|Report)Query)$`)
 
 // notConfigured are structs of requests, whose fields are those of a wire format.
 var notConfigured = []string{"StreamOptions"}

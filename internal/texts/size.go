@@ -7,7 +7,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// ElementSize is what an element of a reply counts toward Options.MaxReply besides its
+// ElementSize is what an element of a reply counts toward Options.Bounds.MaxReply besides its
 // text, so that many empty elements cannot use unbounded memory.
 const ElementSize = 64
 

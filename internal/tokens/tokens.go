@@ -185,7 +185,7 @@ func (c Estimator) Output(out *Counter) int {
 // A Counter counts the text of a reply, from which Estimator.Output estimates the
 // tokens.
 type Counter struct {
-	KeepText bool // whether text is kept, for Options.TextTokens
+	KeepText bool // whether text is kept, for Options.Estimates.TextTokens
 	Bytes    int
 	Text     []byte
 	Media    int // tokens of media

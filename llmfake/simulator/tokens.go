@@ -8,7 +8,7 @@ import (
 )
 
 // CountTokens returns the number of tokens that text has for a [Backend]. It can
-// be used as [llmhttp.Options.TextTokens]. The model makes no difference.
+// be used as [llmhttp.TokenEstimates.TextTokens]. The model makes no difference.
 //
 // A token is a word with the white space before it. A word of more than 12 characters is several
 // tokens of at most 12, and so is a run of white space. An emoji is a word. In scripts that are
