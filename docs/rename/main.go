@@ -1,6 +1,6 @@
 // Rename gives Go programs the names that parts of package llmhttp have since their move to other
-// packages. It changes the files in the directories that it gets, and in those below them. In a clone of
-// the repository:
+// packages, and literals of its Options the structs that some fields are in. It changes the files in the
+// directories that it gets, and in those below them. In a clone of the repository:
 //
 //	go run ./docs/rename ../host
 //
@@ -90,12 +90,11 @@ type edit struct {
 // rename returns the Go file src with the names of the table. The warnings tell what hides a package
 // that the file needs.
 func rename(name string, src []byte, table map[string]target) (renamed []byte, warnings []string, err error) {
-	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, name, src, parser.ParseComments)
+	imported, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
 	if err != nil {
 		return nil, nil, err
 	}
-	spec := findImport(f)
+	spec := findImport(imported)
 	if spec == nil {
 		return src, nil, nil
 	}
@@ -103,6 +102,16 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 	if spec.Name != nil {
 		local = spec.Name.Name
 	}
+	original := src
+	if src, err = groupOptions(name, src, local); err != nil {
+		return nil, nil, err
+	}
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, name, src, parser.ParseComments)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec = findImport(f)
 	offset := func(p token.Pos) int { return fset.Position(p).Offset }
 	var edits []edit
 	used, stays := make(map[string]bool), false
@@ -111,7 +120,7 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 		if !ok {
 			return true
 		}
-		if x, ok := s.X.(*ast.Ident); !ok || x.Name != local || x.Obj != nil { // Obj is set for a variable
+		if !isPackage(s.X, local) {
 			return true
 		}
 		to, moved := table[s.Sel.Name]
@@ -123,7 +132,7 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 		edits = append(edits, edit{offset(s.Pos()), offset(s.End()), path.Base(to.pkg) + "." + to.name})
 		return true
 	})
-	if len(edits) == 0 {
+	if len(edits) == 0 && bytes.Equal(src, original) {
 		return src, nil, nil
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -142,6 +151,18 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 		}
 	}
 	edits = append(edits, edit{offset(spec.Pos()), offset(spec.End()), imports(src[offset(spec.Pos()):offset(spec.End())], used, stays, isAlone(f, spec))})
+	renamed, err = format.Source(apply(src, edits))
+	return renamed, warnings, err
+}
+
+// isPackage reports whether e is the name of a package.
+func isPackage(e ast.Expr, name string) bool {
+	x, ok := e.(*ast.Ident)
+	return ok && x.Name == name && x.Obj == nil // Obj is set for a variable
+}
+
+// apply returns src with the edits, which do not overlap.
+func apply(src []byte, edits []edit) []byte {
 	slices.SortFunc(edits, func(a, b edit) int { return a.start - b.start })
 	var out bytes.Buffer
 	at := 0
@@ -151,8 +172,7 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 		at = e.end
 	}
 	out.Write(src[at:])
-	renamed, err = format.Source(out.Bytes())
-	return renamed, warnings, err
+	return out.Bytes()
 }
 
 // findImport returns the import of the root package, or nil.

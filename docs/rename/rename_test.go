@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The programs in testdata are examples as they were before the names moved. They compile with the new
-// names.
+// The programs in testdata are examples as they were before the names moved, and a host with former fields
+// of Options. They compile with the new names.
 func TestRename_Compiles(t *testing.T) {
 	table := parseTable(renames)
 	require.NotEmpty(t, table)
@@ -93,6 +93,18 @@ func TestRename(t *testing.T) {
 		"imported before, and nothing stays": {
 			"package p\n\nimport \"" + module + "/llm\"\nimport \"" + module + "\"\n\nvar k = []any{llmhttp.Tool{}, llm.Key}\n",
 			"package p\n\nimport \"" + module + "/llm\"\nimport ()\n\nvar k = []any{llm.Tool{}, llm.Key}\n",
+		},
+		"fields of Options": {
+			"package p\n\nimport \"" + module + "\"\n\nvar o = llmhttp.Options{Timeout: 1, Prefix: \"/p\", MaxBody: 2}\n",
+			"package p\n\nimport \"" + module + "\"\n\nvar o = llmhttp.Options{Bounds: llmhttp.Bounds{Timeout: 1, MaxBody: 2}, Prefix: \"/p\"}\n",
+		},
+		"fields of Options in lines": {
+			"package p\n\nimport h \"" + module + "\"\n\nvar o = &h.Options{\n\t// how long\n\tTimeout: 1,\n\tUser: nil,\n\tTextTokens: func(h.Tool) {},\n\tMaxBody: 2, // bytes\n\tNow: nil,\n}\n",
+			"package p\n\nimport (\n\th \"" + module + "\"\n\t\"" + module + "/llm\"\n)\n\nvar o = &h.Options{\n\t// how long\n\tBounds:    h.Bounds{Timeout: 1, MaxBody: 2},\n\tUser:      nil,\n\tEstimates: h.TokenEstimates{TextTokens: func(llm.Tool) {}},\n\t// bytes\n\tNow: nil,\n}\n",
+		},
+		"fields of others": {
+			"package p\n\nimport \"" + module + "\"\n\nvar o = http.Client{Timeout: 1, X: llmhttp.ServeOptions{Timeout: 1}}\n",
+			"package p\n\nimport \"" + module + "\"\n\nvar o = http.Client{Timeout: 1, X: llmhttp.ServeOptions{Timeout: 1}}\n",
 		},
 		"a variable of that name": {
 			"package p\n\nimport _ \"" + module + "\"\n\nfunc f(llmhttp struct{ Tool int }) int { return llmhttp.Tool }\n",
