@@ -352,7 +352,7 @@ func TestReply_Length(t *testing.T) {
 		"limit of JSON":                {llmfake.JSON([]int{1, 2}).Text(" a b c"), limit3, "[1,2] a b length", 3},
 		"limit of a refusal":           {llmfake.Refuse("No, I will not."), limit3, "!No, I will length", 3},
 		"limit of a call":              {llmfake.Text("one two").Call("f", `{"a": 1, "b": 2}`).Call("g", nil), limit3, `one two|f({"a":) length`, 3},
-		"limit before a call":          {llmfake.Text("one two three").Call("f", nil), limit3, "one two three|f() length", 3},
+		"limit before a call":          {llmfake.Text("one two three").Call("f", nil), limit3, "one two three|f({}) length", 3},
 		"limit, and the test's reason": {llmfake.Text("one two three four").Finish("content_filter").Usage(7, 70), limit3, "one two three content_filter", 70},
 		"reasoning does not count":     {llmfake.Reason("one two three four").Text("one two three"), limit3, "one two three stop", 7},
 		"reasoning after the limit":    {llmfake.Text("one two three four").Reason("Hm.").Cite("https://example.com", "", 0, 1), limit3, "one two three length", 3},
