@@ -10,12 +10,16 @@
 package completion
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
 	"github.com/llmhttp/llmhttp/internal/endpoints"
+	"github.com/llmhttp/llmhttp/internal/param"
 	"github.com/llmhttp/llmhttp/internal/tokens"
 	"github.com/llmhttp/llmhttp/internal/wire"
 	"github.com/llmhttp/llmhttp/llm"
@@ -78,8 +82,51 @@ func Serve(c *llmhttp.Call, req *Request, encoder llmhttp.ChatEncoder) error {
 		req.MaxTokens = &n
 	}
 	return c.Generate(encoder, func(ctx context.Context, b llmhttp.Backend) llm.ChatStream {
-		return ability.Stream(Completer.Complete)(ctx, b, req)
+		model := req.Model // req is the Completer's then
+		return explainChatModel(ctx, b, model, ability.Stream(Completer.Complete)(ctx, b, req))
 	})
+}
+
+// explainChatModel returns s, which says of a model that it does not complete prompts, where s says that one
+// does not exist which the Backend lists. Programs of the time of completions often ask for chat models.
+func explainChatModel(ctx context.Context, b llmhttp.Backend, model string, s llm.ChatStream) llm.ChatStream {
+	if s == nil {
+		return nil
+	}
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		for chunk, err := range s {
+			if e, ok := errors.AsType[*llm.Error](err); ok && e.Status == http.StatusNotFound && e.Code == codeNotFound {
+				err = cmp.Or(chatModelError(ctx, b, model, err), err)
+			}
+			if !yield(chunk, err) {
+				return
+			}
+		}
+	}
+}
+
+var codeNotFound = llm.ModelNotFound("").Code
+
+// chatModelError returns the error for a model that is in the list of the Backend, or nil.
+func chatModelError(ctx context.Context, b llmhttp.Backend, model string, cause error) error {
+	lister, ok := llmhttp.As[llmhttp.ModelLister](ctx, b)
+	if !ok {
+		return nil
+	}
+	list, err := lister.ListModels(ctx)
+	i := slices.IndexFunc(list, func(m llm.Model) bool { return m.ID == model })
+	if err != nil || i < 0 {
+		return nil
+	}
+	text := "The model '%s' does not complete prompts. Chat models are served at /v1/chat/completions."
+	if slices.ContainsFunc(list[i].Capabilities, func(c llm.Capability) bool {
+		return c == llm.CapabilityTools || c == llm.CapabilityVision || c == llm.CapabilityThinking
+	}) {
+		text = "'%s' is a chat model, which this endpoint does not serve. Use /v1/chat/completions."
+	}
+	e := llm.Errorf(http.StatusNotFound, codeNotFound, text, param.Echo(model)).WithParam("model")
+	e.Err = cause
+	return e
 }
 
 // asChat returns r as a chat. Each text is a message.

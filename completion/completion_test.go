@@ -3,7 +3,9 @@ package completion_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -312,4 +314,50 @@ func TestCompletions_Transcript(t *testing.T) {
 	assert.Equal(t, llmhttp.RequestParams{
 		MaxTokens: 7, Choices: 6, Messages: 3, Temperature: new(0.5), TopK: new(4.0), Seed: new(3), Stop: []string{"x"},
 	}, info.Params)
+}
+
+// A listingCompleter lists models, and completes with none of them.
+type listingCompleter struct {
+	llmhttp.Backend
+	models []llm.Model
+	err    error
+}
+
+func (listingCompleter) Complete(_ context.Context, req *completion.Request) llm.ChatStream {
+	return llm.Fail(llm.ModelNotFound(req.Model))
+}
+
+func (l listingCompleter) ListModels(context.Context) ([]llm.Model, error) { return l.models, l.err }
+
+// A model that exists is not said to be missing.
+func TestCompletions_ChatModel(t *testing.T) {
+	const absent = "The model `m` does not exist or you do not have access to it."
+	for name, test := range map[string]struct {
+		backend listingCompleter
+		want    string
+	}{
+		"a chat model": {listingCompleter{models: []llm.Model{{ID: "x"}, {ID: "m", Capabilities: []llm.Capability{llm.CapabilityTools}}}},
+			"'m' is a chat model, which this endpoint does not serve. Use /v1/chat/completions."},
+		"a model": {listingCompleter{models: []llm.Model{{ID: "m"}}},
+			"The model 'm' does not complete prompts. Chat models are served at /v1/chat/completions."},
+		"none":              {listingCompleter{models: []llm.Model{{ID: "x"}}}, absent},
+		"a list that fails": {listingCompleter{models: []llm.Model{{ID: "m"}}, err: errors.New("down")}, absent},
+	} {
+		for _, stream := range []string{"false", "true"} {
+			t.Run(name+", stream "+stream, func(t *testing.T) {
+				h := llmhttp.NewHandler(test.backend, llmhttp.AllowAll(""), &llmhttp.Options{Routes: completion.Routes(), Logger: slog.New(slog.DiscardHandler)})
+				r := httptest.NewRequest("POST", "/v1/completions", strings.NewReader(`{"model":"m","prompt":"p","stream":`+stream+`}`))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				assert.Equal(t, http.StatusNotFound, w.Code)
+				var reply struct {
+					Error struct{ Message, Code string }
+				}
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &reply), w.Body)
+				assert.Equal(t, test.want, reply.Error.Message)
+				assert.Equal(t, "model_not_found", reply.Error.Code)
+			})
+		}
+	}
 }

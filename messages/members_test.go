@@ -63,7 +63,7 @@ func TestMembers_OtherCase(t *testing.T) {
 			assert.Nil(t, s.last, "the Backend got a request")
 		}
 	}
-	replies := []string{"model", "modelPage", "modelCapabilities", "support", "thinkingSupport", "thinkingTypes"}
+	replies := []string{"model", "modelPage", "modelCapabilities", "support", "thinkingSupport", "thinkingTypes", "contextManagementSupport", "serverToolsSupport", "effortSupport"}
 	for _, name := range membertest.Tags(t, func(decl string) bool { return slices.Contains(replies, decl) }) {
 		assert.True(t, tested[name], "maximalRequests lacks %q", name)
 	}

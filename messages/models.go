@@ -25,11 +25,42 @@ type model struct {
 	Capabilities   *modelCapabilities `json:"capabilities,omitempty"`
 }
 
-// The API has more capabilities, of which an [llm.Model] does not tell. There is none
-// for tools.
+// modelCapabilities has all that the API has, because SDKs require each. There is none for tools. What an
+// [llm.Model] does not tell of is not supported: clients then do without.
 type modelCapabilities struct {
-	ImageInput support         `json:"image_input"`
-	Thinking   thinkingSupport `json:"thinking"`
+	Batch             support                  `json:"batch"`
+	Citations         support                  `json:"citations"`
+	CodeExecution     support                  `json:"code_execution"`
+	ContextManagement contextManagementSupport `json:"context_management"`
+	Effort            effortSupport            `json:"effort"`
+	ImageInput        support                  `json:"image_input"`
+	PDFInput          support                  `json:"pdf_input"`
+	ServerTools       serverToolsSupport       `json:"server_tools"`
+	StructuredOutputs support                  `json:"structured_outputs"`
+	Thinking          thinkingSupport          `json:"thinking"`
+}
+
+type contextManagementSupport struct {
+	ClearThinking support `json:"clear_thinking_20251015"`
+	ClearToolUses support `json:"clear_tool_uses_20250919"`
+	Compact       support `json:"compact_20260112"`
+	Supported     bool    `json:"supported"`
+}
+
+type serverToolsSupport struct {
+	CodeExecution support `json:"code_execution"`
+	Supported     bool    `json:"supported"`
+	WebSearch     support `json:"web_search"`
+}
+
+// effortSupport has the levels of output_config.effort.
+type effortSupport struct {
+	High      support `json:"high"`
+	Low       support `json:"low"`
+	Max       support `json:"max"`
+	Medium    support `json:"medium"`
+	Supported bool    `json:"supported"`
+	XHigh     support `json:"xhigh"`
 }
 
 type support struct {
@@ -77,6 +108,9 @@ func newCapabilities(list []llm.Capability) *modelCapabilities {
 	}
 	thinking := support{slices.Contains(list, llm.CapabilityThinking)}
 	return &modelCapabilities{
+		Effort: effortSupport{
+			High: thinking, Low: thinking, Max: thinking, Medium: thinking, XHigh: thinking, Supported: thinking.Supported,
+		},
 		ImageInput: support{slices.Contains(list, llm.CapabilityVision)},
 		Thinking: thinkingSupport{
 			Supported: thinking.Supported,

@@ -77,7 +77,12 @@ func TestModels(t *testing.T) {
 func TestModels_Details(t *testing.T) {
 	support := func(yes string) string { return `{"supported":` + yes + `}` }
 	capabilities := func(vision, thinking string) string {
-		return `{"image_input":` + support(vision) + `,"thinking":{"supported":` + thinking + `,"types":{"adaptive":` + support(thinking) +
+		no := support("false")
+		return `{"batch":` + no + `,"citations":` + no + `,"code_execution":` + no +
+			`,"context_management":{"clear_thinking_20251015":` + no + `,"clear_tool_uses_20250919":` + no + `,"compact_20260112":` + no + `,"supported":false}` +
+			`,"effort":{"high":` + support(thinking) + `,"low":` + support(thinking) + `,"max":` + support(thinking) + `,"medium":` + support(thinking) +
+			`,"supported":` + thinking + `,"xhigh":` + support(thinking) + `},"image_input":` + support(vision) + `,"pdf_input":` + no +
+			`,"server_tools":{"code_execution":` + no + `,"supported":false,"web_search":` + no + `},"structured_outputs":` + no + `,"thinking":{"supported":` + thinking + `,"types":{"adaptive":` + support(thinking) +
 			`,"between_tools":` + support(thinking) + `,"disabled":{"supported":true},"enabled":` + support(thinking) + `}}}`
 	}
 	for _, test := range []struct {

@@ -20,6 +20,7 @@ type accumulator struct {
 	parts    map[int]string // the type of the open part of an item; "" if none is open
 	ids      map[string]bool
 	sequence int
+	failure  object // the event error
 	ended    bool
 }
 
@@ -60,6 +61,10 @@ func (a *accumulator) add(e llmhttptest.Event) error {
 	if r, ok := data["response"].(object); ok {
 		return a.lifecycle(typ, r)
 	}
+	if typ == "error" {
+		a.failure = data
+		return nil
+	}
 	return a.itemEvent(typ, data)
 }
 
@@ -82,6 +87,10 @@ func (a *accumulator) lifecycle(typ string, r object) error {
 		return nil
 	}
 	a.ended = true
+	e, _ := r["error"].(object)
+	if status == "failed" && !equalJSON(e, object{"code": a.failure["code"], "message": a.failure["message"]}) {
+		return fmt.Errorf("the event error before it is %v", a.failure)
+	}
 	output := r["output"].([]any)
 	if len(output) != len(a.items) {
 		return fmt.Errorf("%d items are in the output, and %d were added", len(output), len(a.items))

@@ -131,12 +131,14 @@ func (e *encoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, er
 }
 
 // AppendFailure ends a stream that failed. The response has begun, because the
-// stream starts early.
+// stream starts early. The event error comes before response.failed, which LangChain ignores: it and
+// the official SDKs raise the former, and Codex reads the latter alone.
 func (e *encoder) AppendFailure(b []byte, failure *llm.Error) []byte {
 	e.outcome.err = failure
 	e.outcome.status, e.outcome.reason, e.outcome.completedAt = statusFailed, "", 0
 	e.output.markIncomplete()
 	e.output.events.buf = b
+	e.output.events.failure(failure)
 	e.responseEvent("response.failed")
 	return e.output.events.takeBuffer()
 }

@@ -1,6 +1,10 @@
 package responses
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/llmhttp/llmhttp/llm"
+)
 
 // An eventWriter encodes the events of a stream into buf.
 type eventWriter struct {
@@ -141,6 +145,20 @@ func (e *eventWriter) argumentsDone(it *item) {
 		e.beginItem("response.function_call_arguments.done", it)
 		e.appendText("name", it.name.name)
 		e.appendText("arguments", string(it.arguments))
+	}
+	e.endEvent()
+}
+
+// failure appends the event about a failure of the stream. It has no member error: one ends the stream of
+// openai-go even if it is null.
+func (e *eventWriter) failure(err *llm.Error) {
+	e.beginEvent("error")
+	e.appendText("code", errorCode(err))
+	e.appendText("message", err.Message)
+	if err.Param == "" {
+		e.buf = append(e.buf, `,"param":null`...)
+	} else {
+		e.appendText("param", err.Param)
 	}
 	e.endEvent()
 }

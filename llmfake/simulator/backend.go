@@ -61,7 +61,7 @@ const (
 // that names the keyword. The text of all choices together is cut at 32 MiB.
 //
 // The usage is exact. Prompt tokens are counted in the text, the reasoning and
-// the arguments of the tool calls of each message. Completion tokens are counted in
+// the arguments of the tool calls of each message, and in the name, the description and the parameters of each tool. Completion tokens are counted in
 // the reasoning and in the text or arguments of each choice. [Backend.CountTokens] counts a
 // prompt in the same way.
 //

@@ -160,7 +160,7 @@ func TestBackend_Chat(t *testing.T) {
 					assert.Equal(t, test.finish, c.FinishReason)
 					assert.Empty(t, c.Message.ToolCalls)
 				}
-				assert.Equal(t, test.prompt, resp.Usage.PromptTokens)
+				assert.Equal(t, test.prompt+functions(req), resp.Usage.PromptTokens) // each is a name of one token
 				assert.Equal(t, n*test.completion, resp.Usage.CompletionTokens)
 			}
 		})
@@ -300,4 +300,14 @@ func TestBackend_StopSequence(t *testing.T) {
 		resp := collectChecked(t, simulator.New(), newRequest(t, `"messages":[{"role":"user","content":"one two"}],"stop":`+stop))
 		assert.Equal(t, want, resp.Choices[0].StopSequence)
 	}
+}
+
+// functions returns how many tools of req are functions.
+func functions(req *llm.ChatRequest) (n int) {
+	for _, t := range req.Tools {
+		if t.Function != nil {
+			n++
+		}
+	}
+	return n
 }

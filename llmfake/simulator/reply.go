@@ -169,9 +169,14 @@ func userText(messages []llm.Message) string {
 	return greeting
 }
 
-// promptTokens counts the tokens of the messages as [Backend] documents.
+// promptTokens counts the tokens of the messages and the tools as [Backend] documents.
 func promptTokens(req *llm.ChatRequest) int {
 	n := 0
+	for _, t := range req.Tools {
+		if t.Function != nil {
+			n += CountTokens(req.Model, t.Function.Name) + CountTokens(req.Model, t.Function.Description) + CountTokens(req.Model, string(t.Function.Parameters))
+		}
+	}
 	for _, m := range req.Messages {
 		n += CountTokens(req.Model, m.Content.Text()) + CountTokens(req.Model, m.Reasoning)
 		for _, call := range m.ToolCalls {
