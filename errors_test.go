@@ -239,6 +239,17 @@ func TestHandler_WriteError(t *testing.T) {
 			assert.Equal(t, "/api"+path, r.URL.Path)
 		}
 	})
+	t.Run("the protocol that knows the client refuses a path below none", func(t *testing.T) {
+		h := newHandler(t, config{opts: llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}}}).handler
+		for version, want := range map[string]string{"2023-06-01": `{"type":"error","error":{"type":"not_found_error"`, "": `{"error":{"message":"Invalid URL (GET /v1/files)`} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("GET", "/v1/files", nil)
+			r.Header.Set("Anthropic-Version", version)
+			h.ServeHTTP(w, r)
+			assert.Equal(t, 404, w.Code)
+			assert.Contains(t, w.Body.String(), want)
+		}
+	})
 	t.Run("a RequestID that panics", func(t *testing.T) {
 		w := httptest.NewRecorder()
 		h := newHandler(t, config{opts: llmhttp.Options{RequestID: func(*http.Request) string { panic("x") }}}).handler

@@ -58,7 +58,7 @@ const (
 const (
 	chatBody      = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}]}`
 	streamBody    = `{"model":"demo-chat","messages":[{"role":"user","content":"Hello, how are you?"}],"stream":true}`
-	imageBody     = `{"model":"demo-image","prompt":"a cat"}`
+	imageBody     = `{"model":"demo-image","prompt":"a cat","response_format":"url"}`
 	imageEditBody = `{"image":"PNG","prompt":"a cat","model":"demo-image"}` // testServer.open makes a form of it
 	embeddingBody = `{"model":"demo-embed","input":"Hello, how are you?"}`
 	speechBody    = `{"model":"demo-speech","input":"Hello, how are you?","voice":"alloy"}`

@@ -318,7 +318,7 @@ func TestRequestSummary_ErrorClassAfterTheBackend(t *testing.T) {
 		{"stream is not saved", "POST", "/plain", plainBody + `,"stream":true}`, llmhttp.ClassInternal},
 		{"stored reply", "GET", "/stored", "", llmhttp.ClassInternal},
 		{"models of a Protocol", "GET", "/list", "", llmhttp.ClassBackend},
-		{"image URL", "POST", imagesPath, `{"model":"m","prompt":"p"}`, llmhttp.ClassInternal},
+		{"image URL", "POST", imagesPath, imageBody, llmhttp.ClassInternal},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := &stubBackend{

@@ -40,7 +40,7 @@ type Protocol interface {
 	// AppendError appends the body of an error reply to b and returns it with the HTTP status of
 	// the reply, which may differ from e.Status. All fields of e but Param, Code and Err are set.
 	// It is also called for a 404 or a 405 of a path that no route serves, if it is below the path
-	// of a route of the Protocol.
+	// of a route of the Protocol, or below that of none and the Match of such a route reports true.
 	AppendError(b []byte, e *llm.Error, requestID string) (body []byte, status int)
 }
 

@@ -2,6 +2,7 @@
 package routing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -184,9 +185,11 @@ func (t *Table[V]) All() iter.Seq[*Entry[V]] {
 	}
 }
 
-// Nearest returns the Entry whose path, up to its wildcards, is the longest beginning of the path of r, or
-// nil if there is none.
+// Nearest returns the Entry whose path, up to its wildcards, is the longest beginning of the path of r. If
+// there is none, it returns the first in the order of patterns of those whose Match, which must be set,
+// knows r by something else than its path, or nil.
 func (t *Table[V]) Nearest(r *http.Request) (nearest *Entry[V]) {
+	var known *Entry[V]
 	length := 0
 	for e := range t.All() {
 		prefix, _, _ := strings.Cut(e.Path(), "/{")
@@ -195,8 +198,11 @@ func (t *Table[V]) Nearest(r *http.Request) (nearest *Entry[V]) {
 		if below && isNearer && e.matches(r) {
 			nearest, length = e, len(prefix)
 		}
+		if e.Match != nil && e.Match(r) && (known == nil || e.String() < known.String()) {
+			known = e
+		}
 	}
-	return nearest
+	return cmp.Or(nearest, known)
 }
 
 func isMethod(s string) bool {
