@@ -50,7 +50,7 @@ func (a *accumulator) add(e llmhttptest.Event) error {
 		return errors.New("an event after the end")
 	case typ == "" || typ != e.Name:
 		return fmt.Errorf("the name of the event is %q", e.Name)
-	case hasError:
+	case hasError && typ != "error":
 		return errors.New("a member error at the top")
 	case data["sequence_number"] != float64(a.sequence):
 		return fmt.Errorf("the sequence number is not %d", a.sequence)

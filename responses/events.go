@@ -149,18 +149,26 @@ func (e *eventWriter) argumentsDone(it *item) {
 	e.endEvent()
 }
 
-// failure appends the event about a failure of the stream. It has no member error: one ends the stream of
-// openai-go even if it is null.
+// failure appends the event about a failure of the stream. It has what is wrong twice: openai-go reads the
+// member error, and the specification has the others.
 func (e *eventWriter) failure(err *llm.Error) {
 	e.beginEvent("error")
+	e.appendFailure(err)
+	e.buf = append(e.buf, `,"error":{"type":`...)
+	e.buf = appendString(e.buf, err.Type)
+	e.appendFailure(err)
+	e.buf = append(e.buf, '}')
+	e.endEvent()
+}
+
+func (e *eventWriter) appendFailure(err *llm.Error) {
 	e.appendText("code", errorCode(err))
 	e.appendText("message", err.Message)
 	if err.Param == "" {
 		e.buf = append(e.buf, `,"param":null`...)
-	} else {
-		e.appendText("param", err.Param)
+		return
 	}
-	e.endEvent()
+	e.appendText("param", err.Param)
 }
 
 // beginEvent appends an event up to its sequence number.

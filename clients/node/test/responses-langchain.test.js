@@ -75,3 +75,14 @@ test("structured output", async (t) => {
   const llm = chat(await start(t)).withStructuredOutput(Recipe, { name: "recipe", method: "jsonSchema" });
   Recipe.parse(await llm.invoke("Soup"));
 });
+
+// It ignores response.failed, and takes what came before for the whole reply.
+test("server shuts down in mid-stream", async (t) => {
+  const server = await start(t, "-delay", "50ms");
+  let stopped;
+  const read = async () => {
+    for await (const _ of await chat(server).stream("once ".repeat(100))) stopped ??= server.stop();
+  };
+  await assert.rejects(read(), /shutting down/);
+  await stopped;
+});
