@@ -283,6 +283,13 @@ func TestOutcomes(t *testing.T) {
 						summary := s.summary()
 						assert.Equal(t, tt.class, summary.ErrorClass, summary.Err)
 						assert.Len(t, s.usage.records(), tt.records)
+						for _, r := range s.usage.records() {
+							want := tt.class
+							if tt.unread && r.ErrorClass == "" {
+								want = "" // the record was stored before the end of the reply
+							}
+							assert.Equal(t, want, r.ErrorClass, "of the record")
+						}
 						used := summary.Record.Units
 						switch tt.used {
 						case charged:

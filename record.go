@@ -78,6 +78,11 @@ type UsageRecord struct {
 	Units     Units // with those of all calls of [llm.StartCall]
 	Estimated bool  // some of the Units are an estimate of the Handler, because the Backend reported none
 
+	// ErrorClass tells why the request failed; empty if it did not. The record of a request that
+	// succeeds is stored before the last bytes of the reply are sent, and does not tell whether
+	// the client got them.
+	ErrorClass ErrorClass
+
 	Cost     Cost // the sum of the calls of StartCall, and of what else was used
 	Unpriced bool // a price could not be determined: Cost is what was reserved for a Quota in money, or that of the rest if this is more
 }

@@ -245,6 +245,7 @@ func TestUsageRecord_Fields(t *testing.T) {
 		assert.Equal(t, llmhttp.UsageRecord{
 			ID: "req_1", RequestID: "req_1", Time: now, Account: "acme", KeyID: "key_1", Protocol: "chat", Operation: llmhttp.OperationImages,
 			Model: "m", ImageSize: "1024x1024", ImageQuality: "hd", Labels: key.Labels, Units: llmhttp.Units{Images: 2},
+			ErrorClass: llmhttp.ClassBackend, // the images are empty
 		}, s.record())
 	})
 	t.Run("embeddings", func(t *testing.T) {

@@ -53,9 +53,10 @@ type storedRecord [1]UsageRecord
 
 func (r *storedRecord) get() *UsageRecord { return &r[0] }
 
-// describe sets the fields of the record that tell who served the request, and its labels.
+// describe sets the fields of the record that tell who served the request and whether it failed, and
+// its labels.
 func (l *ledger) describe(r *UsageRecord, o *outcome) {
-	r.Target = o.target
+	r.Target, r.ErrorClass = o.target, o.class
 	r.ServedModel = recordedName(o.servedModel)
 	if o.serviceTier != nil {
 		r.ServiceTier = decodeName(o.serviceTier)

@@ -47,6 +47,7 @@ var recordTexts = []struct {
 	{"service_tier", true, func(r *llmhttp.UsageRecord) string { return r.ServiceTier }},
 	{"image_size", true, func(r *llmhttp.UsageRecord) string { return r.ImageSize }},
 	{"image_quality", true, func(r *llmhttp.UsageRecord) string { return r.ImageQuality }},
+	{"error_class", true, func(r *llmhttp.UsageRecord) string { return string(r.ErrorClass) }},
 }
 
 // newRecord returns the stored form of r.

@@ -168,8 +168,8 @@ func TestStore_SumsSaturate(t *testing.T) {
 
 // Every field of a record is stored, in a column that has its name.
 func TestStore_EveryFieldIsStored(t *testing.T) {
-	record := llmhttp.UsageRecord{Time: noon, Part: 3, Estimated: true, Unpriced: true, Operation: "images"}
-	columns := map[string]any{"time": micros(noon), "part": int64(3), "estimated": true, "unpriced": true, "operation": "images"}
+	record := llmhttp.UsageRecord{Time: noon, Part: 3, Estimated: true, Unpriced: true, Operation: "images", ErrorClass: "timeout"}
+	columns := map[string]any{"time": micros(noon), "part": int64(3), "estimated": true, "unpriced": true, "operation": "images", "error_class": "timeout"}
 	number := int64(1000)
 	fillNumbers := func(v reflect.Value, prefix string) {
 		for i := range v.NumField() {

@@ -71,6 +71,7 @@ CREATE TABLE llmhttp_usage_records (
 	service_tier            text COLLATE "C" NOT NULL,
 	image_size              text COLLATE "C" NOT NULL,
 	image_quality           text COLLATE "C" NOT NULL,
+	error_class             text COLLATE "C" NOT NULL, -- why the request failed; empty if it did not
 	estimated               boolean NOT NULL,
 	unpriced                boolean NOT NULL,
 	prompt_tokens           bigint NOT NULL,

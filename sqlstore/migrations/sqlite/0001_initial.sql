@@ -74,6 +74,7 @@ CREATE TABLE llmhttp_usage_records (
 	service_tier            TEXT NOT NULL,
 	image_size              TEXT NOT NULL,
 	image_quality           TEXT NOT NULL,
+	error_class             TEXT NOT NULL, -- why the request failed; empty if it did not
 	estimated               INTEGER NOT NULL,
 	unpriced                INTEGER NOT NULL,
 	prompt_tokens           INTEGER NOT NULL,
