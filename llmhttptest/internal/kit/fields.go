@@ -103,6 +103,8 @@ func describeValue(v reflect.Value) string {
 		return fmt.Sprintf("%q", v)
 	case (v.Kind() == reflect.Slice || v.Kind() == reflect.Pointer) && v.IsNil():
 		return "nil"
+	case v.Type() == reflect.TypeFor[*time.Location]():
+		return v.Interface().(*time.Location).String()
 	case v.Kind() == reflect.Pointer:
 		return describeValue(v.Elem())
 	case v.Kind() == reflect.Slice:
