@@ -60,7 +60,7 @@ func insertBenchKeys(b *testing.B, s *Store) (secrets []string) {
 			secret := llmhttp.NewSecret("sk-")
 			secrets = append(secrets, secret)
 			id := "key_" + strings.ToLower(rand.Text()[:20])
-			_, err := tx.Exec("INSERT INTO llmhttp_keys (id, account, name, prefix, limits, created) VALUES ($1, $2, $3, $4, $5, $6)",
+			_, err := tx.Exec("INSERT INTO llmhttp_keys (id, account, name, prefix, limits, created, suspended) VALUES ($1, $2, $3, $4, $5, $6, false)",
 				id, benchAccount(i), fmt.Sprint("key number ", i), secret[:11], limits, int64(i))
 			if err != nil {
 				return err
