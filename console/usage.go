@@ -62,13 +62,9 @@ func (u *usagePages) serve(q *request) error {
 	if err != nil {
 		return err
 	}
-	drawn, err := u.reports.chart(q.r.Context(), &f, table)
-	if err != nil {
-		return err
-	}
 	data := &usageData{
 		usageFilter: f, usageTable: table, Query: f.query(q.user.Admin), Admin: q.user.Admin,
-		Chart: drawn.Draw(f.chartTitle()), Columns: table.Totals.columns(f.Measure == "cost" || f.Measure == measureParts),
+		Chart: f.chart(table).Draw(f.chartTitle()), Columns: table.Totals.columns(f.Measure == "cost" || f.Measure == measureParts),
 	}
 	if f.Measure == measureParts {
 		data.Shares = shares(table.Rows)
@@ -159,6 +155,23 @@ func (u *usagePages) addListedNames(q *request, rows []usageRow) error {
 		}
 		page.After = keys[pageSize-1].ID
 	}
+}
+
+// The names of the rows of requests that name no end user and have no value of a label.
+const (
+	noUser  = "no user"
+	noValue = "no value"
+)
+
+// RowName returns the name of a row that has no page.
+func (d *usageData) RowName(row usageRow) string { return d.seriesName(&row) }
+
+// MeasureText returns by what the largest rows are chosen.
+func (d *usageData) MeasureText() string {
+	if d.Measure == measureParts {
+		return "cost"
+	}
+	return strings.ToLower(measureTitle(d.Measure))
 }
 
 // ByTitle returns the heading of the first column.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,7 +104,10 @@ func TestUsage_ChartOfGroups(t *testing.T) {
 			}
 			want = append(want, fmt.Sprint(prefix, "account-", i, " ", n))
 		}
-		others := map[string]string{"": "others 30", "app ": "others 30", "user of ": "others 70", "team of ": "others 70"}[prefix]
+		others := map[string]string{"": "others 30", "app ": "others 30", "user of ": "others 60", "team of ": "others 60"}[prefix]
+		if none := map[string]string{"user of ": "no user 40", "team of ": "no value 40"}[prefix]; none != "" {
+			want[5] = none
+		}
 		assert.Equal(t, append(want, others), parts, query)
 	}
 	assert.Contains(t, v.get("usage?by=label&label=team").body, "Tokens of each day by team")
@@ -220,4 +224,65 @@ func (p *partialReporter) Report(ctx context.Context, q manage.ReportQuery) (man
 		r.Since = p.since
 	}
 	return r, err
+}
+
+// A page shows the groups that are the largest in what it measures, and the sum of the others, so that the
+// rows are all that the page tells of.
+func TestUsage_RowsAreTheLargestInWhatThePageShows(t *testing.T) {
+	h := newHost(t, nil)
+	for i := range 30 {
+		r := record(fmt.Sprint(i), time.Now(), fmt.Sprintf("account-%02d", i), fmt.Sprint("key_", i), "m", 0)
+		r.Units, r.Cost = llmhttp.Units{PromptTokens: int64(1000 + i)}, llmhttp.Cost{Input: llm.MoneyUnit}
+		r.User, r.Labels = fmt.Sprint("user ", i), []llmhttp.Label{{Name: "team", Value: fmt.Sprint("team ", i)}}
+		if i == 0 { // which has used images only
+			r.Units, r.Cost = llmhttp.Units{Images: 7}, llmhttp.Cost{Output: 10_000 * llm.MoneyUnit}
+		}
+		h.mustRecord(t, r)
+	}
+	v := h.newAdmin(t)
+	for query, name := range map[string]string{"by=account": "account-00", "by=key": "key_0", "by=user": "user 0", "by=label&label=team": "team 0"} {
+		for measure, first := range map[string]bool{"cost": true, "parts": true, "images": true, "tokens": false} {
+			body := v.get("usage?measure=" + measure + "&" + query).body
+			rows := strings.Split(findPart(t, body, "<tbody>", "</tbody>"), `<th scope="row">`)[1:]
+			assert.Len(t, rows, 26, query)
+			assert.Equal(t, first, strings.Contains(rows[0], name+"<"), "%s by %s: %s", query, measure, rows[0])
+			assert.Contains(t, body, "<dt>Cost</dt><dd>$10029.00</dd>")
+			others := map[string]string{"cost": "$5.00", "parts": "$5.00", "images": "$5.00", "tokens": "$10004.00"}[measure]
+			assert.True(t, strings.HasPrefix(rows[25], "others</th>"), rows[25])
+			assert.Contains(t, rows[25], "<td>"+others+"</td>", "%s by %s", query, measure)
+		}
+	}
+	assert.Contains(t, v.get("usage?by=account&measure=cost").body, "These are the 25 with the highest cost, and the sum of all others.")
+	assert.Contains(t, v.get("usage?by=account&measure=images").body, "These are the 25 with the highest number of images, and the sum of all others.")
+	assert.Contains(t, v.get("usage/table.csv?by=account").body, "\naccount-00,1,")
+	_, parts := barOfToday(t, v.get("usage?by=account&measure=cost").body)
+	assert.Equal(t, "account-00 $10000.00", parts[0])
+}
+
+// A page with a table and a chart is one report.
+func TestUsage_OneReport(t *testing.T) {
+	store := &countingReporter{UsageStore: memory.NewUsageStore()}
+	h := newHostWithStores(t, memory.NewKeyStore(), store, nil)
+	for i := range 9 {
+		r := record(fmt.Sprint(i), time.Now(), fmt.Sprint("account-", i), "key_1", "m", 10)
+		r.User, r.Labels = fmt.Sprint("user ", i), []llmhttp.Label{{Name: "team", Value: fmt.Sprint(i)}}
+		h.mustRecord(t, r)
+	}
+	v := h.newAdmin(t)
+	for _, by := range []string{"day", "model", "key", "account", "user", "label&label=team"} {
+		store.reports.Store(0)
+		v.get("usage?by=" + by)
+		assert.EqualValues(t, 1, store.reports.Load(), by)
+	}
+}
+
+// A countingReporter counts its reports.
+type countingReporter struct {
+	*memory.UsageStore
+	reports atomic.Int64
+}
+
+func (c *countingReporter) Report(ctx context.Context, q manage.ReportQuery) (manage.Report, error) {
+	c.reports.Add(1)
+	return c.UsageStore.Report(ctx, q)
 }

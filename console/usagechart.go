@@ -2,14 +2,12 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/chart"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/llm"
-	"github.com/llmhttp/llmhttp/manage"
 )
 
 // maxDayBars is the length in days of the longest period of which a chart has a bar for each
@@ -43,7 +41,7 @@ func (f *usageFilter) chartTitle() string {
 
 // chart returns a chart of the usage in t. The parts of the cost have a series each, if they are
 // what f measures, and otherwise the largest groups of f.By; groups of days are models.
-func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable) (*chart.Chart, error) {
+func (f *usageFilter) chart(t *usageTable) *chart.Chart {
 	c := &chart.Chart{Format: pages.FormatCount, Tick: chart.ShortCount, Labels: f.barLabels()}
 	if f.Measure == "cost" || f.Measure == measureParts {
 		c.Format = func(n int64) string { return pages.FormatMoney(llm.Money(n)) }
@@ -54,18 +52,31 @@ func (u *usageReports) chart(ctx context.Context, f *usageFilter, t *usageTable)
 		for name := range new(llmhttp.Cost).All() {
 			addSeries(c, costTitle(name), all, func(t *usageTotals) int64 { return int64(t.part(name)) })
 		}
-		return c, nil
+		return c
 	}
 	measure := func(t *usageTotals) int64 { return t.measure(f.Measure) }
-	groups, err := u.chartGroups(ctx, f, t)
-	if err != nil {
-		return nil, err
+	shown := len(t.groups)
+	if shown > chart.MaxSeries {
+		shown = chart.MaxSeries - 1 // one color is left for the others
 	}
-	for i := range groups {
-		addSeries(c, groups[i].Name, f.bars(groups[i].sums), measure)
+	for i := range t.groups[:shown] {
+		addSeries(c, f.seriesName(&t.groups[i]), f.bars(t.series[i]), measure)
 	}
 	addOthers(c, all, measure)
-	return c, nil
+	return c
+}
+
+// seriesName returns the name of the series of a group.
+func (f *usageFilter) seriesName(row *usageRow) string {
+	switch {
+	case row.Page != "":
+		return cmp.Or(row.Note, row.Name)
+	case f.By == "user":
+		return cmp.Or(row.Name, noUser)
+	case f.By == "label":
+		return cmp.Or(row.Name, noValue)
+	}
+	return row.Name
 }
 
 // addSeries adds a series with the number that measure returns of each bar.
@@ -88,83 +99,11 @@ func addOthers(c *chart.Chart, all []usageTotals, measure func(*usageTotals) int
 	}
 }
 
-// A chartGroup is the usage of one group by day.
-type chartGroup struct {
-	usageRow
-	sums []manage.ReportSum
-}
-
-// chartGroups returns the groups with the most usage. Those of requests that name no end user or
-// label cannot be selected, so that they are among the others.
-func (u *usageReports) chartGroups(ctx context.Context, f *usageFilter, t *usageTable) (groups []chartGroup, err error) {
-	if f.By == "day" || f.By == "model" {
-		return largest(f, u.groupModels(t.days)), nil
-	}
-	for i := range t.Rows {
-		if t.Rows[i].Name != "" {
-			groups = append(groups, chartGroup{usageRow: t.Rows[i]})
-		}
-	}
-	groups = largest(f, groups)
-	for i := range groups {
-		row := &groups[i].usageRow
-		report, err := u.read(ctx, f.selecting(row), manage.ByDay, 0)
-		if err != nil {
-			return nil, err
-		}
-		groups[i].sums = report.Sums
-		if row.Page != "" {
-			row.Name = cmp.Or(row.Note, row.Name)
-		}
-	}
-	return groups, nil
-}
-
-// groupModels returns the usage of each model.
-func (u *usageReports) groupModels(days []manage.ReportSum) (groups []chartGroup) {
-	for _, row := range u.group(days, func(s *manage.ReportSum) (string, string) { return s.Model, "" }) {
-		g := chartGroup{usageRow: row}
-		for i := range days {
-			if days[i].Model == row.Name {
-				g.sums = append(g.sums, days[i])
-			}
-		}
-		groups = append(groups, g)
-	}
-	return groups
-}
-
-// largest returns the groups that have a series of their own, beginning with the largest. If
-// there are more than colors, one color is left for the others.
-func largest(f *usageFilter, groups []chartGroup) []chartGroup {
-	slices.SortStableFunc(groups, func(a, b chartGroup) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
-	if len(groups) > chart.MaxSeries {
-		groups = groups[:chart.MaxSeries-1]
-	}
-	return groups
-}
-
-// selecting returns a filter that selects what f selects in one row of its table.
-func (f *usageFilter) selecting(row *usageRow) *usageFilter {
-	only := *f
-	only.Account = cmp.Or(f.Account, row.account) // stores find that faster
-	switch f.By {
-	case "key":
-		only.KeyID, only.Key = row.Name, nil
-	case "user":
-		only.User = row.Name
-	case "label":
-		name, _ := f.label()
-		only.Label = name + "=" + row.Name
-	}
-	return &only
-}
-
 // bars adds up the sums of the days that share a bar.
-func (f *usageFilter) bars(days []manage.ReportSum) []usageTotals {
+func (f *usageFilter) bars(days []llmhttp.UsageSum) []usageTotals {
 	bars := make([]usageTotals, int(f.To.Sub(f.From)/day)/f.interval()+1)
 	for i := range days {
-		bars[int(days[i].Start.Sub(f.From)/day)/f.interval()].Add(days[i].UsageSum)
+		bars[int(days[i].Start.Sub(f.From)/day)/f.interval()].Add(days[i])
 	}
 	return bars
 }

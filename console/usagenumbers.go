@@ -12,6 +12,13 @@ import (
 // usageTotals are sums of usage.
 type usageTotals struct{ llmhttp.UsageSum }
 
+// addAll adds the numbers of sums.
+func (t *usageTotals) addAll(sums []llmhttp.UsageSum) {
+	for i := range sums {
+		t.Add(sums[i])
+	}
+}
+
 // HasCost reports whether there is a cost to show.
 func (t *usageTotals) HasCost() bool { return t.Cost != llmhttp.Cost{} || t.Unpriced > 0 }
 

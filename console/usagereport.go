@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -19,11 +20,14 @@ const defaultDays = 30
 // A usageTable has a row for each day, model, key, account, end user or value of a label.
 type usageTable struct {
 	Rows    []usageRow
-	Totals  usageTotals // of all usage, including that of rows that are left out
-	Limited bool        // whether rows may be left out
-	Since   time.Time   // if not zero, end users and labels are known from then on
+	Others  *usageTotals // of the groups without a row; nil if each has one
+	Totals  usageTotals  // of all usage
+	Since   time.Time    // if not zero, what Rows need is known from then on
+	Partial bool         // whether Totals lack what was used before, too
 
-	days []manage.ReportSum // all usage by day and model
+	groups []usageRow           // of which the chart may have a series: those of Rows, or models if these are days
+	series [][]llmhttp.UsageSum // of groups, by day
+	days   []llmhttp.UsageSum   // all usage by day, with any number of sums of a day
 }
 
 // A usageRow has the usage of one row of a usageTable.
@@ -32,8 +36,6 @@ type usageRow struct {
 	Note string // the name of a key or an account; the account of an end user
 	Page string // the page that shows the key or the account; empty if there is none
 	usageTotals
-
-	account string // of all usage of the row; empty if that is not known or there are several
 }
 
 // usageReports read and add up usage.
@@ -41,16 +43,17 @@ type usageReports struct {
 	store manage.UsageReporter // nil if the host has none
 }
 
-// read reads the sums that f selects. If f selects a key, it reads only what was used
-// for the current account of the key, because stores find that faster.
-func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.ReportGroup, limit int) (manage.Report, error) {
+// read reads the groups that f selects, the largest first in what f measures. If f selects a key, it reads
+// only what was used for the current account of the key, because stores find that faster.
+func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.ReportGroup, every manage.ReportInterval, limit int) (manage.Report, error) {
 	account := f.Account
 	if account == "" && f.Key != nil {
 		account = f.Key.Account
 	}
 	name, label := f.label()
 	report, err := u.store.Report(ctx, manage.ReportQuery{
-		Account: account, KeyID: f.KeyID, Model: f.Model, User: f.User, Label: label, From: f.From, To: f.To.Add(day), By: by, GroupLabel: name, Limit: limit,
+		Account: account, KeyID: f.KeyID, Model: f.Model, User: f.User, Label: label, From: f.From, To: f.To.Add(day),
+		By: by, GroupLabel: name, Interval: every, Order: f.order(), Limit: limit,
 	})
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = &pageError{http.StatusNotImplemented, "The usage store has no such report."}
@@ -58,86 +61,124 @@ func (u *usageReports) read(ctx context.Context, f *usageFilter, by manage.Repor
 	return report, err
 }
 
-// table returns the table that f selects. A table by key, account, end user or label has at
-// most limit rows; zero means no limit.
-func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*usageTable, error) {
-	report, err := u.read(ctx, f, manage.ByDay, 0)
-	if err != nil {
-		return nil, err
+// order returns the order of groups by what f measures.
+func (f *usageFilter) order() manage.ReportOrder {
+	switch f.Measure {
+	case "", "cost", measureParts:
+		return manage.OrderByCost
+	case "tokens":
+		return manage.OrderByTokens
+	case "requests":
+		return manage.OrderByRequests
 	}
-	t := &usageTable{Totals: u.sum(report.Sums), days: report.Sums}
+	return manage.ReportOrder(f.Measure)
+}
+
+// group returns the groups of the report for f: those of its table, or models if these are days.
+func (f *usageFilter) group() manage.ReportGroup {
 	switch f.By {
 	case "key", "account", "user", "label":
-		report, err = u.read(ctx, f, manage.ReportGroup(f.By), limit)
-	default:
+		return manage.ReportGroup(f.By)
+	}
+	return manage.ByModel
+}
+
+// table returns the table that f selects. A table by key, account, end user or label has at most limit rows;
+// zero means no limit. With a limit, the table has what a chart needs.
+func (u *usageReports) table(ctx context.Context, f *usageFilter, limit int) (*usageTable, error) {
+	by, every := f.group(), manage.EveryDay
+	if limit <= 0 && f.By != "day" {
+		every = manage.NoInterval // without a limit there is no chart
+	}
+	if by == manage.ByModel {
 		limit = 0
 	}
+	report, err := u.read(ctx, f, by, every, limit)
 	if err != nil {
 		return nil, err
 	}
-	t.Since = report.Since
-	t.Rows = u.group(report.Sums, f.rowName)
-	t.Limited = limit > 0 && len(t.Rows) >= limit
-	t.sort(f)
+	t := &usageTable{Since: report.Since, Partial: f.SelectsDetail(), days: report.Others}
+	for i := range report.Rows {
+		t.days = append(t.days, report.Rows[i].Sums...)
+	}
+	t.addGroups(f, report.Rows)
+	if report.Others != nil {
+		t.Others = new(usageTotals)
+		t.Others.addAll(report.Others)
+	}
+	if !t.Since.IsZero() && !t.Partial { // of all groups together, stores know more
+		total, err := u.read(ctx, f, manage.ByTotal, manage.EveryDay, 0)
+		if err != nil {
+			return nil, err
+		}
+		t.days = nil
+		for i := range total.Rows {
+			t.days = append(t.days, total.Rows[i].Sums...)
+		}
+	}
+	t.Totals.addAll(t.days)
+	if t.Rows = t.groups; f.By == "day" {
+		t.Rows = rowsOfDays(t.days)
+	}
 	return t, nil
 }
 
-// rowName returns the name and the note of the row to which s belongs.
-func (f *usageFilter) rowName(s *manage.ReportSum) (name, note string) {
-	switch f.By {
-	case "model":
-		return s.Model, ""
-	case "key":
-		return s.KeyID, ""
-	case "account":
-		return s.Account, ""
-	case "user":
-		return s.User, s.Account
-	case "label":
-		return s.Label, ""
+// addGroups adds the groups of a report. A key that had several accounts is one group.
+func (t *usageTable) addGroups(f *usageFilter, rows []manage.ReportRow) {
+	type group struct {
+		usageRow
+		sums []llmhttp.UsageSum
 	}
-	return pages.FormatDate(s.Start), ""
-}
-
-// sort sorts days from the last to the first, and other rows by what f measures.
-func (t *usageTable) sort(f *usageFilter) {
-	if f.By == "day" {
-		slices.SortFunc(t.Rows, func(a, b usageRow) int { return strings.Compare(b.Name, a.Name) })
-		return
-	}
-	slices.SortStableFunc(t.Rows, func(a, b usageRow) int {
-		return cmp.Or(cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)), cmp.Compare(b.Requests, a.Requests))
-	})
-}
-
-// group adds up the sums for which nameOf returns the same name and note.
-func (u *usageReports) group(sums []manage.ReportSum, nameOf func(*manage.ReportSum) (name, note string)) []usageRow {
-	type key struct{ name, note string }
-	var rows []usageRow
-	rowOf := make(map[key]int) // the index of a row
-	for i := range sums {
-		var k key
-		k.name, k.note = nameOf(&sums[i])
-		row, ok := rowOf[k]
+	var groups []group
+	type name struct{ name, note string }
+	indices := make(map[name]int)
+	for i := range rows {
+		row := newUsageRow(f, &rows[i])
+		n, ok := indices[name{row.Name, row.Note}]
 		if !ok {
-			row = len(rows)
-			rowOf[k] = row
-			rows = append(rows, usageRow{Name: k.name, Note: k.note, account: sums[i].Account})
+			n = len(groups)
+			indices[name{row.Name, row.Note}] = n
+			groups = append(groups, group{usageRow: usageRow{Name: row.Name, Note: row.Note}})
 		}
-		if rows[row].account != sums[i].Account {
-			rows[row].account = ""
+		groups[n].Add(row.UsageSum)
+		groups[n].sums = append(groups[n].sums, rows[i].Sums...)
+	}
+	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Compare(b.measure(f.Measure), a.measure(f.Measure)) })
+	for _, g := range groups {
+		t.groups, t.series = append(t.groups, g.usageRow), append(t.series, g.sums)
+	}
+}
+
+func newUsageRow(f *usageFilter, r *manage.ReportRow) usageRow {
+	row := usageRow{Name: r.Model}
+	row.addAll(r.Sums)
+	switch f.By {
+	case "key":
+		row.Name = r.KeyID
+	case "account":
+		row.Name = r.Account
+	case "user":
+		row.Name, row.Note = r.User, r.Account
+	case "label":
+		row.Name = r.Label
+	}
+	return row
+}
+
+// rowsOfDays returns a row for each day of sums, the last day first.
+func rowsOfDays(sums []llmhttp.UsageSum) (rows []usageRow) {
+	byDay := make(map[string]*usageTotals)
+	for i := range sums {
+		name := pages.FormatDate(sums[i].Start)
+		if byDay[name] == nil {
+			byDay[name] = new(usageTotals)
 		}
-		rows[row].Add(sums[i].UsageSum)
+		byDay[name].Add(sums[i])
+	}
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(byDay))) {
+		rows = append(rows, usageRow{Name: name, usageTotals: *byDay[name]})
 	}
 	return rows
-}
-
-// sum adds up all sums.
-func (u *usageReports) sum(sums []manage.ReportSum) (t usageTotals) {
-	for i := range sums {
-		t.Add(sums[i].UsageSum)
-	}
-	return t
 }
 
 // totals returns what f selects of the last defaultDays days, or nil if the host has no
@@ -148,10 +189,9 @@ func (u *usageReports) totals(ctx context.Context, f *usageFilter) (*usageTotals
 	}
 	f.To = time.Now().UTC().Truncate(day)
 	f.From = f.To.Add(-(defaultDays - 1) * day)
-	report, err := u.read(ctx, f, manage.ByTotal, 0)
+	report, err := u.read(ctx, f, manage.ByTotal, manage.NoInterval, 0)
 	if err != nil {
 		return nil, err
 	}
-	totals := u.sum(report.Sums)
-	return &totals, nil
+	return &usageTotals{report.Total()}, nil
 }

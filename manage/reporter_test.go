@@ -47,8 +47,7 @@ func TestReporterOf(t *testing.T) {
 			require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: "1", Account: "acme", Model: "m", Time: time.Now()}))
 			report, err := r.Report(t.Context(), q)
 			require.NoError(t, err)
-			require.Len(t, report.Sums, 1, "what waits in a buffer is written first")
-			assert.EqualValues(t, 1, report.Sums[0].Requests)
+			assert.EqualValues(t, 1, report.Total().Requests, "what waits in a buffer is written first")
 		})
 	}
 	for name, s := range map[string]llmhttp.UsageStore{
@@ -75,7 +74,7 @@ func TestReporterOf_StoreThatTakesNothing(t *testing.T) {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	report, err := r.Report(t.Context(), manage.ReportQuery{From: today, To: today.AddDate(0, 0, 1)})
 	require.NoError(t, err)
-	assert.Empty(t, report.Sums)
+	assert.Empty(t, report.Rows)
 	assert.Equal(t, 1, b.Waiting())
 }
 

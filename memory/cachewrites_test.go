@@ -37,8 +37,8 @@ func TestUsageStore_CacheWrites(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []llmhttp.UsageSum{want}, sums)
 	}
-	report, err := store.Report(t.Context(), manage.ReportQuery{From: start, To: start.Add(48 * time.Hour), By: manage.ByTotal})
+	want.Start = start.Truncate(24 * time.Hour)
+	report, err := store.Report(t.Context(), manage.ReportQuery{From: want.Start, To: want.Start.AddDate(0, 0, 2), PerModel: true})
 	require.NoError(t, err)
-	require.Len(t, report.Sums, 1)
-	assert.Equal(t, want, report.Sums[0].UsageSum)
+	assert.Equal(t, []manage.ReportRow{{Sums: []llmhttp.UsageSum{want}}}, report.Rows)
 }

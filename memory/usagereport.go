@@ -2,74 +2,96 @@ package memory
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/reportsum"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
-// Report implements [manage.UsageReporter]. An entry that adds up an hour counts at the beginning
-// of that hour.
+// Report implements [manage.UsageReporter]. It can do all that a [manage.ReportQuery] asks for.
 func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.Report, error) {
-	if !reportsum.IsKnown(q.By) {
-		return manage.Report{}, fmt.Errorf("memory: cannot report usage by %q: %w", string(q.By), errors.ErrUnsupported)
+	err := q.CheckFields("Account", "KeyID", "Model", "User", "Label", "Operation", "Target", "Status", "From", "To", "By", "GroupLabel",
+		"Interval", "Location", "PerModel", "Order", "Limit")
+	if err != nil {
+		return manage.Report{}, err
 	}
-	r := u.report(&q)
-	r.Sums = reportsum.Largest(&q, r.Sums)
-	reportsum.Sort(r.Sums)
-	return r, nil
-}
-
-// report adds up the entries that q selects.
-func (u *UsageStore) report(q *manage.ReportQuery) (r manage.Report) {
+	sums, err := reportsum.NewAdder(&q)
+	if err != nil {
+		return manage.Report{}, err
+	}
+	groupOf, err := groupedBy(&q)
+	if err != nil {
+		return manage.Report{}, err
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	lost := u.dropped
+	from, lost := q.From, u.dropped
 	if q.NeedsDetail() {
 		lost = u.reduced
 	}
-	from := q.From
-	if lost.After(from) {
-		from, r.Since = lost, lost
+	cut := lost.After(from)
+	if cut {
+		from = lost
 	}
-	var sums reportsum.Adder
-	label := encodeLabels([]llmhttp.Label{q.Label})
+	isSelected := selectedBy(&q)
 	for account, sources := range u.accounts {
 		if q.Account != "" && account != q.Account {
 			continue
 		}
 		for source, entries := range sources {
-			switch {
-			case q.KeyID != "" && source.keyID != q.KeyID, q.Model != "" && source.model != q.Model, q.User != "" && source.user != q.User,
-				q.Label.Name != "" && !strings.Contains(source.labels, label):
+			if !isSelected(&source) {
 				continue
 			}
-			g := reportsum.Group{Start: q.From, Model: source.model}
-			switch q.By {
-			case manage.ByKey:
-				g.Account, g.KeyID = account, source.keyID
-			case manage.ByAccount:
-				g.Account = account
-			case manage.ByUser:
-				g.Account, g.User = account, source.user
-			case manage.ByLabel:
-				g.Label = labelValue(source.labels, q.GroupLabel)
-			}
+			g := groupOf(account, &source)
 			for e := range sumsBetween(*entries, from, q.To) {
-				if q.By == manage.ByDay {
-					g.Start = e.Start.Truncate(24 * time.Hour)
-				}
+				e.Model = source.model
 				sums.Add(g, e)
 			}
 		}
 	}
-	r.Sums = sums.Sums()
-	return r
+	r, err := sums.Report()
+	if cut {
+		r.Since = lost
+	}
+	return r, err
+}
+
+// groupedBy returns a function that tells the group of a source of entries of an account.
+func groupedBy(q *manage.ReportQuery) (func(account string, s *usageSource) reportsum.Group, error) {
+	switch q.By {
+	case manage.ByTotal:
+		return func(string, *usageSource) (g reportsum.Group) { return g }, nil
+	case manage.ByKey:
+		return func(account string, s *usageSource) reportsum.Group {
+			return reportsum.Group{Account: account, KeyID: s.keyID}
+		}, nil
+	case manage.ByAccount:
+		return func(account string, _ *usageSource) reportsum.Group { return reportsum.Group{Account: account} }, nil
+	case manage.ByModel:
+		return func(_ string, s *usageSource) reportsum.Group { return reportsum.Group{Model: s.model} }, nil
+	case manage.ByUser:
+		return func(account string, s *usageSource) reportsum.Group {
+			return reportsum.Group{Account: account, User: s.user}
+		}, nil
+	case manage.ByLabel:
+		return func(_ string, s *usageSource) reportsum.Group {
+			return reportsum.Group{Label: labelValue(s.labels, q.GroupLabel)}
+		}, nil
+	}
+	return nil, reportsum.UnknownGroup("memory", q.By)
+}
+
+// selectedBy returns a function that reports whether q selects the entries of a source, if it selects
+// their account.
+func selectedBy(q *manage.ReportQuery) func(s *usageSource) bool {
+	label := encodeLabels([]llmhttp.Label{q.Label})
+	return func(s *usageSource) bool {
+		return (q.KeyID == "" || s.keyID == q.KeyID) && (q.Model == "" || s.model == q.Model) && (q.User == "" || s.user == q.User) &&
+			(q.Label.Name == "" || strings.Contains(s.labels, label)) && (q.Operation == "" || s.operation == q.Operation) &&
+			(q.Target == "" || s.target == q.Target) && q.Status.Includes(s.errorClass)
+	}
 }
 
 // encodeLabels returns labels as a text: a line break, and then a line with the quoted name and

@@ -23,12 +23,12 @@ import (
 // A UsageStore is a [manage.UsageReporter] in memory. The zero value is an empty store. Its methods
 // are safe for concurrent use, and fail only for queries that it does not support. It can sum for
 // subjects of all kinds, and of what records have beside their units and cost it keeps the account,
-// key, subjects, end user, labels, model and time.
+// key, subjects, end user, labels, operation, model, target, error class and time.
 //
 // The store is bounded. It keeps at most 65536 entries. A record is an entry at first.
 // When the store is full, it adds up the older half by account, key, subjects, model and hour;
-// such an entry has the time at which its hour began, and no end user or labels, so that reports
-// about these lack the older half. If this leaves the store more than three quarters full, it
+// such an entry has the time at which its hour began, and nothing else, so that reports that need more
+// lack the older half. If this leaves the store more than three quarters full, it
 // drops the older half, which then is missing in all sums.
 //
 // For queries about end users, it keeps at most 65536 further entries. When these are too many,
@@ -45,7 +45,7 @@ type UsageStore struct {
 	mu       sync.Mutex                          // guards the fields below
 	accounts map[string]map[usageSource]*[]entry // entries by account, in any order
 	count    int                                 // number of all entries
-	reduced  time.Time                           // entries from before it may lack their users and labels
+	reduced  time.Time                           // entries from before it may add up an hour
 	dropped  time.Time                           // entries from before it may be missing
 	users    userSums
 	events   claims.Set // has a mutex of its own
@@ -54,8 +54,13 @@ type UsageStore struct {
 }
 
 // A usageSource is what entries have in common. subjects is the result of encodeSubjects, and
-// labels that of encodeLabels. Of entries that add up an hour, user and labels are empty.
-type usageSource struct{ keyID, model, subjects, user, labels string }
+// labels that of encodeLabels. Entries that add up an hour have only a key, a model and subjects.
+type usageSource struct {
+	keyID, model, subjects, user, labels, target string
+
+	operation  llmhttp.Operation
+	errorClass llmhttp.ErrorClass
+}
 
 // encodeSubjects returns subjects as a text: a line break, and then each as appendSubject does.
 // It is empty if there are none.
@@ -182,7 +187,10 @@ func (u *UsageStore) addEntry(r *llmhttp.UsageRecord) {
 		sources = make(map[usageSource]*[]entry)
 		u.accounts[r.Account] = sources
 	}
-	source := usageSource{r.KeyID, r.Model, encodeSubjects(r.Subjects), r.User, encodeLabels(r.Labels)}
+	source := usageSource{
+		keyID: r.KeyID, model: r.Model, subjects: encodeSubjects(r.Subjects), user: r.User, labels: encodeLabels(r.Labels),
+		target: r.Target, operation: r.Operation, errorClass: r.ErrorClass,
+	}
 	entries := sources[source]
 	if entries == nil {
 		entries = new([]entry)
@@ -307,8 +315,8 @@ func (u *UsageStore) compact() {
 	u.deleteUntil(median, func(string, usageSource, *llmhttp.UsageSum) {})
 }
 
-// addUpHours replaces the entries until a time, inclusive, by one for each hour without users
-// and labels. The caller holds mu.
+// addUpHours replaces the entries until a time, inclusive, by one for each key, model, list of subjects
+// and hour. The caller holds mu.
 func (u *UsageStore) addUpHours(until time.Time) {
 	type target struct {
 		account string
@@ -316,7 +324,7 @@ func (u *UsageStore) addUpHours(until time.Time) {
 	}
 	hours := make(map[target]*usageAdder)
 	u.deleteUntil(until, func(account string, s usageSource, sum *llmhttp.UsageSum) {
-		s.user, s.labels = "", ""
+		s = usageSource{keyID: s.keyID, model: s.model, subjects: s.subjects}
 		t := target{account, s}
 		if hours[t] == nil {
 			hours[t] = new(usageAdder)

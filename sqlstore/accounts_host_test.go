@@ -91,8 +91,7 @@ func TestHandler_PrepaidAccount(t *testing.T) {
 		today := time.Now().UTC().Truncate(day)
 		report, err := h.Report(t.Context(), manage.ReportQuery{Label: llmhttp.Label{Name: "plan", Value: "small"}, From: today.Add(-day), To: today.Add(2 * day)})
 		require.NoError(t, err)
-		require.Len(t, report.Sums, 1)
-		assert.EqualValues(t, 7, report.Sums[0].Requests, "each record has the labels of the account")
+		assert.EqualValues(t, 7, report.Total().Requests, "each record has the labels of the account")
 
 		_, err = h.UpdateAccount(t.Context(), "acme", func(p *manage.AccountParams) error { p.Suspended = true; return nil })
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -54,17 +55,24 @@ func pricedRecords(rng *rand.Rand, n int) []llmhttp.UsageRecord {
 	return records
 }
 
-var reportGroups = []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel}
+var reportGroups = []manage.ReportGroup{manage.ByTotal, manage.ByKey, manage.ByAccount, manage.ByModel, manage.ByUser, manage.ByLabel}
 
-// randomReport returns a query of whole days.
+// randomReport returns a query of whole days in UTC, or in Berlin, with the models of each group.
 func randomReport(rng *rand.Rand, first time.Time) manage.ReportQuery {
 	q := manage.ReportQuery{By: reportGroups[rng.IntN(len(reportGroups))], From: first.Add(time.Duration(rng.IntN(40)-10) * day)}
 	q.To = q.From.Add(time.Duration(1+rng.IntN(booksDays+20)) * day)
 	if rng.IntN(3) == 0 {
 		q.From, q.To = first, first.Add(booksDays*day)
 	}
-	if q.By == manage.ByLabel {
-		q.GroupLabel = "team"
+	q.GroupLabel, q.PerModel = "team", true
+	q.Interval = []manage.ReportInterval{manage.NoInterval, manage.NoInterval, manage.EveryDay, manage.EveryMonth, manage.EveryHour}[rng.IntN(5)]
+	if rng.IntN(4) == 0 {
+		q.Location = berlin
+		q.From = q.From.Add(-time.Duration(rng.IntN(3)) * time.Hour)
+	}
+	if rng.IntN(4) == 0 { // a month
+		q.From = time.Date(first.Year(), first.Month()+time.Month(rng.IntN(3)), 1, 0, 0, 0, 0, time.UTC)
+		q.To = q.From.AddDate(0, 1, 0)
 	}
 	for _, set := range []func(){
 		func() { q.Account = fmt.Sprint("account ", rng.IntN(4)) },
@@ -96,10 +104,8 @@ func expectedReport(q *manage.ReportQuery, since time.Time, records []llmhttp.Us
 			q.User != "" && r.User != q.User || q.Label.Name != "" && !slices.Contains(r.Labels, q.Label) {
 			continue
 		}
-		line := bookLine{start: q.From, model: r.Model}
+		line := bookLine{start: intervalOf(q, r.Time), model: r.Model}
 		switch q.By {
-		case manage.ByDay:
-			line.start = r.Time.UTC().Truncate(day)
 		case manage.ByKey:
 			line.account, line.key = r.Account, r.KeyID
 		case manage.ByAccount:
@@ -118,6 +124,33 @@ func expectedReport(q *manage.ReportQuery, since time.Time, records []llmhttp.Us
 	return sums
 }
 
+var berlin = func() *time.Location {
+	loc, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	return loc
+}()
+
+// intervalOf returns the start, in UTC, of the interval of q that contains at.
+func intervalOf(q *manage.ReportQuery, at time.Time) time.Time {
+	at = at.In(cmp.Or(q.Location, time.UTC))
+	year, month, day := at.Date()
+	start := q.From
+	switch q.Interval {
+	case manage.EveryHour:
+		start = at.Truncate(time.Hour) // offsets are whole hours
+	case manage.EveryDay:
+		start = time.Date(year, month, day, 0, 0, 0, 0, at.Location())
+	case manage.EveryMonth:
+		start = time.Date(year, month, 1, 0, 0, 0, 0, at.Location())
+	}
+	if start.Before(q.From) {
+		start = q.From
+	}
+	return start.UTC()
+}
+
 // checkBooks compares reports with the records. Those by each group that begin after 30 days must
 // be complete.
 func checkBooks(t *testing.T, rng *rand.Rand, u manage.UsageReporter, records []llmhttp.UsageRecord) {
@@ -125,7 +158,7 @@ func checkBooks(t *testing.T, rng *rand.Rand, u manage.UsageReporter, records []
 	first := records[0].Time.Truncate(day)
 	var queries []manage.ReportQuery
 	for _, by := range reportGroups {
-		queries = append(queries, manage.ReportQuery{By: by, GroupLabel: "team", From: first.Add(30 * day), To: first.Add(booksDays * day)})
+		queries = append(queries, manage.ReportQuery{By: by, GroupLabel: "team", PerModel: true, From: first.Add(30 * day), To: first.Add(booksDays * day)})
 	}
 	for range 200 {
 		queries = append(queries, randomReport(rng, first))
@@ -134,10 +167,12 @@ func checkBooks(t *testing.T, rng *rand.Rand, u manage.UsageReporter, records []
 		r, err := u.Report(t.Context(), q)
 		require.NoError(t, err)
 		got := make(map[bookLine]llmhttp.UsageSum)
-		for _, s := range r.Sums {
-			line := bookLine{start: s.Start.UTC(), account: s.Account, key: s.KeyID, user: s.User, label: s.Label, model: s.Model}
-			s.UsageSum.Start, s.UsageSum.Model = time.Time{}, ""
-			got[line] = s.UsageSum
+		for _, row := range r.Rows {
+			for _, s := range row.Sums {
+				line := bookLine{start: s.Start.UTC(), account: row.Account, key: row.KeyID, user: row.User, label: row.Label, model: s.Model}
+				s.Start, s.Model = time.Time{}, ""
+				got[line] = s
+			}
 		}
 		require.Equal(t, expectedReport(&q, r.Since, records), got, "%+v since %v", q, r.Since)
 		if i < len(reportGroups) {

@@ -63,12 +63,12 @@ func TestCacheWrites(t *testing.T) {
 			check(bounded, "many", subject, first, first.Add(day)) // the shortest ones
 			check(nil, "none", subject, first, first.Add(day))
 		}
-		for _, by := range []manage.ReportGroup{manage.ByAccount, manage.ByUser} { // of sums, and of records
-			report, err := s.Report(t.Context(), manage.ReportQuery{From: first, To: first.Add(2 * day), By: by})
+		for by, status := range map[manage.ReportGroup]manage.ReportStatus{manage.ByAccount: "", manage.ByUser: manage.StatusSucceeded} { // of sums, and of records
+			report, err := s.Report(t.Context(), manage.ReportQuery{From: first, To: first.Add(2 * day), By: by, Status: status})
 			require.NoError(t, err)
-			require.Len(t, report.Sums, 3)
-			for i, want := range []llm.CacheWrites{both, bounded, nil} {
-				assert.Equal(t, want, report.Sums[i].Units.CacheWrites)
+			require.Len(t, report.Rows, 3)
+			for _, row := range report.Rows {
+				assert.Equal(t, map[string]llm.CacheWrites{"a": both, "many": bounded}[row.Account], row.Total().Units.CacheWrites)
 			}
 		}
 		require.NoError(t, s.addUpUserMonths(t.Context(), micros(first.Add(40*day))))

@@ -88,10 +88,9 @@ func TestStore_CostOfCalls(t *testing.T) {
 				q := llmhttp.UsageQuery{Account: account, From: today.Add(-day), To: today.Add(2 * day)}
 				want.Start = q.From
 				assert.Equal(t, []llmhttp.UsageSum{want}, mustQuery(t, s, q), account)
-				report, err := s.Report(t.Context(), manage.ReportQuery{Account: account, From: q.From, To: q.To})
+				report, err := s.Report(t.Context(), manage.ReportQuery{Account: account, From: q.From, To: q.To, PerModel: true})
 				require.NoError(t, err)
-				require.Len(t, report.Sums, 1)
-				assert.Equal(t, want, report.Sums[0].UsageSum, account)
+				assert.Equal(t, []manage.ReportRow{{Sums: []llmhttp.UsageSum{want}}}, report.Rows, account)
 			}
 		}
 	})

@@ -44,6 +44,10 @@ type dialect interface {
 	// has returns a condition that a column contains text.
 	has(text, column string) string
 
+	// member returns an expression for the text of a member of a column, which has JSON objects or
+	// empty texts. It is null if there is no such member. What the expression needs is added to args.
+	member(args *sqlArgs, column, name string) string
+
 	// sum returns an expression for the sum of a column. A sum that overflows
 	// becomes the nearest integer. Above 2^53 it need not be exact.
 	sum(column string) string

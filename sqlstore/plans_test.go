@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -60,44 +61,79 @@ func plan(t *testing.T, s *Store, statement string, args ...any) string {
 	return strings.Join(lines, "\n")
 }
 
+// reportPlan returns the plan of a report.
+func reportPlan(t *testing.T, s *Store, q *manage.ReportQuery) string {
+	t.Helper()
+	starts, err := q.Intervals()
+	require.NoError(t, err)
+	r := newReport(s.db, q, starts, math.MinInt64)
+	statement := r.statement()
+	return plan(t, s, statement, r.args...)
+}
+
 func checkReportPlans(t *testing.T, s *Store, start time.Time, days int) {
 	from := start.Add(200 * day)
-	base := manage.ReportQuery{From: from, To: from.Add(2 * day)}
-	for _, by := range reportGroups {
-		for name, change := range map[string]func(q *manage.ReportQuery){
-			"all":     func(*manage.ReportQuery) {},
-			"account": func(q *manage.ReportQuery) { q.Account = "account 1" },
-			"key":     func(q *manage.ReportQuery) { q.Account, q.KeyID = "account 1", "key 1" },
-			"model":   func(q *manage.ReportQuery) { q.Model = "model 1" },
-			"user":    func(q *manage.ReportQuery) { q.User = "user 1" },
-			"label":   func(q *manage.ReportQuery) { q.Label = llmhttp.Label{Name: "team", Value: "1"} },
-			"user for all time": func(q *manage.ReportQuery) {
-				q.Account, q.User, q.From, q.To = "account 1", "user 1", start, start.Add(time.Duration(days)*day)
-			},
-		} {
-			for _, limit := range []int{0, 5} {
-				q := base
-				q.By, q.GroupLabel, q.Limit = by, "team", limit
-				change(&q)
-				r := newSumReport(s.db, &q)
-				if q.NeedsDetail() {
-					r = newRecordReport(s.db, &q, micros(q.From))
-				}
-				text := plan(t, s, r.statement(), r.args...)
-				assert.NotRegexp(t, fullScan, text, "by %q, %s, limit %d", by, name, limit)
-				if q.User != "" {
-					assert.Contains(t, text, "llmhttp_usage_records_user", "by %q, %s", by, name)
+	base := manage.ReportQuery{From: from, To: from.Add(2 * day), GroupLabel: "team"}
+	allTime := func(q *manage.ReportQuery) { q.From, q.To = start, start.Add(time.Duration(days)*day) }
+	for name, test := range map[string]struct {
+		change  func(q *manage.ReportQuery)
+		records bool // whether it must read records, by all groups
+	}{
+		"all":       {func(*manage.ReportQuery) {}, false},
+		"account":   {func(q *manage.ReportQuery) { q.Account = "account 1" }, false},
+		"key":       {func(q *manage.ReportQuery) { q.Account, q.KeyID = "account 1", "key 1" }, false},
+		"any key":   {func(q *manage.ReportQuery) { q.KeyID = "key 1" }, false},
+		"model":     {func(q *manage.ReportQuery) { q.Model = "model 1" }, false},
+		"user":      {func(q *manage.ReportQuery) { q.Account, q.User = "account 1", "user 9001" }, false},
+		"any user":  {func(q *manage.ReportQuery) { q.User = "user 9001" }, false},
+		"days":      {func(q *manage.ReportQuery) { q.Interval, q.PerModel = manage.EveryDay, true }, false},
+		"months":    {func(q *manage.ReportQuery) { q.Interval = manage.EveryMonth }, false},
+		"hours":     {func(q *manage.ReportQuery) { q.Interval = manage.EveryHour }, true},
+		"Berlin":    {func(q *manage.ReportQuery) { q.Interval, q.Location = manage.EveryDay, berlin }, true},
+		"label":     {func(q *manage.ReportQuery) { q.Label = llmhttp.Label{Name: "team", Value: "1"} }, true},
+		"operation": {func(q *manage.ReportQuery) { q.Operation = "chat" }, true},
+		"target":    {func(q *manage.ReportQuery) { q.Target = "t" }, true},
+		"status":    {func(q *manage.ReportQuery) { q.Status = manage.StatusFailed }, true},
+		"user for all time": {func(q *manage.ReportQuery) {
+			q.Account, q.User = "account 1", "user 9001"
+			allTime(q)
+		}, false},
+		"hours of a user": {func(q *manage.ReportQuery) { q.Account, q.User, q.Interval = "account 1", "user 1", manage.EveryHour }, true},
+	} {
+		for _, by := range reportGroups {
+			for _, q := range []manage.ReportQuery{{}, {Limit: 5}, {Limit: 5, Order: manage.OrderByRequests}} {
+				limit, order := q.Limit, q.Order
+				q = base
+				q.By, q.Limit, q.Order = by, limit, order
+				test.change(&q)
+				text := reportPlan(t, s, &q)
+				assert.NotRegexp(t, fullScan, text, "%+v", q)
+				_, isSummed := sumsFor(&q)
+				assert.Equal(t, !isSummed || test.records, strings.Contains(text, "llmhttp_usage_records"), "%s by %q reads records: %s", name, by, text)
+				if q.User != "" && test.records {
+					assert.Contains(t, text, "llmhttp_usage_records_user", "%+v", q)
 				}
 			}
 		}
 	}
+
+	// Days and months of all accounts, for all time, are those of one row for each day and model.
 	q := base
-	q.User = "user 1"
-	r := newRecordReport(s.db, &q, micros(q.From))
-	for i := range r.where {
-		r.where[i] = s.db.has("'x'", "d.labels") // which has no index
-	}
-	assert.Regexp(t, fullScan, plan(t, s, r.statement()), "a full scan is found")
+	q.Interval = manage.EveryMonth
+	allTime(&q)
+	assert.NotRegexp(t, fullScan, reportPlan(t, s, &q))
+	// Months in another location read the records of two days each.
+	q.Location = berlin
+	text := reportPlan(t, s, &q)
+	assert.NotRegexp(t, fullScan, text)
+	assert.Regexp(t, `llmhttp_usage_sums_|PRIMARY KEY \(kind=\? AND account=\? AND subject=\? AND day>`, text)
+	assert.Contains(t, text, "llmhttp_usage_records_time")
+
+	q = base
+	q.Target = "t"
+	r := newReport(s.db, &q, []time.Time{q.From}, math.MinInt64)
+	statement := strings.ReplaceAll(r.statement(), "d.time", "d.time + 0") // which has no index
+	assert.Regexp(t, fullScan, plan(t, s, statement, r.args...), "a full scan is found")
 }
 
 // checkQueryPlans checks the queries for quotas of a month, and of all time.

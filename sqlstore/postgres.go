@@ -144,6 +144,10 @@ func (postgresDialect) has(text, column string) string {
 	return "strpos(" + column + ", " + text + ") > 0"
 }
 
+func (postgresDialect) member(args *sqlArgs, column, name string) string {
+	return "(CAST(nullif(" + column + ", '') AS json) ->> CAST(" + args.add(name) + ` AS text)) COLLATE "C"`
+}
+
 // sum converts the result of the function sum, a numeric, which does not overflow.
 func (postgresDialect) sum(column string) string { return "llmhttp_bigint(sum(" + column + "))" }
 
@@ -178,7 +182,7 @@ var (
 
 // addUsageStatement returns the statement of addUsage. further is a part that selects the kinds,
 // accounts and IDs of subjects of a record for which there are sums besides those of its key, of
-// its account, of its end user and of all.
+// its account, of its end user, who may have no name, and of all.
 func addUsageStatement(further string) string {
 	return `
 	WITH added AS (
@@ -190,9 +194,8 @@ func addUsageStatement(further string) string {
 	INSERT INTO llmhttp_usage_sums AS s (` + sumKeyColumns + `, ` + strings.Join(sumColumns, ", ") + `)
 	SELECT u.kind, u.account, u.subject, day, model, count(*) FILTER (WHERE part = 0), count(*) FILTER (WHERE unpriced), ` + columnList(numberColumns, "llmhttp_bigint(sum(%s))") + `, ` + fmt.Sprintf(summedCacheWrites, "cache_writes") + `
 	FROM added, LATERAL (
-		VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')
-		UNION ALL
-		SELECT '` + sumOfUser + `', added.account, end_user WHERE end_user <> ''` + further + `
+		VALUES ('` + sumOfKey + `', added.account, key_id), ('` + sumOfUser + `', added.account, end_user),
+			('` + sumOfAccount + `', added.account, ''), ('` + sumOfAll + `', '', '')` + further + `
 	) AS u (kind, account, subject)
 	GROUP BY u.kind, u.account, u.subject, day, model ORDER BY u.kind DESC, u.account, u.subject, day, model
 	ON CONFLICT (` + sumKeyColumns + `) DO UPDATE SET ` + columnList(sumNumberColumns, "%[1]s = llmhttp_bigint(s.%[1]s::numeric + excluded.%[1]s)") + `, ` + fmt.Sprintf(addedCacheWrites, "s")

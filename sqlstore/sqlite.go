@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -160,6 +161,17 @@ func (sqliteDialect) has(text, column string) string {
 	return "instr(" + column + ", " + text + ") > 0"
 }
 
+var plainName = regexp.MustCompile(`^[\w. -]+$`)
+
+// member uses a path, which is several times as fast as json_each, for names that have no escape sequence
+// in JSON or in the path.
+func (sqliteDialect) member(args *sqlArgs, column, name string) string {
+	if plainName.MatchString(name) {
+		return "json_extract(nullif(" + column + ", ''), " + args.add(`$."`+name+`"`) + ")"
+	}
+	return "(SELECT e.value FROM json_each(nullif(" + column + ", '')) AS e WHERE e.key = " + args.add(name) + ")"
+}
+
 // sum uses the function total, which returns a REAL, because the function sum
 // fails if the sum overflows.
 func (sqliteDialect) sum(column string) string { return "CAST(total(" + column + ") AS INTEGER)" }
@@ -207,10 +219,8 @@ func (sqliteDialect) insertRecords(ctx context.Context, tx *sql.Tx, records []re
 		keys := []sumRow{
 			{sumOfKey, r.account, r.keyID, day, r.model},
 			{sumOfAccount, r.account, "", day, r.model},
+			{sumOfUser, r.account, r.user, day, r.model},
 			{sumOfAll, "", "", day, r.model},
-		}
-		if r.user != "" {
-			keys = append(keys, sumRow{sumOfUser, r.account, r.user, day, r.model})
 		}
 		for _, s := range r.subjects {
 			keys = append(keys, sumRow{s.Kind, r.account, s.ID, day, r.model})

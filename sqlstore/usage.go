@@ -116,27 +116,46 @@ func encodeSubjects(subjects []llmhttp.SubjectID) string {
 	return encodeJSON(list)
 }
 
-// encodeLabels encodes labels as a JSON object, and none as "".
+// encodeLabels encodes labels, in their stored forms, as a JSON object, and none as "".
 func encodeLabels(labels []llmhttp.Label) string {
 	if len(labels) == 0 {
 		return ""
 	}
 	values := make(map[string]string, len(labels))
 	for _, l := range labels {
-		values[l.Name] = l.Value
+		values[storedName(l.Name)] = storedName(l.Value)
 	}
 	return encodeJSON(values)
 }
+
+// decodeLabels is the inverse of encodeLabels.
+func decodeLabels(encoded string) (labels map[string]string, err error) {
+	var stored map[string]string
+	if encoded == "" {
+		return nil, nil
+	}
+	err = json.Unmarshal([]byte(encoded), &stored)
+	labels = make(map[string]string, len(stored))
+	for name, value := range stored {
+		labels[originalName(name)] = originalName(value)
+	}
+	return labels, err
+}
+
+// costColumns are the columns of the parts of the cost.
+var costColumns = func() (columns []string) {
+	for name := range new(llmhttp.Cost).All() {
+		columns = append(columns, "cost_"+name)
+	}
+	return columns
+}()
 
 // numberColumns are the columns of the units and costs of a record and of a sum.
 var numberColumns = func() (columns []string) {
 	for name := range new(llmhttp.Units).All() {
 		columns = append(columns, name)
 	}
-	for name := range new(llmhttp.Cost).All() {
-		columns = append(columns, "cost_"+name)
-	}
-	return columns
+	return append(columns, costColumns...)
 }()
 
 // numbers returns pointers to the numbers of s in the order of numberColumns.
@@ -280,7 +299,7 @@ const maxBatch = 5000
 // caller may repeat the call.
 //
 // The texts of records can be any strings. Record stores only the beginning and a hash of one
-// of more than 512 bytes, except for labels.
+// of more than 512 bytes.
 //
 // Record skips a record whose ID is already stored. IDs of deleted records are
 // unknown; see [Store.Prune].

@@ -193,7 +193,7 @@ func TestStore_EveryFieldIsStored(t *testing.T) {
 			fillNumbers(v.Field(i), "cost_")
 		case *[]llmhttp.Label:
 			*value = []llmhttp.Label{{Name: "project", Value: "x\x00"}, {Name: "a", Value: ""}}
-			columns["labels"] = `{"a":"","project":"x\u0000"}`
+			columns["labels"] = `{"a":"","project":"\\x7800"}` // as storedName
 		case *[]llmhttp.SubjectID:
 			*value = []llmhttp.SubjectID{{Kind: "team", ID: "<b>"}, {Kind: "team", ID: "a"}}
 			columns["subjects"] = `[{"kind":"team","id":"\u003cb\u003e"},{"kind":"team","id":"a"}]`
@@ -218,12 +218,12 @@ func TestStore_EveryFieldIsStored(t *testing.T) {
 			want.Start = q.From
 			assert.Equal(t, []llmhttp.UsageSum{want}, mustQuery(t, s, q))
 		}
-		for _, by := range []manage.ReportGroup{manage.ByTotal, manage.ByDay, manage.ByAccount, manage.ByKey, manage.ByModel, manage.ByUser, manage.ByLabel} {
-			report, err := s.Report(t.Context(), manage.ReportQuery{From: noon.Truncate(day), To: noon.Truncate(day).Add(day), By: by})
+		for _, by := range reportGroups {
+			report, err := s.Report(t.Context(), manage.ReportQuery{From: noon.Truncate(day), To: noon.Truncate(day).Add(day), By: by, PerModel: true})
 			require.NoError(t, err)
-			require.Len(t, report.Sums, 1)
+			require.Len(t, report.Rows, 1)
 			want.Start = noon.Truncate(day)
-			assert.Equal(t, want, report.Sums[0].UsageSum)
+			assert.Equal(t, []llmhttp.UsageSum{want}, report.Rows[0].Sums)
 		}
 		sum := readRow(t, s, "SELECT * FROM llmhttp_usage_sums WHERE kind = 'key'")
 		for column, value := range columns {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/keytext"
-	"github.com/llmhttp/llmhttp/internal/reportsum"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
@@ -26,9 +26,15 @@ type usageFlags struct {
 	csv    bool
 }
 
+// A usageLine is a line of the command usage: a sum of a group.
+type usageLine struct {
+	*manage.ReportRow      // without Sums
+	others            bool // it is the sum of all groups without lines
+	llmhttp.UsageSum
+}
+
 func (c *command) usage(ctx context.Context, args []string) error {
 	u := usageFlags{by: "day"}
-	u.To = time.Now().UTC().Truncate(day).Add(day)
 	f := c.newFlags()
 	f.StringVar(&u.Account, "account", "", "the `account`; required if --by is day; without it, all accounts")
 	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
@@ -38,14 +44,38 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		u.Label, err = parseLabel(s)
 		return err
 	})
+	text := func(name, usage string, set func(s string)) {
+		f.Func(name, usage, func(s string) error {
+			set(s)
+			return nil
+		})
+	}
+	text("operation", "only the usage of this `operation`, such as chat or images", func(s string) { u.Operation = llmhttp.Operation(s) })
+	f.StringVar(&u.Target, "target", "", "only the usage of this `target` of the server")
+	text("status", "only the usage of requests with this `status`: succeeded, failed, or the class of an error such as timeout",
+		func(s string) { u.Status = manage.ReportStatus(s) })
 	f.StringVar(
 		&u.by,
 		"by",
 		u.by,
-		"the `group` of each line: day, model, key, account, user, or label:NAME for the values of a label; each has a line for each model",
+		"the `group` of each line: total, model, key, account, user, or label:NAME for the values of a label; each has a line for each model. "+
+			"day is the total with --interval day",
 	)
+	text("interval", "a line for each `hour, day or month` of each group", func(s string) { u.Interval = manage.ReportInterval(s) })
+	f.Func("zone", "the time `zone` of dates, days and months, such as Europe/Berlin; the default is UTC", func(s string) (err error) {
+		if u.Location, err = time.LoadLocation(s); err != nil {
+			err = fmt.Errorf("%s is not a time zone such as Europe/Berlin", quote(s))
+		}
+		return err
+	})
 	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each other group")
-	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which those with the most tokens are printed; 0 means all")
+	text("order", "print the largest groups first, by `number`: cost, tokens, requests, or a unit such as images; the default is cost",
+		func(s string) {
+			if u.Order = manage.ReportOrder(s); s == "cost" {
+				u.Order = manage.OrderByCost
+			}
+		})
+	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which the largest are printed, and the sum of the others except with --csv; 0 means all")
 	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
 	date := func(name, usage string, t *time.Time) {
 		f.Func(name, usage, func(s string) (err error) {
@@ -55,8 +85,8 @@ func (c *command) usage(ctx context.Context, args []string) error {
 			return err
 		})
 	}
-	date("from", "the first day, a `date` in UTC; the default is 30 days before the end", &u.From)
-	date("to", "the day after the last, a `date` in UTC; the default is tomorrow", &u.To)
+	date("from", "the first day, a `date`; the default is 30 days before the end", &u.From)
+	date("to", "the day after the last, a `date`; the default is tomorrow", &u.To)
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
 	}
@@ -76,16 +106,25 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		if !report.Since.IsZero() {
 			fmt.Fprintf(
 				c.out.stderr,
-				"Users and labels are known from %s on: older usage is missing.\n",
+				"What this report needs is known from %s on: older usage is missing.\n",
 				report.Since.Format(time.DateOnly),
 			)
 		}
-		sums := report.Sums
-		if u.totals {
-			sums = addModels(u.By, sums)
-		}
-		return c.out.printUsage(&u, sums)
+		return c.out.printUsage(&u, newUsageLines(&report))
 	})
+}
+
+// newUsageLines returns the lines of a report.
+func newUsageLines(r *manage.Report) (lines []usageLine) {
+	for i := range r.Rows {
+		for _, sum := range r.Rows[i].Sums {
+			lines = append(lines, usageLine{ReportRow: &r.Rows[i], UsageSum: sum})
+		}
+	}
+	for _, sum := range r.Others {
+		lines = append(lines, usageLine{ReportRow: new(manage.ReportRow), others: true, UsageSum: sum})
+	}
+	return lines
 }
 
 // parseLabel parses NAME=VALUE.
@@ -99,28 +138,50 @@ func parseLabel(s string) (llmhttp.Label, error) {
 
 // check completes the query and returns an error if the flags do not make one.
 func (u *usageFlags) check() error {
-	if u.From.IsZero() {
-		u.From = u.To.Add(-30 * day)
+	loc := cmp.Or(u.Location, time.UTC)
+	midnight := func(t time.Time, days int) time.Time {
+		year, month, day := t.Date()
+		return time.Date(year, month, day+days, 0, 0, 0, 0, loc)
 	}
-	if !u.From.Before(u.To) {
+	if u.To.IsZero() {
+		u.To = midnight(time.Now().In(loc), 1)
+	}
+	if u.To = midnight(u.To, 0); u.From.IsZero() {
+		u.From = midnight(u.To, -30)
+	}
+	if u.From = midnight(u.From, 0); !u.From.Before(u.To) {
 		return usageErrorf("the range is empty: --from %s is not before --to %s", u.From.Format(time.DateOnly), u.To.Format(time.DateOnly))
 	}
 	label, byLabel := strings.CutPrefix(u.by, "label:")
 	switch {
-	case slices.Contains([]string{"day", "model", "key", "account", "user"}, u.by):
+	case u.by == "total":
+		u.By = manage.ByTotal
+	case u.by == "day" && (u.Interval == manage.NoInterval || u.Interval == manage.EveryDay):
+		u.Interval = manage.EveryDay
+	case u.by == "day":
+		return usageErrorf("--by day divides by days: use --by total with --interval")
+	case slices.Contains([]string{"model", "key", "account", "user"}, u.by):
 		u.By = manage.ReportGroup(u.by)
 	case byLabel && label != "":
 		u.By, u.GroupLabel = manage.ByLabel, label
 	default:
-		return usageErrorf("--by %s is not day, model, key, account, user or label:NAME", quote(u.by))
+		return usageErrorf("--by %s is not day, total, model, key, account, user or label:NAME", quote(u.by))
 	}
-	if u.Account == "" && u.By == manage.ByDay {
+	if _, err := u.Intervals(); errors.Is(err, errors.ErrUnsupported) {
+		return usageErrorf("--interval %s is not hour, day or month", quote(string(u.Interval)))
+	} else if err != nil {
+		return usageErrorf("there are more than %d intervals: choose a shorter range", manage.MaxIntervals)
+	}
+	if _, err := u.Order.Number(new(llmhttp.UsageSum)); err != nil {
+		return usageErrorf("--order %s is not cost, tokens, requests or a unit such as images", quote(string(u.Order)))
+	}
+	if u.Account == "" && u.by == "day" {
 		return usageErrorf("--account is missing")
 	}
 	if u.totals && u.By == manage.ByModel {
 		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
 	}
-	if u.Limit < 0 {
+	if u.PerModel = !u.totals && u.By != manage.ByModel; u.Limit < 0 {
 		return errNegativeLimit
 	}
 	return nil
@@ -143,24 +204,8 @@ func checkAccount(ctx context.Context, s *sqlstore.Store, account string) error 
 	return err
 }
 
-// addModels adds up the sums of each group, which are adjacent. The results have no Model.
-func addModels(by manage.ReportGroup, sums []manage.ReportSum) (totals []manage.ReportSum) {
-	for i := range sums {
-		s := &sums[i]
-		last := len(totals) - 1
-		if last < 0 || reportsum.GroupOf(by, &totals[last]) != reportsum.GroupOf(by, s) {
-			total := *s
-			total.Model = ""
-			totals = append(totals, total)
-			continue
-		}
-		totals[last].Add(s.UsageSum)
-	}
-	return totals
-}
-
 // usageJSON is the JSON form of a sum. Only sums of all models have no model, and only those by
-// user or label have a user or the value of a label.
+// user or label have a user or the value of a label. The sum of all groups without lines has only Others.
 type usageJSON struct {
 	Start    string  `json:"start"`
 	Account  string  `json:"account,omitempty"`
@@ -168,6 +213,7 @@ type usageJSON struct {
 	User     *string `json:"user,omitempty"`
 	Label    *string `json:"label,omitempty"`
 	Model    *string `json:"model,omitempty"`
+	Others   bool    `json:"others,omitempty"`
 	Requests int64   `json:"requests"`
 	Unpriced int64   `json:"unpriced"`
 	llmhttp.Units
@@ -175,27 +221,29 @@ type usageJSON struct {
 	CostParts llmhttp.Cost `json:"cost_parts"`
 }
 
-// printUsage prints a line for each sum, and in a table their total.
-func (p *printer) printUsage(u *usageFlags, sums []manage.ReportSum) error {
+// printUsage prints lines, and in a table their total.
+func (p *printer) printUsage(u *usageFlags, lines []usageLine) error {
 	switch {
 	case p.json:
-		return p.printUsageJSON(u, sums)
+		return p.printUsageJSON(u, lines)
 	case u.csv:
 		w := keytext.NewUsageCSV(p.stdout, u.columns())
-		for i := range sums {
-			w.Write(u.values(&sums[i]), &sums[i].UsageSum)
+		for i := range lines {
+			if line := &lines[i]; !line.others {
+				w.Write(u.values(line), &line.UsageSum)
+			}
 		}
 		return w.Flush()
 	}
-	return p.writeTable(usageTable(u, sums))
+	return p.writeTable(usageTable(u, lines))
 }
 
-// usageTable returns a table with a header, a row for each sum, and a row for their total. It
+// usageTable returns a table with a header, lines, and a row for their total. It
 // has the numbers that most hosts use, and others that are not zero in the total.
-func usageTable(u *usageFlags, sums []manage.ReportSum) [][]string {
+func usageTable(u *usageFlags, lines []usageLine) [][]string {
 	var total llmhttp.UsageSum
-	for i := range sums {
-		total.Add(sums[i].UsageSum)
+	for i := range lines {
+		total.Add(lines[i].UsageSum)
 	}
 	var shown []int // indices in UsageNumbers
 	header := u.columns()
@@ -221,10 +269,18 @@ func usageTable(u *usageFlags, sums []manage.ReportSum) [][]string {
 		return values
 	}
 	rows := [][]string{header}
-	for i := range sums {
-		rows = append(rows, row(u.values(&sums[i]), &sums[i].UsageSum))
+	for i := range lines {
+		values := u.values(&lines[i])
+		if lines[i].others {
+			for j, column := range u.columns() {
+				if column != "from" && (column != "model" || u.By == manage.ByModel) {
+					values[j] = "OTHERS"
+				}
+			}
+		}
+		rows = append(rows, row(values, &lines[i].UsageSum))
 	}
-	if len(sums) > 0 {
+	if len(lines) > 0 {
 		values := []string{"TOTAL"}
 		for range len(u.columns()) - 1 {
 			values = append(values, " ")
@@ -234,24 +290,23 @@ func usageTable(u *usageFlags, sums []manage.ReportSum) [][]string {
 	return rows
 }
 
-func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
-	for i := range sums {
-		s := &sums[i]
+func (p *printer) printUsageJSON(u *usageFlags, lines []usageLine) error {
+	for i := range lines {
+		l := &lines[i]
 		var user, label, model *string
-		switch u.By {
-		case manage.ByUser:
-			user = &s.User
-		case manage.ByLabel:
-			label = &s.Label
+		switch {
+		case l.others:
+		case u.By == manage.ByUser:
+			user = &l.User
+		case u.By == manage.ByLabel:
+			label = &l.Label
 		}
-		if !u.totals {
-			model = &s.Model
+		if u.PerModel || u.By == manage.ByModel && !l.others {
+			model = &l.UsageSum.Model
 		}
 		err := p.writeJSON(usageJSON{
-			Start: keytext.FormatTime(
-				s.Start,
-			), Account: s.Account, Key: s.KeyID, User: user, Label: label, Model: model, Requests: s.Requests, Unpriced: s.Unpriced,
-			Units: s.Units, Cost: s.Cost.Total(), CostParts: s.Cost,
+			Start: keytext.FormatTime(l.Start), Account: l.Account, Key: l.KeyID, User: user, Label: label, Model: model, Others: l.others,
+			Requests: l.Requests, Unpriced: l.Unpriced, Units: l.Units, Cost: l.Cost.Total(), CostParts: l.Cost,
 		})
 		if err != nil {
 			return err
@@ -260,40 +315,36 @@ func (p *printer) printUsageJSON(u *usageFlags, sums []manage.ReportSum) error {
 	return nil
 }
 
-// columns returns the names of the columns that identify a sum.
-func (u *usageFlags) columns() []string {
-	columns := []string{"from"}
+// columns returns the names of the columns that identify a line.
+func (u *usageFlags) columns() (columns []string) {
+	if u.Interval != manage.NoInterval || u.By == manage.ByTotal || u.By == manage.ByModel {
+		columns = []string{"from"}
+	}
 	switch u.By {
 	case manage.ByKey:
-		columns = []string{"account", "key"}
+		columns = append(columns, "account", "key")
 	case manage.ByAccount:
-		columns = []string{"account"}
+		columns = append(columns, "account")
 	case manage.ByUser:
-		columns = []string{"account", "user"}
+		columns = append(columns, "account", "user")
 	case manage.ByLabel:
-		columns = []string{"label"}
+		columns = append(columns, "label")
 	}
-	if u.totals {
-		return columns
+	if u.PerModel || u.By == manage.ByModel {
+		columns = append(columns, "model")
 	}
-	return append(columns, "model")
+	return columns
 }
 
-// values returns the values of columns for s.
-func (u *usageFlags) values(s *manage.ReportSum) []string {
-	values := []string{s.Start.Format(time.DateOnly)}
-	switch u.By {
-	case manage.ByKey:
-		values = []string{s.Account, s.KeyID}
-	case manage.ByAccount:
-		values = []string{s.Account}
-	case manage.ByUser:
-		values = []string{s.Account, s.User}
-	case manage.ByLabel:
-		values = []string{s.Label}
+// values returns the values of columns for l.
+func (u *usageFlags) values(l *usageLine) (values []string) {
+	start := l.Start.Format(time.DateOnly)
+	if u.Interval == manage.EveryHour {
+		start = l.Start.Format(time.RFC3339)
 	}
-	if u.totals {
-		return values
+	all := map[string]string{"from": start, "account": l.Account, "key": l.KeyID, "user": l.User, "label": l.Label, "model": l.UsageSum.Model}
+	for _, column := range u.columns() {
+		values = append(values, all[column])
 	}
-	return append(values, s.Model)
+	return values
 }

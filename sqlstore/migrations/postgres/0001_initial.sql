@@ -102,7 +102,7 @@ CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records USING brin (tim
 CREATE TABLE llmhttp_usage_sums (
 	kind                    text COLLATE "C" NOT NULL, -- what has used it: key, account, user, the kind of another subject, or empty for all accounts together
 	account                 text COLLATE "C" NOT NULL, -- empty if kind is empty
-	subject                 text COLLATE "C" NOT NULL, -- the ID of the key, end user or other subject; empty for accounts and for all
+	subject                 text COLLATE "C" NOT NULL, -- the ID of the key, end user or other subject; empty for accounts, for all, and for the requests of an account that name no end user
 	day                     bigint NOT NULL, -- the time of its first microsecond
 	model                   text COLLATE "C" NOT NULL,
 	requests                bigint NOT NULL,
@@ -127,8 +127,8 @@ CREATE TABLE llmhttp_usage_sums (
 	cost_other              bigint NOT NULL,
 	PRIMARY KEY (kind, account, subject, day, model)
 ) WITH (fillfactor = 70);
--- For reports about a few days.
-CREATE INDEX llmhttp_usage_sums_day ON llmhttp_usage_sums (kind, day);
+-- For reports about a few days, also on a key or an end user of any account.
+CREATE INDEX llmhttp_usage_sums_day ON llmhttp_usage_sums (kind, day, subject);
 
 -- The value named pruned is a time; records from before it may be missing. That named user_months
 -- is the end of the months for which the sums of end users were added up.

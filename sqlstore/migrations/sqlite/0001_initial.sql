@@ -105,7 +105,7 @@ CREATE INDEX llmhttp_usage_records_time ON llmhttp_usage_records (time);
 CREATE TABLE llmhttp_usage_sums (
 	kind                    TEXT NOT NULL, -- what has used it: key, account, user, the kind of another subject, or empty for all accounts together
 	account                 TEXT NOT NULL, -- empty if kind is empty
-	subject                 TEXT NOT NULL, -- the ID of the key, end user or other subject; empty for accounts and for all
+	subject                 TEXT NOT NULL, -- the ID of the key, end user or other subject; empty for accounts, for all, and for the requests of an account that name no end user
 	day                     INTEGER NOT NULL, -- the time of its first microsecond
 	model                   TEXT NOT NULL,
 	requests                INTEGER NOT NULL,
@@ -131,7 +131,9 @@ CREATE TABLE llmhttp_usage_sums (
 	PRIMARY KEY (kind, account, subject, day, model)
 ) STRICT, WITHOUT ROWID;
 -- For reports about a few days, which read only the index.
-CREATE INDEX llmhttp_usage_sums_day ON llmhttp_usage_sums (kind, day, account, subject, prompt_tokens, completion_tokens, requests);
+CREATE INDEX llmhttp_usage_sums_day ON llmhttp_usage_sums (
+	kind, day, account, subject, requests, prompt_tokens, completion_tokens, cost_input, cost_cache_read, cost_cache_write, cost_output, cost_other
+);
 
 -- The value named pruned is a time; records from before it may be missing. That named user_months
 -- is the end of the months for which the sums of end users were added up.
