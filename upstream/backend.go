@@ -8,8 +8,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/redact"
+	"github.com/llmhttp/llmhttp/upstream/internal/failure"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // Backend forwards requests to another server. Create one with [New]. Its methods may be called
@@ -20,14 +23,13 @@ type Backend struct {
 	header   http.Header // sent with every request
 	redactor *redact.Redactor
 
-	transport      http.RoundTripper
+	server         reply.Server
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
 	chat, completions, images, embeddings, speech, transcriptions, translations, models, tokenize endpoint
 
-	memory    replyMemory
-	reasoning reasoningMemory
+	reasoning reply.ReasoningNames
 }
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
@@ -55,14 +57,17 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	}
 	b.opts.setDefaults()
 	b.header = b.opts.requestHeader()
-	b.redactor = newRedactor(base, b.opts.Key, b.header)
-	b.transport, b.imageTransport = b.opts.Transport, b.opts.Images.Transport
-	if b.transport == nil {
-		b.transport = b.ownTransport()
+	b.redactor = failure.NewRedactor(base, b.opts.Key, b.header)
+	b.server.Transport, b.imageTransport = b.opts.Transport, b.opts.Images.Transport
+	if b.server.Transport == nil {
+		b.server.Transport = b.ownTransport()
 	}
 	if b.imageTransport == nil {
 		b.imageTransport = b.ownTransport()
 	}
+	b.server.FirstByteTimeout, b.server.IdleTimeout = b.opts.FirstByteTimeout, b.opts.IdleTimeout
+	b.server.MaxEvent, b.server.Memory.Limit = int(b.opts.MaxEvent), b.opts.MaxReplyMemory
+	b.server.ReadOnUnfinished = b.opts.ReadOnUnfinished
 	b.chat = b.newEndpoint(http.MethodPost, "chat/completions")
 	b.chat.required = true
 	b.completions = b.newEndpoint(http.MethodPost, "completions")
@@ -72,17 +77,16 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.transcriptions = b.newEndpoint(http.MethodPost, "audio/transcriptions")
 	b.translations = b.newEndpoint(http.MethodPost, "audio/translations")
 	b.models = b.newEndpoint(http.MethodGet, "models")
-	b.models.maxReply, b.models.readOn = min(b.models.maxReply, maxModelReply), 0 // there is no usage
+	b.models.limits = reply.Limits{MaxReply: min(b.opts.MaxReply, maxModelReply)} // there is no usage to read on for
 	tokenize := *base
 	tokenize.Path, tokenize.RawPath = b.opts.TokenizePath, ""
-	b.tokenize = endpoint{method: http.MethodPost, url: tokenize.String(), maxReply: b.opts.MaxReply}
-	b.memory.limit = b.opts.MaxReplyMemory
+	b.tokenize = endpoint{method: http.MethodPost, url: tokenize.String(), limits: reply.Limits{MaxReply: b.opts.MaxReply}}
 	return b, nil
 }
 
 // newEndpoint returns the endpoint with a path below the base URL.
 func (b *Backend) newEndpoint(method, path string) endpoint {
-	return endpoint{method: method, url: b.base.JoinPath(path).String(), maxReply: b.opts.MaxReply, readOn: b.opts.ReadOn}
+	return endpoint{method: method, url: b.base.JoinPath(path).String(), limits: reply.Limits{MaxReply: b.opts.MaxReply, ReadOn: b.opts.ReadOn}}
 }
 
 // parseBaseURL parses a base URL. Its errors do not contain the URL, which may
@@ -113,17 +117,10 @@ func parseBaseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// modelNames are the two names of a model. Both are empty for requests that are not
-// about a model.
-type modelNames struct {
-	client string // the name that clients use
-	server string // the name that the server uses
-}
-
 // modelNames returns the names of the model that clients call name.
-func (b *Backend) modelNames(name string) modelNames {
+func (b *Backend) modelNames(name string) modelname.Names {
 	if server, ok := b.opts.Models[name]; ok {
-		return modelNames{name, server}
+		return modelname.Names{Client: name, Server: server}
 	}
-	return modelNames{name, name}
+	return modelname.Names{Client: name, Server: name}
 }

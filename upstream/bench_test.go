@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -28,21 +27,6 @@ const (
 )
 
 var benchStream = strings.Repeat("data: "+benchChunk+"\n\n", 100) + "data: [DONE]\n\n"
-
-func BenchmarkReadEvents(b *testing.B) {
-	b.SetBytes(int64(len(benchStream)))
-	b.ReportAllocs()
-	for b.Loop() {
-		e := eventReader{r: bufio.NewReader(strings.NewReader(benchStream)), max: 1 << 20}
-		for {
-			if _, err := e.next(); err == io.EOF {
-				break
-			} else if err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}
 
 // benchCases are the replies and sizes of requests that are measured.
 var benchCases = []struct {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // CountTokens implements [github.com/llmhttp/llmhttp.TokenCounter] with Options.TokenizePath. Without that, or if
@@ -19,29 +21,29 @@ func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, e
 		return 0, fmt.Errorf("upstream: there is no Options.TokenizePath: %w", errors.ErrUnsupported)
 	}
 	model := b.modelNames(req.Model)
-	prompt := llm.ChatRequest{Model: model.server, Messages: b.nameReasoning(req.Messages, model.server), Tools: req.Tools}
+	prompt := llm.ChatRequest{Model: model.Server, Messages: b.reasoning.Apply(req.Messages, b.opts.ReasoningName, model.Server), Tools: req.Tools}
 	body, err := prompt.MarshalJSON()
 	if err != nil {
 		return 0, err
 	}
-	return fetchReply(ctx, b, b.tokenize, body, model, decodeTokenCount)
+	return fetch(ctx, b, b.tokenize, payload.JSON(body), model, decodeTokenCount)
 }
 
-// decodeTokenCount decodes the reply to the request c for a number of tokens.
-func decodeTokenCount(c *call, reply []byte) (int, error) {
+// decodeTokenCount decodes the reply r to a request for a number of tokens.
+func decodeTokenCount(r *reply.Reply, body []byte) (int, error) {
 	var counted struct {
 		Count *int            `json:"count"`
 		Error json.RawMessage `json:"error"`
 	}
-	malformed := json.Unmarshal(reply, &counted)
-	if err := c.reportedError(reply, counted.Error, counted.Count != nil); err != nil {
+	malformed := json.Unmarshal(body, &counted)
+	if err := r.Reported(body, counted.Error, counted.Count != nil); err != nil {
 		return 0, err
 	}
 	switch {
 	case malformed != nil:
-		return 0, c.malformedReply(malformed)
+		return 0, r.Malformed(malformed)
 	case counted.Count == nil || *counted.Count < 0:
-		return 0, c.invalidReply("the reply has no count")
+		return 0, r.Invalid("the reply has no count")
 	}
 	return *counted.Count, nil
 }

@@ -13,7 +13,7 @@ import (
 func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
 	model := b.modelNames(req.Model)
 	r := *req
-	r.Model = model.server
+	r.Model = model.Server
 	body, err := r.MarshalJSON()
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 )
 
 // An Error is a failure of a request to the server of a [Backend], with the
@@ -26,6 +27,12 @@ type Error struct {
 
 	cause   error
 	notSent bool
+}
+
+func newError(d failure.Details) error {
+	return &Error{
+		Upstream: d.Server, Status: d.Status, Code: d.Code, Message: d.Message, RequestID: d.RequestID, cause: d.Cause, notSent: d.NotSent,
+	}
 }
 
 // Error returns all fields of e in one line.

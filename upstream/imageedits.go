@@ -9,7 +9,9 @@ import (
 	"strconv"
 
 	"github.com/llmhttp/llmhttp/imageedit"
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 )
 
 var (
@@ -30,7 +32,7 @@ func (b *Backend) EditImages(ctx context.Context, req *imageedit.Request) (*llm.
 
 // StreamImageEdits implements [imageedit.Streamer], as StreamImages an ImageStreamer.
 func (b *Backend) StreamImageEdits(ctx context.Context, req *imageedit.Request) llm.ImageStream {
-	return b.streamImages(ctx, b.imageEdits(), &req.ImageRequest, func(model modelNames) (payload, error) {
+	return b.streamImages(ctx, b.imageEdits(), &req.ImageRequest, func(model modelname.Names) (payload.Payload, error) {
 		return b.encodeImageEdit(req, model)
 	})
 }
@@ -39,32 +41,32 @@ func (b *Backend) StreamImageEdits(ctx context.Context, req *imageedit.Request) 
 func (b *Backend) imageEdits() endpoint { return b.newEndpoint(http.MethodPost, "images/edits") }
 
 // encodeImageEdit returns the form for the server.
-func (b *Backend) encodeImageEdit(req *imageedit.Request, model modelNames) (payload, error) {
-	r, f := b.serverImageRequest(&req.ImageRequest, model), newForm()
-	f.add("model", r.Model)
-	f.add("prompt", r.Prompt)
-	f.add("n", formInt(r.N))
-	f.add("size", r.Size)
-	f.add("quality", r.Quality)
-	f.add("response_format", r.ResponseFormat)
-	f.add("stream", formBool(r.Stream))
-	f.add("partial_images", formInt(r.PartialImages))
+func (b *Backend) encodeImageEdit(req *imageedit.Request, model modelname.Names) (payload.Payload, error) {
+	r, f := b.serverImageRequest(&req.ImageRequest, model), payload.NewForm()
+	f.Add("model", r.Model)
+	f.Add("prompt", r.Prompt)
+	f.Add("n", formInt(r.N))
+	f.Add("size", r.Size)
+	f.Add("quality", r.Quality)
+	f.Add("response_format", r.ResponseFormat)
+	f.Add("stream", formBool(r.Stream))
+	f.Add("partial_images", formInt(r.PartialImages))
 	image := "image" // servers that edit a single one may know no other name
 	if len(req.Images) > 1 {
 		image = "image[]"
 	}
 	for _, file := range req.Images {
-		f.addFile(image, file, "image")
+		f.AddFile(image, file, "image")
 	}
 	if req.Mask != nil {
-		f.addFile("mask", req.Mask, "mask")
+		f.AddFile("mask", req.Mask, "mask")
 	} else {
-		f.add("mask", "")
+		f.Add("mask", "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
-		f.addExtra(name, formValues(r.Extra[name]))
+		f.AddExtra(name, formValues(r.Extra[name]))
 	}
-	return f.payload()
+	return f.Payload()
 }
 
 // formInt returns the value of a field for an integer.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // maxFetches is how many images are fetched for one request. It is the largest
@@ -21,11 +22,11 @@ import (
 const maxFetches = 10
 
 // fetchImages fetches the images whose addresses the client cannot use, all at the same
-// time. The first failure cancels the other fetches.
-func (c *call) fetchImages(images []llm.Image, format string) error {
-	ctx, cancel := context.WithCancelCause(c.callerCtx)
+// time. The first failure cancels the other fetches. Their memory is a part of that of the reply r.
+func (b *Backend) fetchImages(r *reply.Reply, images []llm.Image, format string) error {
+	ctx, cancel := context.WithCancelCause(r.Caller())
 	defer cancel(nil)
-	if d := c.b.opts.Images.Timeout; d >= 0 {
+	if d := b.opts.Images.Timeout; d >= 0 {
 		timer := time.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
 		defer timer.Stop()
 	}
@@ -33,7 +34,7 @@ func (c *call) fetchImages(images []llm.Image, format string) error {
 	fetches := 0
 	for i := range images {
 		m := &images[i]
-		u, err := c.b.urlToFetch(m, format)
+		u, err := b.urlToFetch(m, format)
 		if err == nil && u == nil {
 			continue
 		}
@@ -46,7 +47,7 @@ func (c *call) fetchImages(images []llm.Image, format string) error {
 			break
 		}
 		wg.Go(func() {
-			data, err := c.fetchImage(ctx, u)
+			data, err := b.fetchImage(ctx, r, u)
 			if err != nil {
 				cancel(err)
 			}
@@ -54,7 +55,16 @@ func (c *call) fetchImages(images []llm.Image, format string) error {
 		})
 	}
 	wg.Wait()
-	return context.Cause(ctx)
+	err := context.Cause(ctx)
+	switch cause := r.CallerCause(); {
+	case err == nil:
+		return nil
+	case cause != nil:
+		return cause
+	case errors.Is(err, context.DeadlineExceeded):
+		return r.Timeout("fetching an image: timeout")
+	}
+	return r.Broken("fetching an image", err)
 }
 
 // urlToFetch returns the address from which m must be fetched, or nil if the client can
@@ -137,14 +147,14 @@ func portOf(u *url.URL) string {
 
 // fetchImage fetches the image at u. The request contains no key or header of the
 // Backend.
-func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
+func (b *Backend) fetchImage(ctx context.Context, reply *reply.Reply, u *url.URL) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, errors.New("its address is not valid")
 	}
 	r.Header.Set("Accept", "image/*")
 	r.Header.Set("User-Agent", "llmhttp")
-	resp, err := c.b.imageTransport.RoundTrip(r)
+	resp, err := b.imageTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +162,7 @@ func (c *call) fetchImage(ctx context.Context, u *url.URL) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := bounded.ReadAll(c.reservation.reader(ctx, resp.Body), nil, resp.ContentLength, c.b.opts.Images.MaxSize)
+	data, err := bounded.ReadAll(reply.Reserve(ctx, resp.Body), nil, resp.ContentLength, b.opts.Images.MaxSize)
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")

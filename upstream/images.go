@@ -3,7 +3,10 @@ package upstream
 import (
 	"context"
 
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // GenerateImages implements [github.com/llmhttp/llmhttp.ImageGenerator]. An image whose address the client cannot use
@@ -14,13 +17,13 @@ func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*l
 	if err != nil {
 		return nil, err
 	}
-	return b.fetchImageReply(ctx, b.images, jsonPayload(body), model, req.ResponseFormat)
+	return b.fetchImageReply(ctx, b.images, payload.JSON(body), model, req.ResponseFormat)
 }
 
 // serverImageRequest returns the request for the server.
-func (b *Backend) serverImageRequest(req *llm.ImageRequest, model modelNames) *llm.ImageRequest {
+func (b *Backend) serverImageRequest(req *llm.ImageRequest, model modelname.Names) *llm.ImageRequest {
 	r := *req
-	r.Model = model.server
+	r.Model = model.Server
 	if b.opts.Images.OmitFormat {
 		r.ResponseFormat = ""
 	}
@@ -31,32 +34,32 @@ func (b *Backend) serverImageRequest(req *llm.ImageRequest, model modelNames) *l
 func (b *Backend) fetchImageReply(
 	ctx context.Context,
 	e endpoint,
-	body payload,
-	model modelNames,
+	body payload.Payload,
+	model modelname.Names,
 	format string,
 ) (*llm.ImageResponse, error) {
-	return fetchReplyTo(ctx, b, e, body, model, func(c *call, reply []byte) (*llm.ImageResponse, error) {
-		return c.decodeImages(reply, format)
+	return fetch(ctx, b, e, body, model, func(r *reply.Reply, body []byte) (*llm.ImageResponse, error) {
+		return b.decodeImages(r, body, format)
 	})
 }
 
 // decodeImages decodes a whole reply, and fetches the images that the client cannot use.
-func (c *call) decodeImages(reply []byte, format string) (*llm.ImageResponse, error) {
+func (b *Backend) decodeImages(r *reply.Reply, body []byte, format string) (*llm.ImageResponse, error) {
 	resp := new(llm.ImageResponse)
-	if err := resp.UnmarshalJSON(reply); err != nil {
-		return nil, c.malformedReply(err)
+	if err := resp.UnmarshalJSON(body); err != nil {
+		return nil, r.Malformed(err)
 	}
-	if err := c.reportedError(reply, resp.Extra["error"], len(resp.Data) > 0); err != nil {
+	if err := r.Reported(body, resp.Extra["error"], len(resp.Data) > 0); err != nil {
 		return nil, err
 	}
 	if len(resp.Data) == 0 {
-		return nil, c.invalidReply("the reply has no images")
+		return nil, r.Invalid("the reply has no images")
 	}
 	if resp.Usage != nil { // also if the images cannot be fetched, or nobody waits for them
-		llm.ReportUsage(c.callerCtx, *resp.Usage)
+		llm.ReportUsage(r.Caller(), *resp.Usage)
 	}
-	if err := c.fetchImages(resp.Data, format); err != nil {
-		return nil, c.fetchError(err)
+	if err := b.fetchImages(r, resp.Data, format); err != nil {
+		return nil, err
 	}
 	delete(resp.Extra, "error")
 	return resp, nil

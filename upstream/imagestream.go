@@ -6,44 +6,48 @@ import (
 	"io"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // StreamImages implements [github.com/llmhttp/llmhttp.ImageStreamer]. The reply may be whole: servers whose model shows no
 // images while it makes them ignore that the client asks for it.
 func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.ImageStream {
-	return b.streamImages(ctx, b.images, req, func(model modelNames) (payload, error) {
+	return b.streamImages(ctx, b.images, req, func(model modelname.Names) (payload.Payload, error) {
 		body, err := b.serverImageRequest(req, model).MarshalJSON()
-		return jsonPayload(body), err
+		return payload.JSON(body), err
 	})
 }
 
 // streamImages returns the stream of a request for images or edits, whose body for the server encode returns.
-func (b *Backend) streamImages(ctx context.Context, e endpoint, req *llm.ImageRequest, encode func(modelNames) (payload, error)) llm.ImageStream {
+func (b *Backend) streamImages(ctx context.Context, e endpoint, req *llm.ImageRequest, encode func(modelname.Names) (payload.Payload, error)) llm.ImageStream {
 	return func(yield func(*llm.ImageChunk, error) bool) {
-		r := imageReply{replySender: replySender[llm.ImageChunk]{yield: yield}, expected: req.Count()}
-		r.end(r.forward(ctx, b, e, b.modelNames(req.Model), encode))
+		r := imageReply{Sender: reply.Sender[llm.ImageChunk]{Yield: yield}, b: b, expected: req.Count()}
+		r.Finish(r.forward(ctx, e, b.modelNames(req.Model), encode))
 	}
 }
 
 // An imageReply passes on the reply to a request for a stream of images.
 type imageReply struct {
-	replySender[llm.ImageChunk]
+	reply.Sender[llm.ImageChunk]
+	b        *Backend
 	expected int // complete images
 	complete int // those that have come
 }
 
 // forward sends a request to the server and yields the reply. It does not yield the error that it returns.
-func (r *imageReply) forward(ctx context.Context, b *Backend, e endpoint, model modelNames, encode func(modelNames) (payload, error)) error {
+func (r *imageReply) forward(ctx context.Context, e endpoint, model modelname.Names, encode func(modelname.Names) (payload.Payload, error)) error {
 	body, err := encode(model)
 	if err != nil {
 		return err
 	}
-	if r.c, err = b.startCallWith(ctx, e, body, mediaEvents, model); err != nil {
+	if r.Reply, err = r.b.send(ctx, e, body, mediaEvents, model); err != nil {
 		return err
 	}
-	defer r.c.close()
-	isStream, err := r.c.isStream()
+	defer r.Close()
+	isStream, err := r.IsStream()
 	if err != nil {
 		return err
 	}
@@ -55,12 +59,12 @@ func (r *imageReply) forward(ctx context.Context, b *Backend, e endpoint, model 
 
 // readWhole yields the images of a whole reply.
 func (r *imageReply) readWhole() error {
-	body, err := r.c.readAll()
+	body, err := r.ReadAll()
 	if err != nil {
 		return err
 	}
-	defer r.c.reservation.release()
-	resp, err := r.c.decodeImages(body, llm.ImageFormatBase64)
+	defer r.Release()
+	resp, err := r.b.decodeImages(r.Reply, body, llm.ImageFormatBase64)
 	if err != nil {
 		return err
 	}
@@ -81,29 +85,29 @@ func (r *imageReply) sendImage(c *llm.ImageChunk) (more bool) {
 	if !c.Partial {
 		r.complete++
 	}
-	return r.send(c, c.Usage)
+	return r.Send(c, c.Usage)
 }
 
 // readEvents yields a reply that is server-sent events. There is none that ends it: the connection
 // does, or the last image.
 func (r *imageReply) readEvents() error {
-	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
+	events := r.Events()
 	for {
-		e, err := events.next()
+		e, err := events.Next()
 		switch {
-		case err == io.EOF, err == nil && isDone(e.data):
+		case err == io.EOF, err == nil && reply.IsDone(e.Data):
 			if r.complete == 0 {
-				return r.c.invalidReply("the stream ended without an image")
+				return r.Invalid("the stream ended without an image")
 			}
 			return nil
 		case err != nil:
-			return r.c.interruptedError(err)
-		case e.kind == eventPing:
+			return r.Interrupted(err)
+		case e.Kind == reply.KindPing:
 			continue
-		case e.kind == eventError:
-			return r.c.errorEvent(e.data)
+		case e.Kind == reply.KindError:
+			return r.Event(e.Data)
 		}
-		chunk, err := r.decode(e.data)
+		chunk, err := r.decode(e.Data)
 		switch {
 		case err != nil:
 			return err
@@ -112,7 +116,7 @@ func (r *imageReply) readEvents() error {
 		case !r.sendImage(chunk):
 			return nil
 		case r.complete >= r.expected:
-			r.c.sawDone = true // what follows has no meaning
+			r.MarkComplete() // what follows has no meaning
 			return nil
 		}
 	}
@@ -125,9 +129,9 @@ func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 		Usage, Error json.RawMessage
 	}
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, r.c.malformedReply(err)
+		return nil, r.Malformed(err)
 	}
-	if err := r.c.reportedError(data, e.Error, e.Type != ""); err != nil {
+	if err := r.Reported(data, e.Error, e.Type != ""); err != nil {
 		return nil, err
 	}
 	partial := strings.HasSuffix(e.Type, ".partial_image")
@@ -136,7 +140,7 @@ func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 	}
 	chunk := &llm.ImageChunk{Image: new(llm.Image), Partial: partial}
 	if err := chunk.Image.UnmarshalJSON(data); err != nil {
-		return nil, r.c.malformedReply(err)
+		return nil, r.Malformed(err)
 	}
 	for _, name := range []string{"type", "usage", "error", "partial_image_index"} {
 		delete(chunk.Image.Extra, name)
@@ -144,7 +148,7 @@ func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 	if len(e.Usage) > 0 {
 		var resp llm.ImageResponse
 		if err := resp.UnmarshalJSON([]byte(`{"usage":` + string(e.Usage) + `}`)); err != nil {
-			return nil, r.c.malformedReply(err)
+			return nil, r.Malformed(err)
 		}
 		chunk.Usage = resp.Usage
 	}

@@ -82,3 +82,53 @@ func readLargeBodies(t *testing.T, url string) {
 	runtime.ReadMemStats(&m)
 	fmt.Println("memory:", m.Sys>>20) // which does not shrink
 }
+
+// lateSize is the size of a request that is large enough to be in memory that is used again.
+const lateSize = 64 << 10
+
+// A lateReader is a transport that replies before it has read the request.
+type lateReader struct {
+	t       *testing.T
+	readers sync.WaitGroup
+}
+
+func (l *lateReader) RoundTrip(r *http.Request) (*http.Response, error) {
+	again, err := r.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	want := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(r.Header.Get("X-Letter"), lateSize) + `"}]}`
+	for _, body := range []io.ReadCloser{r.Body, again} {
+		l.readers.Go(func() {
+			defer body.Close()
+			got, err := io.ReadAll(body)
+			assert.NoError(l.t, err)
+			assert.True(l.t, string(got) == want, "the body is the request")
+		})
+	}
+	return cannedTransport{mediaJSON, benchReply}.reply(r), nil
+}
+
+func TestChat_TransportThatReadsTheRequestAfterTheReply(t *testing.T) {
+	transport := &lateReader{t: t}
+	var chats sync.WaitGroup
+	for i := range 8 {
+		chats.Go(func() {
+			letter := string(rune('a' + i))
+			backend, err := New("http://test.invalid/v1", &Options{Transport: transport, Header: http.Header{"X-Letter": {letter}}})
+			if !assert.NoError(t, err) {
+				return
+			}
+			for range 4 {
+				req := &llm.ChatRequest{Model: "m", Messages: []llm.Message{
+					{Role: llm.RoleUser, Content: llm.Text(strings.Repeat(letter, lateSize))},
+				}}
+				for _, err := range backend.Chat(t.Context(), req) {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	chats.Wait()
+	transport.readers.Wait()
+}

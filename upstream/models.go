@@ -9,6 +9,8 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // ListModels implements [github.com/llmhttp/llmhttp.ModelLister]. It returns the models that the server lists, with
@@ -17,36 +19,36 @@ import (
 // package's Handler list. A model with another name than the server's has no DisplayName unless its
 // ID contains the server's.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
-	list, err := fetchReply(ctx, b, b.models, nil, modelNames{}, decodeModels)
+	list, err := fetch(ctx, b, b.models, payload.Payload{}, modelname.Names{}, decodeModels)
 	if err != nil {
 		return nil, err
 	}
 	return b.renameModels(list), nil
 }
 
-// decodeModels decodes the reply to the request c for the models.
-func decodeModels(c *call, reply []byte) ([]llm.Model, error) {
+// decodeModels decodes the reply r to a request for the models.
+func decodeModels(r *reply.Reply, body []byte) ([]llm.Model, error) {
 	var object struct {
 		Data  []json.RawMessage `json:"data"`
 		Error json.RawMessage   `json:"error"`
 	}
 	// Some servers send the array without the object around it.
 	var malformed error
-	if json.Unmarshal(reply, &object.Data) != nil {
-		malformed = json.Unmarshal(reply, &object)
+	if json.Unmarshal(body, &object.Data) != nil {
+		malformed = json.Unmarshal(body, &object)
 	}
-	if err := c.reportedError(reply, object.Error, object.Data != nil); err != nil {
+	if err := r.Reported(body, object.Error, object.Data != nil); err != nil {
 		return nil, err
 	}
 	if malformed != nil {
-		return nil, c.malformedReply(malformed)
+		return nil, r.Malformed(malformed)
 	}
 	if len(object.Data) > maxModels {
-		return nil, c.invalidReply("the reply has too many models")
+		return nil, r.Invalid("the reply has too many models")
 	}
 	list, err := decodeModelEntries(object.Data)
 	if err != nil {
-		return nil, c.malformedReply(err)
+		return nil, r.Malformed(err)
 	}
 	return list, nil
 }

@@ -13,7 +13,7 @@ var _ moderation.Moderator = (*Backend)(nil)
 func (b *Backend) Moderate(ctx context.Context, req *moderation.Request) (*moderation.Response, error) {
 	model := b.modelNames(req.Model)
 	r := *req
-	r.Model = model.server
+	r.Model = model.Server
 	body, err := r.MarshalJSON()
 	if err != nil {
 		return nil, err

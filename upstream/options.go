@@ -14,6 +14,15 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
+)
+
+// Values of Options.ReasoningName.
+const (
+	ReasoningContent = reply.ReasoningContent // "reasoning_content": DeepSeek, llama.cpp, SGLang, and vLLM before January 2026
+	Reasoning        = reply.Reasoning        // "reasoning": vLLM since then, Ollama, Groq and OpenRouter
+	ReasoningBoth    = reply.ReasoningBoth    // "both": servers that know one of the names and ignore the other
+	ReasoningNone    = reply.ReasoningNone    // "-": servers that refuse reasoning
 )
 
 // Options configure a [Backend]. The zero value is ready to use.

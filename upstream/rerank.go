@@ -14,7 +14,7 @@ var _ rerank.Reranker = (*Backend)(nil)
 func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Response, error) {
 	model := b.modelNames(req.Model)
 	r := *req
-	r.Model, r.ReturnDocuments = model.server, false
+	r.Model, r.ReturnDocuments = model.Server, false
 	body, err := r.MarshalJSON()
 	if err != nil {
 		return nil, err

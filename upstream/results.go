@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // A resultsReply is what replies with results of the inputs of a request have in common.
@@ -18,22 +21,22 @@ type resultsReply struct {
 func fetchResults[Resp any, P interface {
 	*Resp
 	json.Unmarshaler
-}](ctx context.Context, b *Backend, e endpoint, body []byte, model modelNames, check func(P) error, of func(P) resultsReply) (P, error) {
-	return fetchReply(ctx, b, e, body, model, func(c *call, reply []byte) (P, error) {
+}](ctx context.Context, b *Backend, e endpoint, body []byte, model modelname.Names, check func(P) error, of func(P) resultsReply) (P, error) {
+	return fetch(ctx, b, e, payload.JSON(body), model, func(r *reply.Reply, body []byte) (P, error) {
 		resp := P(new(Resp))
-		if err := resp.UnmarshalJSON(reply); err != nil {
-			return nil, c.malformedReply(err)
+		if err := resp.UnmarshalJSON(body); err != nil {
+			return nil, r.Malformed(err)
 		}
 		got := of(resp)
-		if err := c.reportedError(reply, got.extra["error"], got.results > 0); err != nil {
+		if err := r.Reported(body, got.extra["error"], got.results > 0); err != nil {
 			return nil, err
 		}
 		if err := check(resp); err != nil {
-			return nil, c.malformedReply(err)
+			return nil, r.Malformed(err)
 		}
 		delete(got.extra, "error")
-		if model.client != model.server {
-			*got.model = model.client
+		if model.Client != model.Server {
+			*got.model = model.Client
 		}
 		return resp, nil
 	})

@@ -8,6 +8,8 @@ import (
 
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are JSON
@@ -16,14 +18,14 @@ const mediaSpeech = "audio/*, text/event-stream, application/json" // errors are
 // the server sends events; the Handler measures the duration.
 func (b *Backend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.SpeechStream {
 	return func(yield func(*audio.SpeechChunk, error) bool) {
-		r := speechReply{replySender: replySender[audio.SpeechChunk]{yield: yield}}
-		r.end(r.forward(ctx, b, req))
+		r := speechReply{Sender: reply.Sender[audio.SpeechChunk]{Yield: yield}}
+		r.Finish(r.forward(ctx, b, req))
 	}
 }
 
 // A speechReply passes on the reply to a request for speech.
 type speechReply struct {
-	replySender[audio.SpeechChunk]
+	reply.Sender[audio.SpeechChunk]
 	began bool // there was audio
 }
 
@@ -31,7 +33,7 @@ type speechReply struct {
 func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.SpeechRequest) error {
 	model := b.modelNames(req.Model)
 	asked := *req
-	asked.Model = model.server
+	asked.Model = model.Server
 	if asked.StreamFormat == "audio" { // the format's default, which servers that do not stream refuse
 		asked.StreamFormat = ""
 	}
@@ -39,11 +41,11 @@ func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.Speech
 	if err != nil {
 		return err
 	}
-	if r.c, err = b.startCall(ctx, b.speech, body, mediaSpeech, model); err != nil {
+	if r.Reply, err = b.send(ctx, b.speech, payload.JSON(body), mediaSpeech, model); err != nil {
 		return err
 	}
-	defer r.c.close()
-	media, _, _ := mime.ParseMediaType(r.c.resp.Header.Get("Content-Type"))
+	defer r.Close()
+	media, _, _ := mime.ParseMediaType(r.Response.Header.Get("Content-Type"))
 	switch media {
 	case "text/event-stream":
 		return r.readEvents()
@@ -57,17 +59,17 @@ func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.Speech
 func (r *speechReply) readAudio() error {
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := r.c.body.Read(buf)
-		if n > 0 && !r.sendWithoutUsage(r.chunk(buf[:n])) {
+		n, err := r.Read(buf)
+		if n > 0 && !r.SendWithoutUsage(r.chunk(buf[:n])) {
 			return nil
 		}
 		switch {
 		case err == io.EOF && !r.began:
-			return r.c.invalidReply("the reply is empty")
+			return r.Invalid("the reply is empty")
 		case err == io.EOF:
 			return nil
 		case err != nil:
-			return r.c.interruptedError(err)
+			return r.Interrupted(err)
 		}
 	}
 }
@@ -80,16 +82,16 @@ func (r *speechReply) chunk(piece []byte) *audio.SpeechChunk {
 
 // readError returns the error for a reply that is neither audio nor events.
 func (r *speechReply) readError() error {
-	body, err := r.c.readAll()
+	body, err := r.ReadAll()
 	if err != nil {
 		return err
 	}
 	var v struct{ Error json.RawMessage }
 	_ = json.Unmarshal(body, &v)
-	if err := r.c.reportedError(body, v.Error, false); err != nil {
+	if err := r.Reported(body, v.Error, false); err != nil {
 		return err
 	}
-	return r.c.invalidReply("the reply is JSON and not audio")
+	return r.Invalid("the reply is JSON and not audio")
 }
 
 // A speechEvent is an event of a reply.
@@ -106,20 +108,20 @@ type speechEvent struct {
 
 // readEvents yields a reply that is server-sent events.
 func (r *speechReply) readEvents() error {
-	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
+	events := r.Events()
 	for {
-		e, err := events.next()
+		e, err := events.Next()
 		switch {
-		case err == io.EOF, err == nil && isDone(e.data):
-			return r.c.invalidReply("the stream ended without speech.audio.done")
+		case err == io.EOF, err == nil && reply.IsDone(e.Data):
+			return r.Invalid("the stream ended without speech.audio.done")
 		case err != nil:
-			return r.c.interruptedError(err)
-		case e.kind == eventPing:
+			return r.Interrupted(err)
+		case e.Kind == reply.KindPing:
 			continue
-		case e.kind == eventError:
-			return r.c.errorEvent(e.data)
+		case e.Kind == reply.KindError:
+			return r.Event(e.Data)
 		}
-		if more, err := r.forwardEvent(e.data); err != nil || !more {
+		if more, err := r.forwardEvent(e.Data); err != nil || !more {
 			return err
 		}
 	}
@@ -129,20 +131,20 @@ func (r *speechReply) readEvents() error {
 func (r *speechReply) forwardEvent(data []byte) (more bool, err error) {
 	var e speechEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return false, r.c.malformedReply(err)
+		return false, r.Malformed(err)
 	}
-	if err := r.c.reportedError(data, e.Error, e.Type != ""); err != nil {
+	if err := r.Reported(data, e.Error, e.Type != ""); err != nil {
 		return false, err
 	}
 	switch e.Type {
 	case "speech.audio.delta":
-		return r.send(r.chunk(e.Audio), nil), nil
+		return r.Send(r.chunk(e.Audio), nil), nil
 	case "speech.audio.done":
-		r.c.sawDone = true
+		r.MarkComplete()
 		if u := e.Usage; u != nil && u.Input+u.Output+u.Total > 0 {
 			c := r.chunk(nil)
 			c.Usage = &llm.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total}
-			r.send(c, c.Usage)
+			r.Send(c, c.Usage)
 		}
 		return false, nil
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/payload"
+	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
 // Transcribe implements [audio.Transcriber]. The recording is not copied: it is read while it is
@@ -17,8 +19,8 @@ import (
 // Handler makes them, so that the usage is known.
 func (b *Backend) Transcribe(ctx context.Context, req *audio.TranscriptionRequest) audio.TranscriptionStream {
 	return func(yield func(*audio.TranscriptionChunk, error) bool) {
-		r := transcriptionReply{replySender: replySender[audio.TranscriptionChunk]{yield: yield}}
-		r.end(r.forward(ctx, b, req))
+		r := transcriptionReply{Sender: reply.Sender[audio.TranscriptionChunk]{Yield: yield}}
+		r.Finish(r.forward(ctx, b, req))
 	}
 }
 
@@ -33,37 +35,37 @@ func (r *transcriptionReply) forward(ctx context.Context, b *Backend, req *audio
 	if req.Stream {
 		accept = mediaEvents
 	}
-	body, err := encodeTranscription(req, model.server)
+	body, err := encodeTranscription(req, model.Server)
 	if err != nil {
 		return err
 	}
-	if r.c, err = b.startCallWith(ctx, e, body, accept, model); err != nil {
+	if r.Reply, err = b.send(ctx, e, body, accept, model); err != nil {
 		return err
 	}
-	defer r.c.close()
+	defer r.Close()
 	return r.read()
 }
 
 // encodeTranscription returns the form for the server.
-func encodeTranscription(r *audio.TranscriptionRequest, model string) (payload, error) {
-	f := newForm()
-	f.add("model", model)
-	f.add("language", r.Language)
-	f.add("prompt", r.Prompt)
-	f.add("response_format", serverFormat(r))
+func encodeTranscription(r *audio.TranscriptionRequest, model string) (payload.Payload, error) {
+	f := payload.NewForm()
+	f.Add("model", model)
+	f.Add("language", r.Language)
+	f.Add("prompt", r.Prompt)
+	f.Add("response_format", serverFormat(r))
 	temperature := ""
 	if r.Temperature != nil {
 		temperature = strconv.FormatFloat(*r.Temperature, 'g', -1, 64)
 	}
-	f.add("temperature", temperature)
-	f.addList("timestamp_granularities[]", granularities(r))
-	f.addList("include[]", r.Include)
-	f.add("stream", formBool(r.Stream))
-	f.addFile("file", r.File, "audio")
+	f.Add("temperature", temperature)
+	f.AddList("timestamp_granularities[]", granularities(r))
+	f.AddList("include[]", r.Include)
+	f.Add("stream", formBool(r.Stream))
+	f.AddFile("file", r.File, "audio")
 	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
-		f.addExtra(name, r.Extra[name])
+		f.AddExtra(name, r.Extra[name])
 	}
-	return f.payload()
+	return f.Payload()
 }
 
 // serverFormat returns the response_format for the server.
@@ -87,14 +89,14 @@ func granularities(r *audio.TranscriptionRequest) []string {
 
 // A transcriptionReply reads the reply to a request for a transcription.
 type transcriptionReply struct {
-	replySender[audio.TranscriptionChunk]
+	reply.Sender[audio.TranscriptionChunk]
 	began bool // a chunk with text was yielded
 }
 
 // read reads the reply as a stream or as a whole reply, depending on its first byte: servers whose
 // model cannot stream ignore that the client asks for it.
 func (r *transcriptionReply) read() error {
-	isStream, err := r.c.isStream()
+	isStream, err := r.IsStream()
 	if err != nil {
 		return err
 	}
@@ -105,11 +107,11 @@ func (r *transcriptionReply) read() error {
 }
 
 func (r *transcriptionReply) readWhole() error {
-	body, err := r.c.readAll()
+	body, err := r.ReadAll()
 	if err != nil {
 		return err
 	}
-	defer r.c.reservation.release()
+	defer r.Release()
 	chunk, err := r.decode(body)
 	if err != nil {
 		return err
@@ -118,9 +120,9 @@ func (r *transcriptionReply) readWhole() error {
 		Text *string `json:"text"`
 	}
 	if json.Unmarshal(body, &required) != nil || required.Text == nil {
-		return r.c.invalidReply("the reply has no text")
+		return r.Invalid("the reply has no text")
 	}
-	r.send(chunk, tokensOf(chunk))
+	r.Send(chunk, tokensOf(chunk))
 	return nil
 }
 
@@ -136,9 +138,9 @@ func tokensOf(c *audio.TranscriptionChunk) *llm.Usage {
 func (r *transcriptionReply) decode(data []byte) (*audio.TranscriptionChunk, error) {
 	chunk := new(audio.TranscriptionChunk)
 	if err := chunk.UnmarshalJSON(data); err != nil {
-		return nil, r.c.malformedReply(err)
+		return nil, r.Malformed(err)
 	}
-	if err := r.c.reportedError(data, chunk.Extra["error"], chunk.Text != ""); err != nil {
+	if err := r.Reported(data, chunk.Extra["error"], chunk.Text != ""); err != nil {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
@@ -153,31 +155,31 @@ const (
 )
 
 func (r *transcriptionReply) readStream() error {
-	events := eventReader{r: r.c.body, max: int(r.c.b.opts.MaxEvent)}
+	events := r.Events()
 	for {
-		e, err := events.next()
+		e, err := events.Next()
 		switch {
 		case err == io.EOF:
-			return r.c.invalidReply("the stream ended with neither " + eventDone + " nor [DONE]")
+			return r.Invalid("the stream ended with neither " + eventDone + " nor [DONE]")
 		case err != nil:
-			return r.c.interruptedError(err)
-		case e.kind == eventPing:
+			return r.Interrupted(err)
+		case e.Kind == reply.KindPing:
 			continue
-		case isDone(e.data):
-			r.c.sawDone = true
+		case reply.IsDone(e.Data):
+			r.MarkComplete()
 			return nil
-		case e.kind == eventError:
-			return r.c.errorEvent(e.data)
+		case e.Kind == reply.KindError:
+			return r.Event(e.Data)
 		}
-		chunk, kind, err := r.decodeEvent(e.data)
+		chunk, kind, err := r.decodeEvent(e.Data)
 		if err != nil {
 			return err
 		}
-		if !r.send(chunk, tokensOf(chunk)) {
+		if !r.Send(chunk, tokensOf(chunk)) {
 			return nil
 		}
 		if kind == eventDone {
-			r.c.sawDone = true // what follows has no meaning
+			r.MarkComplete() // what follows has no meaning
 			return nil
 		}
 	}
@@ -195,7 +197,7 @@ func (r *transcriptionReply) decodeEvent(data []byte) (chunk *audio.Transcriptio
 		}
 	}
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, "", r.c.malformedReply(err)
+		return nil, "", r.Malformed(err)
 	}
 	delete(chunk.Extra, "type")
 	delete(chunk.Extra, "delta")
@@ -205,7 +207,7 @@ func (r *transcriptionReply) decodeEvent(data []byte) (chunk *audio.Transcriptio
 	case eventSegment:
 		var s audio.TranscriptionSegment
 		if err := s.UnmarshalJSON(data); err != nil {
-			return nil, "", r.c.malformedReply(err)
+			return nil, "", r.Malformed(err)
 		}
 		delete(s.Extra, "type")
 		return &audio.TranscriptionChunk{Segments: []audio.TranscriptionSegment{s}}, e.Type, nil

@@ -1,4 +1,4 @@
-package upstream
+package failure
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 func TestRedactText(t *testing.T) {
 	base, err := url.Parse("https://models.internal:8443/v1?code=a-query-secret&v=2")
 	require.NoError(t, err)
-	r := newRedactor(base, "plain-secret", http.Header{
+	r := NewRedactor(base, "plain-secret", http.Header{
 		"Api-Key": {"another-secret"}, "Version": {"beta"}, "User-Agent": {"something"},
 		"X-Odd": {"se\xffcret \t of two  words"}, "X-Tenant": {"acme.models.internal.0a1b2c"}, "X-Like": {"models.internalabcd"}, "X-Pad": {"          ", "        b"},
 	}).WithSecrets("of-this-call")
@@ -47,7 +47,7 @@ func TestRedactText(t *testing.T) {
 }
 
 func TestRedactName(t *testing.T) {
-	r := newRedactor(&url.URL{Scheme: "https", Host: "models.internal"}, "max_tokens_1", nil)
+	r := NewRedactor(&url.URL{Scheme: "https", Host: "models.internal"}, "max_tokens_1", nil)
 	for in, want := range map[string]string{
 		"messages[0].content": "messages[0].content",
 		"localhost":           "localhost",

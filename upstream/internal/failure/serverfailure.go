@@ -1,4 +1,4 @@
-package upstream
+package failure
 
 import (
 	"cmp"
@@ -18,52 +18,52 @@ const (
 
 // serverFailure returns the error for a failure with the given status that the server
 // reported as e. If logText is not empty, it is logged in place of the message of e.
-func (c *call) serverFailure(status int, e serverError, logText string) error {
-	message := redactText(c.redactor, oneLine(e.message, maxMessage))
-	logErr := &Error{
-		Upstream: c.b.opts.Name, Status: c.resp.StatusCode, RequestID: c.requestID(),
-		Code: redactName(c.redactor, oneLine(e.code, maxName)), Message: cmp.Or(logText, message, "no message"),
+func (c *Call) serverFailure(status int, e serverError, logText string) error {
+	message := redactText(c.Redactor, oneLine(e.message, maxMessage))
+	d := Details{
+		Server: c.Server, Status: c.Response.StatusCode, RequestID: c.requestID(),
+		Code: redactName(c.Redactor, oneLine(e.code, maxName)), Message: cmp.Or(logText, message, "no message"),
 	}
-	clientStatus := c.endpoint.clientStatus(status, e)
+	clientStatus := e.clientStatus(status, c.Required)
 	if clientStatus == http.StatusNotFound {
-		return c.notFound(e, logErr)
+		return c.notFound(e, d)
 	}
-	header := c.resp.Header
+	header := c.Response.Header
 	clientErr := &llm.Error{
-		Status: clientStatus, Err: logErr,
-		RetryAfter: retryAfter(header, time.Now()), NoRetry: header.Get("X-Should-Retry") == "false",
+		Status: clientStatus, RetryAfter: retryAfter(header, time.Now()), NoRetry: header.Get("X-Should-Retry") == "false",
 	}
 	switch clientStatus {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
-		clientErr.Type, clientErr.Code = redactName(c.redactor, oneLine(e.typ, maxName)), logErr.Code
-		clientErr.Param = redactName(c.redactor, oneLine(e.param, maxParam))
-		clientErr.Message = modelname.Rename(message, c.model.server, c.model.client)
+		clientErr.Type, clientErr.Code = redactName(c.Redactor, oneLine(e.typ, maxName)), d.Code
+		clientErr.Param = redactName(c.Redactor, oneLine(e.param, maxParam))
+		clientErr.Message = modelname.Rename(message, c.Model.Server, c.Model.Client)
 		if clientErr.Message == "" && clientStatus == http.StatusTooManyRequests {
 			clientErr.Message = messageRateLimit
 		}
 	default:
 		clientErr.Message = hiddenMessage(clientStatus)
 		if status == http.StatusNotFound {
-			logErr.Message += ": " + hintBaseURL
+			d.Message += ": " + hintBaseURL
 		}
 	}
+	clientErr.Err = c.Wrap(d)
 	return clientErr
 }
 
 // notFound returns the error for a failure of which the client gets the status 404.
-func (c *call) notFound(e serverError, logErr *Error) error {
-	if c.model.client == "" || !e.isAboutModel() {
-		logErr.cause = errors.ErrUnsupported
-		return logErr // the Handler replies that there is no such endpoint
+func (c *Call) notFound(e serverError, d Details) error {
+	if c.Model.Client == "" || !e.isAboutModel() {
+		d.Cause = errors.ErrUnsupported
+		return c.Wrap(d) // the Handler replies that there is no such endpoint
 	}
-	clientErr := llm.ModelNotFound(c.model.client)
-	clientErr.Err = logErr
+	clientErr := llm.ModelNotFound(c.Model.Client)
+	clientErr.Err = c.Wrap(d)
 	return clientErr
 }
 
 // clientStatus returns the status that the client gets if the server reported e with
-// the given status. It is 502 for errors that only the operator can correct.
-func (ep endpoint) clientStatus(status int, e serverError) int {
+// the given status. required says that every server has the endpoint. It is 502 for errors that only the operator can correct.
+func (e *serverError) clientStatus(status int, required bool) int {
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		switch {
@@ -71,13 +71,13 @@ func (ep endpoint) clientStatus(status int, e serverError) int {
 			return http.StatusNotFound
 		case e.isAboutKey():
 			return http.StatusBadGateway
-		case e == serverError{} && status != http.StatusRequestEntityTooLarge:
+		case *e == serverError{} && status != http.StatusRequestEntityTooLarge:
 			return http.StatusBadGateway // probably from a proxy in front of the server
 		}
 		return status
 	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		switch {
-		case !ep.required || status == http.StatusNotFound && e.isAboutModel():
+		case !required || status == http.StatusNotFound && e.isAboutModel():
 			return http.StatusNotFound
 		case status == http.StatusNotFound && e.isAboutRequest():
 			return http.StatusBadRequest

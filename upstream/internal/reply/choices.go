@@ -1,4 +1,4 @@
-package upstream
+package reply
 
 import "github.com/llmhttp/llmhttp/llm"
 

@@ -1,4 +1,4 @@
-package upstream
+package reply
 
 import (
 	"encoding/json"
@@ -9,33 +9,33 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Values of Options.ReasoningName.
+// The names of reasoning: see the values of upstream.Options.ReasoningName.
 const (
-	ReasoningContent = "reasoning_content" // DeepSeek, llama.cpp, SGLang, and vLLM before January 2026
-	Reasoning        = "reasoning"         // vLLM since then, Ollama, Groq and OpenRouter
-	ReasoningBoth    = "both"              // servers that know one of the names and ignore the other
-	ReasoningNone    = "-"                 // servers that refuse reasoning
+	ReasoningContent = "reasoning_content"
+	Reasoning        = "reasoning"
+	ReasoningBoth    = "both"
+	ReasoningNone    = "-"
 )
 
-// A reasoningMemory has the name under which the server sends the reasoning of each model.
+// ReasoningNames have the name under which the server sends the reasoning of each model.
 // Its methods may be called concurrently.
-type reasoningMemory struct {
+type ReasoningNames struct {
 	mu    sync.RWMutex
-	names map[string]string // values of Options.ReasoningName by the server's name of the model
+	names map[string]string // by the server's name of the model
 }
 
-// maxReasoningNames bounds the models of a reasoningMemory, because clients choose the
+// maxReasoningNames bounds the models of ReasoningNames, because clients choose the
 // names of models.
 const maxReasoningNames = 1 << 10
 
 // of returns the name for a model, or "" if it is not known.
-func (m *reasoningMemory) of(model string) string {
+func (m *ReasoningNames) of(model string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.names[model]
 }
 
-func (m *reasoningMemory) set(model, name string) {
+func (m *ReasoningNames) set(model, name string) {
 	if m.of(model) == name {
 		return
 	}
@@ -48,7 +48,7 @@ func (m *reasoningMemory) set(model, name string) {
 }
 
 // noteReasoning notes the name of the first reasoning of a reply.
-func (r *chatReply) noteReasoning(chunk *llm.ChatChunk) {
+func (r *Chat) noteReasoning(chunk *llm.ChatChunk) {
 	for i := range chunk.Choices {
 		d := &chunk.Choices[i].Delta
 		if r.hasReasoning || d.Reasoning == "" {
@@ -62,19 +62,18 @@ func (r *chatReply) noteReasoning(chunk *llm.ChatChunk) {
 		case isText(d.Extra[Reasoning]):
 			name = ReasoningBoth
 		}
-		r.c.b.reasoning.set(r.c.model.server, name)
+		r.names.set(r.Model.Server, name)
 	}
 }
 
 // isText reports whether raw is a string in JSON.
 func isText(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
 
-// nameReasoning returns messages with their reasoning under the name that the server uses
-// for the model. It does not change messages.
-func (b *Backend) nameReasoning(messages []llm.Message, model string) []llm.Message {
-	name := b.opts.ReasoningName
+// Apply returns messages with their reasoning under the given name or, if that is empty, the one that the server
+// uses for the model. It does not change messages.
+func (m *ReasoningNames) Apply(messages []llm.Message, name, model string) []llm.Message {
 	if name == "" {
-		name = b.reasoning.of(model)
+		name = m.of(model)
 	}
 	copied := false
 	for i := range messages {

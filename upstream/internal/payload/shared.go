@@ -1,4 +1,4 @@
-package upstream
+package payload
 
 import (
 	"bytes"
@@ -9,14 +9,14 @@ import (
 	"github.com/llmhttp/llmhttp/internal/exchange"
 )
 
-// A sharedBody is the JSON body of a request in memory that is used again (budgets: gateway 1 MB,
+// A Shared is the JSON body of a request in memory that is used again (budgets: gateway 1 MB,
 // and an agent's request of 150 KB). A transport may read a body after the reply has begun, and
 // must close it, so the memory is in use until each reader is closed. Its methods may be called
 // concurrently.
-type sharedBody struct {
+type Shared struct {
 	mu     sync.Mutex       // guards the fields below and those of the readers
 	buffer *exchange.Buffer // nil if it was given back
-	users  int              // the owner of the body, until it calls release, and readers that are not closed
+	users  int              // the owner of the body, until it calls Release, and readers that are not closed
 }
 
 // minShared is the size in bytes of the smallest body that is not copied: net/http makes a system
@@ -25,8 +25,8 @@ const minShared = 64 << 10
 
 var errBodyReleased = errors.New("the body of the request was closed")
 
-// newSharedBody returns a body with what encode appends.
-func newSharedBody(encode func(b []byte) ([]byte, error)) (*sharedBody, error) {
+// NewShared returns a body with what encode appends.
+func NewShared(encode func(b []byte) ([]byte, error)) (*Shared, error) {
 	buffer := exchange.GetBuffer(0)
 	b, err := encode(buffer.B)
 	if err != nil {
@@ -34,50 +34,50 @@ func newSharedBody(encode func(b []byte) ([]byte, error)) (*sharedBody, error) {
 		return nil, err
 	}
 	buffer.B = b
-	return &sharedBody{buffer: buffer, users: 1}, nil
+	return &Shared{buffer: buffer, users: 1}, nil
 }
 
-// payload returns the body of a call, which must begin before release is called.
-func (s *sharedBody) payload() payload {
+// Payload returns the body of a call, which must begin before Release is called.
+func (s *Shared) Payload() Payload {
 	if len(s.buffer.B) < minShared {
-		return jsonPayload(bytes.Clone(s.buffer.B))
+		return JSON(bytes.Clone(s.buffer.B))
 	}
-	return payload{mediaJSON, int64(len(s.buffer.B)), s.open}
+	return Payload{mediaJSON, int64(len(s.buffer.B)), s.open}
 }
 
-func (s *sharedBody) open() (io.ReadCloser, error) {
+func (s *Shared) open() (io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.buffer == nil {
 		return nil, errBodyReleased
 	}
 	s.users++
-	return &sharedBodyReader{body: s}, nil
+	return &sharedReader{body: s}, nil
 }
 
-// release ends the use of the owner.
-func (s *sharedBody) release() {
+// Release ends the use of the owner.
+func (s *Shared) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endUse()
 }
 
 // endUse gives the memory back after the last use. s.mu is locked.
-func (s *sharedBody) endUse() {
+func (s *Shared) endUse() {
 	if s.users--; s.users == 0 {
 		exchange.PutBuffer(s.buffer)
 		s.buffer = nil
 	}
 }
 
-// A sharedBodyReader reads a sharedBody. Close may be called during Read.
-type sharedBodyReader struct {
-	body   *sharedBody
+// A sharedReader reads a Shared. Close may be called during Read.
+type sharedReader struct {
+	body   *Shared
 	read   int // bytes
 	closed bool
 }
 
-func (r *sharedBodyReader) Read(p []byte) (int, error) {
+func (r *sharedReader) Read(p []byte) (int, error) {
 	r.body.mu.Lock()
 	defer r.body.mu.Unlock()
 	if r.closed {
@@ -92,7 +92,7 @@ func (r *sharedBodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *sharedBodyReader) Close() error {
+func (r *sharedReader) Close() error {
 	r.body.mu.Lock()
 	defer r.body.mu.Unlock()
 	if !r.closed {

@@ -1,4 +1,4 @@
-package upstream
+package failure
 
 import (
 	"net/http"
@@ -10,10 +10,10 @@ import (
 	"github.com/llmhttp/llmhttp/internal/redact"
 )
 
-// newRedactor returns a Redactor that removes from errors what neither clients nor logs
+// NewRedactor returns a Redactor that removes from errors what neither clients nor logs
 // may contain: the key, the values of the header and of the query of the base URL, and
 // the address of the server.
-func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor {
+func NewRedactor(base *url.URL, key string, header http.Header) *redact.Redactor {
 	secrets := []string{key}
 	for name, values := range header {
 		if name == "User-Agent" {
@@ -37,7 +37,7 @@ func newRedactor(base *url.URL, key string, header http.Header) *redact.Redactor
 	if base.Port() != "" {
 		names = append(names, base.Host)
 	}
-	if host := hostOf(base); strings.ContainsAny(host, ".:") { // other host names may be ordinary words
+	if host := strings.TrimSuffix(strings.ToLower(base.Hostname()), "."); strings.ContainsAny(host, ".:") { // other host names may be ordinary words
 		names = append(names, host)
 	}
 	return redact.New(secrets...).WithNames(names...)

@@ -1,4 +1,4 @@
-package upstream
+package failure
 
 import (
 	"cmp"

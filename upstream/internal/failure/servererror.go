@@ -1,4 +1,4 @@
-package upstream
+package failure
 
 import (
 	"cmp"
@@ -19,16 +19,16 @@ const (
 	codeInvalidKey    = "invalid_api_key"
 )
 
-// maxErrorBody is the largest body of an error that is parsed, in bytes. Some
+// MaxBody is the largest body of an error that is parsed, in bytes. Some
 // servers repeat the part of the request that is wrong.
-const maxErrorBody = 1 << 20
+const MaxBody = 1 << 20
 
 // parseServerError parses the body of an error. Servers send {"error":{...}},
 // {"error":"..."} or {"message":"..."}, each perhaps in an array, and
 // {"detail":...}. The result is false if body is none of these.
 func parseServerError(body []byte) (serverError, bool) {
 	var v any
-	if len(body) > maxErrorBody || json.Unmarshal(body, &v) != nil {
+	if len(body) > MaxBody || json.Unmarshal(body, &v) != nil {
 		return serverError{}, false
 	}
 	if list, ok := v.([]any); ok && len(list) > 0 {

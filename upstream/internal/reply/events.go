@@ -1,4 +1,4 @@
-package upstream
+package reply
 
 import (
 	"bufio"
@@ -9,12 +9,12 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
-// An eventReader reads server-sent events, as the HTML standard defines them:
+// Events reads server-sent events, as the HTML standard defines them:
 // lines end with LF, CR or CRLF, and an empty line ends an event. It is lenient
 // in two points: an empty line after the last event is not needed, and "[DONE]"
 // is returned as soon as its line has ended, as some servers send nothing more
 // and leave the connection open.
-type eventReader struct {
+type Events struct {
 	r      *bufio.Reader
 	max    int    // the largest size of an event, in bytes
 	line   []byte // the line that was read last
@@ -27,46 +27,47 @@ type eventReader struct {
 	size    int    // size of its lines, from the first data line on
 }
 
-// An event is a server-sent event that has data, which is valid until the next event is
+// An Event is a server-sent event that has data, which is valid until the next event is
 // read.
-type event struct {
-	kind string // its type if that is eventError or eventPing, otherwise empty
-	data []byte
+type Event struct {
+	Kind string // its type if that is KindError or KindPing, otherwise empty
+	Data []byte
 }
 
+// The kinds of events that are told apart.
 const (
-	eventError = "error"
-	eventPing  = "ping"
+	KindError = "error"
+	KindPing  = "ping"
 )
 
-// errEventTooLarge is the error of an event that is larger than MaxEvent.
+// errEventTooLarge is the error of an event that is larger than Server.MaxEvent.
 var errEventTooLarge = errors.New("an event of the stream is too large")
 
 // maxRetained is the largest buffer that is reused for the next event, in bytes.
 const maxRetained = 64 << 10
 
-// next returns the next event that has data. Comments before it count only
+// Next returns the next event that has data. Comments before it count only
 // against the size of a line. The error is io.EOF at the end of the stream, and
 // that of the reader if the stream is interrupted, even within an event.
-func (e *eventReader) next() (event, error) {
+func (e *Events) Next() (Event, error) {
 	e.reset()
 	for {
 		err := e.readLine()
 		switch {
 		case err == io.EOF && len(e.data) > 0:
-			return event{e.kind, e.data}, nil
+			return Event{e.kind, e.data}, nil
 		case err != nil:
-			return event{}, err
+			return Event{}, err
 		case len(e.line) > 0:
 			hadData := e.hasData
 			if err := e.addLine(); err != nil {
-				return event{}, err
+				return Event{}, err
 			}
-			if !hadData && isDone(e.data) {
-				return event{e.kind, e.data}, nil
+			if !hadData && IsDone(e.data) {
+				return Event{e.kind, e.data}, nil
 			}
 		case len(e.data) > 0:
-			return event{e.kind, e.data}, nil
+			return Event{e.kind, e.data}, nil
 		default:
 			e.reset()
 		}
@@ -74,32 +75,32 @@ func (e *eventReader) next() (event, error) {
 }
 
 // reset discards the event that is being read.
-func (e *eventReader) reset() {
+func (e *Events) reset() {
 	if cap(e.data) > maxRetained {
 		e.data = nil
 	}
 	e.kind, e.hasData, e.data, e.size = "", false, e.data[:0], 0
 }
 
-// isDone reports whether data marks the end of a complete stream.
-func isDone(data []byte) bool {
+// IsDone reports whether data marks the end of a complete stream.
+func IsDone(data []byte) bool {
 	const done = "[DONE]"
 	return len(data) >= len(done) && data[0] != '{' && string(bytes.TrimSpace(data)) == done
 }
 
 // addLine adds the line to the event being read.
-func (e *eventReader) addLine() error {
+func (e *Events) addLine() error {
 	field, value, _ := bytes.Cut(e.line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})
 	switch string(field) {
 	case "data":
 		e.addData(value)
 	case "error": // some servers send it instead of an event of that type
-		e.kind = eventError
+		e.kind = KindError
 		e.addData(value)
 	case "event":
 		e.kind = ""
-		if kind := string(value); kind == eventError || kind == eventPing {
+		if kind := string(value); kind == KindError || kind == KindPing {
 			e.kind = kind
 		}
 	}
@@ -112,7 +113,7 @@ func (e *eventReader) addLine() error {
 	return nil
 }
 
-func (e *eventReader) addData(value []byte) {
+func (e *Events) addData(value []byte) {
 	if e.hasData {
 		e.data = append(e.data, '\n')
 	}
@@ -121,7 +122,7 @@ func (e *eventReader) addData(value []byte) {
 }
 
 // readLine reads the next line, without its end. The last line of the stream need not have one.
-func (e *eventReader) readLine() error {
+func (e *Events) readLine() error {
 	if cap(e.line) > maxRetained {
 		e.line = nil
 	}
@@ -164,18 +165,6 @@ func lineEnd(b []byte) int {
 		end = cr
 	}
 	return end
-}
-
-// isStream reports whether the reply is a stream, and not JSON or an HTML page, by its first byte.
-func (c *call) isStream() (bool, error) {
-	first, err := skipSpace(c.body, c.b.opts.MaxReply)
-	switch {
-	case err == io.EOF:
-		return false, c.invalidReply("the reply is empty")
-	case err != nil:
-		return false, c.interruptedError(err)
-	}
-	return first != '{' && first != '[' && first != '<', nil
 }
 
 // skipSpace discards a byte order mark and white space, at most limit bytes, and

@@ -1,4 +1,4 @@
-package upstream
+package payload
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A form is the body of a request with files, which are not copied: they are read while it is sent. The files
+// A Form is the body of a request with files, which are not copied: they are read while it is sent. The files
 // come last, so that a server that reads the parts in their order knows the model before them.
-type form struct {
+type Form struct {
 	head  bytes.Buffer // what w has written
 	w     *multipart.Writer
 	names map[string]bool // of the fields and files that the Backend has added, also empty ones, without "[]"
@@ -22,36 +22,37 @@ type form struct {
 	err   error // the first one
 }
 
-// A formFile is a file of a form.
+// A formFile is a file of a Form.
 type formFile struct {
 	field, name string
 	offset      int // in head, of the content
 	file        *llm.File
 }
 
-func newForm() *form {
-	f := &form{names: make(map[string]bool)}
+// NewForm returns an empty form.
+func NewForm() *Form {
+	f := &Form{names: make(map[string]bool)}
 	f.w = multipart.NewWriter(&f.head)
 	return f
 }
 
-// add adds a field, unless it is empty.
-func (f *form) add(name, value string) {
+// Add adds a field, unless it is empty.
+func (f *Form) Add(name, value string) {
 	f.names[baseField(name)] = true
 	f.write(name, value)
 }
 
-// addList adds a field for each of the values.
-func (f *form) addList(name string, values []string) {
+// AddList adds a field for each of the values.
+func (f *Form) AddList(name string, values []string) {
 	f.names[baseField(name)] = true
 	for _, v := range values {
 		f.write(name, v)
 	}
 }
 
-// addExtra adds a field for which the request has no Go field. It must come after all calls of add and addFile:
+// AddExtra adds a field for which the request has no Go field. It must come after all calls of Add and AddFile:
 // as in JSON, a member that has a field is not encoded from Extra.
-func (f *form) addExtra(name string, values []string) {
+func (f *Form) AddExtra(name string, values []string) {
 	if f.names[baseField(name)] {
 		return
 	}
@@ -65,15 +66,15 @@ func (f *form) addExtra(name string, values []string) {
 }
 
 // write writes a field, unless it is empty. A Buffer returns no error.
-func (f *form) write(name, value string) {
+func (f *Form) write(name, value string) {
 	if value != "" {
 		_ = f.w.WriteField(name, value)
 	}
 }
 
-// addFile adds a file. fallback is its name if it has none. The Handler has checked the names and media types
+// AddFile adds a file. fallback is its name if it has none. The Handler has checked the names and media types
 // of the files of its clients; a host may have made others.
-func (f *form) addFile(field string, file *llm.File, fallback string) {
+func (f *Form) AddFile(field string, file *llm.File, fallback string) {
 	base := baseField(field)
 	f.names[base] = true
 	name := fileName(file, fallback)
@@ -86,16 +87,16 @@ func (f *form) addFile(field string, file *llm.File, fallback string) {
 	f.files = append(f.files, formFile{field: field, name: name, file: file})
 }
 
-func (f *form) fail(param, message string) {
+func (f *Form) fail(param, message string) {
 	if f.err == nil {
 		f.err = &llm.Error{Status: http.StatusBadRequest, Code: "invalid_value", Param: param, Message: message}
 	}
 }
 
-// payload ends the form and returns it, or an *llm.Error.
-func (f *form) payload() (payload, error) {
+// Payload ends the form and returns it, or an *llm.Error.
+func (f *Form) Payload() (Payload, error) {
 	if f.err != nil {
-		return payload{}, f.err
+		return Payload{}, f.err
 	}
 	size := int64(0)
 	for i := range f.files {
@@ -110,7 +111,7 @@ func (f *form) payload() (payload, error) {
 	}
 	_ = f.w.Close()
 	b := f.head.Bytes()
-	return payload{f.w.FormDataContentType(), size + int64(len(b)), func() (io.ReadCloser, error) {
+	return Payload{f.w.FormDataContentType(), size + int64(len(b)), func() (io.ReadCloser, error) {
 		var parts []io.Reader
 		from := 0
 		for _, file := range f.files {

@@ -1,4 +1,4 @@
-package upstream
+package reply
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/bounded"
 )
 
-// A replyMemory bounds the memory of the replies that are not streams. Its
+// A Memory bounds the memory of the replies that are not streams. It must not be copied. Its
 // methods may be called concurrently.
 //
 // A reply reserves memory while it is read, and waits if no memory is left. One reply at
@@ -19,8 +19,8 @@ import (
 // requests at a time would take gigabytes. The semaphore of golang.org/x/sync, which the root
 // module does not require, knows weights, but no reservation that grows while it is held, as
 // that of a reply of unknown length does.
-type replyMemory struct {
-	limit int64
+type Memory struct {
+	Limit int64 // in bytes; set before the first use
 
 	mu        sync.Mutex         // guards the fields below and those of memoryReservations
 	reserved  int64              // by all replies, in bytes
@@ -30,7 +30,7 @@ type replyMemory struct {
 
 // A memoryReservation is the memory that is reserved for one reply.
 type memoryReservation struct {
-	memory   *replyMemory
+	memory   *Memory
 	limit    int64 // maximum size of this reply
 	read     int64 // bytes that were read
 	reserved int64 // bytes that are reserved
@@ -91,7 +91,7 @@ func (r *memoryReservation) tryGrow(n int64) (ok bool, freed <-chan struct{}) {
 		return true, nil
 	}
 	more := max(r.read, min(2*r.reserved, r.limit)) - r.reserved // doubles, as the buffer of the reply does
-	if m.reserved+more > m.limit {
+	if m.reserved+more > m.Limit {
 		if m.overLimit != nil && m.overLimit != r {
 			if m.freed == nil {
 				m.freed = make(chan struct{})

@@ -1,4 +1,4 @@
-package upstream
+package reply
 
 import (
 	"bufio"
@@ -20,16 +20,16 @@ type testEvent struct{ kind, data string }
 
 // readEvents reads all events of a stream.
 func readEvents(r io.Reader, limit int) (events []testEvent, err error) {
-	reader := eventReader{r: bufio.NewReader(r), max: limit}
+	reader := Events{r: bufio.NewReader(r), max: limit}
 	for {
-		e, err := reader.next()
+		e, err := reader.Next()
 		if err == io.EOF {
 			return events, nil
 		}
 		if err != nil {
 			return events, err
 		}
-		events = append(events, testEvent{e.kind, string(e.data)})
+		events = append(events, testEvent{e.Kind, string(e.Data)})
 	}
 }
 
@@ -41,7 +41,7 @@ func dataEvents(list ...string) (events []testEvent) {
 	return events
 }
 
-func TestEventReader(t *testing.T) {
+func TestEvents(t *testing.T) {
 	for _, test := range []struct {
 		name, stream string
 		want         []testEvent
@@ -102,7 +102,7 @@ func (s *emptyReads) Read(p []byte) (int, error) {
 	return s.r.Read(p[:min(len(p), 3)])
 }
 
-func TestEventReader_Errors(t *testing.T) {
+func TestEvents_Errors(t *testing.T) {
 	broken := errors.New("broken")
 	for _, test := range []struct {
 		name string
@@ -129,21 +129,21 @@ func TestEventReader_Errors(t *testing.T) {
 
 // Comments between events do not count towards the size of an event, and the buffer of a
 // large event is not kept.
-func TestEventReader_Memory(t *testing.T) {
+func TestEvents_Memory(t *testing.T) {
 	comments := strings.Repeat(": keep-alive\n", 100_000)
 	large := "data: " + strings.Repeat("x", 10*maxRetained) + "\n\n"
-	e := eventReader{r: bufio.NewReader(strings.NewReader(comments + large + comments + "data: b\n\n")), max: 20 * maxRetained}
-	got, err := e.next()
+	e := Events{r: bufio.NewReader(strings.NewReader(comments + large + comments + "data: b\n\n")), max: 20 * maxRetained}
+	got, err := e.Next()
 	require.NoError(t, err)
-	assert.Len(t, got.data, 10*maxRetained)
-	got, err = e.next()
+	assert.Len(t, got.Data, 10*maxRetained)
+	got, err = e.Next()
 	require.NoError(t, err)
-	assert.Equal(t, "b", string(got.data))
+	assert.Equal(t, "b", string(got.Data))
 	assert.LessOrEqual(t, cap(e.data)+cap(e.line), 2*maxRetained)
 }
 
 // The time to read an event grows linearly with the number of its lines.
-func TestEventReader_ManyLines(t *testing.T) {
+func TestEvents_ManyLines(t *testing.T) {
 	const n = 2 << 20
 	got, err := readEvents(strings.NewReader(strings.Repeat("data\n", n)+"\n"), 16<<20)
 	require.NoError(t, err)
@@ -152,15 +152,15 @@ func TestEventReader_ManyLines(t *testing.T) {
 }
 
 // Events that arrive in one Read are returned without another Read.
-func TestEventReader_Burst(t *testing.T) {
+func TestEvents_Burst(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	go io.WriteString(w, "data: a\n\ndata: b\n\ndata: c\n\n")
-	e := eventReader{r: bufio.NewReader(r), max: 1000}
+	e := Events{r: bufio.NewReader(r), max: 1000}
 	for _, want := range []string{"a", "b", "c"} {
-		got, err := e.next()
+		got, err := e.Next()
 		require.NoError(t, err)
-		assert.Equal(t, want, string(got.data))
+		assert.Equal(t, want, string(got.Data))
 	}
 }
 
@@ -192,7 +192,7 @@ func TestSkipSpace(t *testing.T) {
 }
 
 // parseEvents is the algorithm of the HTML standard for a whole stream, with the
-// extensions of an eventReader.
+// extensions of Events.
 func parseEvents(stream []byte) (events []testEvent) {
 	stream = bytes.ReplaceAll(stream, []byte("\r\n"), []byte("\n"))
 	stream = bytes.ReplaceAll(stream, []byte("\r"), []byte("\n"))
@@ -223,7 +223,7 @@ func parseEvents(stream []byte) (events []testEvent) {
 		case "data":
 			lines = append(lines, value)
 		}
-		if len(lines) == 1 && isDone([]byte(lines[0])) && (field == "data" || field == "error") {
+		if len(lines) == 1 && IsDone([]byte(lines[0])) && (field == "data" || field == "error") {
 			dispatch()
 		}
 	}
@@ -231,7 +231,7 @@ func parseEvents(stream []byte) (events []testEvent) {
 	return events
 }
 
-func FuzzEventReader(f *testing.F) {
+func FuzzEvents(f *testing.F) {
 	for _, s := range []string{
 		"data: a\n\n", "data: a\r\n\r\ndata: b\r\r", "event: error\ndata: {}\n\n", "error: {}\n\n",
 		": c\n\ndata\ndata:\ndata: x\n\n", "data: [DONE]\n", "\r\n\r\n\n\r", "data: \ufeff\n\n", "data:  [DONE]\t\r\n",
@@ -263,4 +263,22 @@ func (p *smallReads) Read(b []byte) (int, error) {
 	n := copy(b, p.b[:min(p.n, len(p.b))])
 	p.b = p.b[n:]
 	return n, nil
+}
+
+func BenchmarkReadEvents(b *testing.B) {
+	const chunk = `{"id":"chatcmpl-9a8b7c6d5e4f3a2b1c0d","object":"chat.completion.chunk","created":1755137933,"model":"demo-chat",` +
+		`"choices":[{"index":0,"delta":{"content":" dark"},"finish_reason":null}]}`
+	stream := strings.Repeat("data: "+chunk+"\n\n", 100) + "data: [DONE]\n\n"
+	b.SetBytes(int64(len(stream)))
+	b.ReportAllocs()
+	for b.Loop() {
+		e := Events{r: bufio.NewReader(strings.NewReader(stream)), max: 1 << 20}
+		for {
+			if _, err := e.Next(); err == io.EOF {
+				break
+			} else if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package upstream
+package reply
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type callContext struct {
 type readOn struct {
 	timeout    time.Duration // since the client has left; zero or negative for none
 	unfinished bool          // also before the usage is due
-	due        atomic.Bool   // the usage may be next: see replySender
+	due        atomic.Bool   // the usage may be next: see Sender
 	once       sync.Once     // starts the timeout
 }
 
@@ -92,8 +92,8 @@ func (c *callContext) end() {
 	c.cancel(nil)
 }
 
-// callerCause returns the reason why callerCtx has ended, or nil if it has not ended.
-func (c *callContext) callerCause() error {
+// CallerCause returns the reason why callerCtx has ended, or nil if it has not ended.
+func (c *callContext) CallerCause() error {
 	if c.callerCtx.Err() == nil {
 		return nil
 	}

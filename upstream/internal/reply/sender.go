@@ -1,0 +1,43 @@
+package reply
+
+import "github.com/llmhttp/llmhttp/llm"
+
+// A Sender yields the chunks of a reply of any operation. When the client has left, the rest is
+// read on for the usage, which comes last: see Limits.ReadOn. That is due from the first chunk on,
+// unless the operation knows better.
+type Sender[Chunk any] struct {
+	*Reply
+	Yield   func(*Chunk, error) bool
+	stopped bool // Yield has returned false
+
+	endIsMarked bool // the reply marks the end of its content, so that the usage is due when readOn.due was set
+}
+
+// Send yields a chunk that has a usage, which may be nil. If Yield has returned false before, Send
+// reports the usage instead. It returns false if nothing more is to be read.
+func (s *Sender[Chunk]) Send(chunk *Chunk, usage *llm.Usage) (more bool) {
+	if s.stopped {
+		if usage != nil {
+			llm.ReportUsage(s.callerCtx, *usage)
+		}
+		return true
+	}
+	if !s.endIsMarked {
+		s.readOn.due.Store(true) // before the client sees it and can leave
+	}
+	return s.SendWithoutUsage(chunk) || s.startReadOn()
+}
+
+// SendWithoutUsage yields a chunk of a reply that tells no usage at its end, so that nothing is read on
+// for it.
+func (s *Sender[Chunk]) SendWithoutUsage(chunk *Chunk) (more bool) {
+	s.stopped = !s.Yield(chunk, nil)
+	return !s.stopped
+}
+
+// Finish yields err, unless that is nil or nobody reads the reply any more.
+func (s *Sender[Chunk]) Finish(err error) {
+	if err != nil && !s.stopped {
+		s.Yield(nil, err)
+	}
+}
