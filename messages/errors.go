@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/contextlength"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -66,43 +65,20 @@ func errorType(status int) string {
 	return "api_error"
 }
 
-// codeContextLength is the code of OpenAI's error for a prompt that is too long.
-const codeContextLength = "context_length_exceeded"
-
 // errorMessage returns the message of e. For a prompt that is too long, it has the
 // wording by which Claude Code recognises this error.
 func errorMessage(e *llm.Error) string {
-	const tooLong = "prompt is too long"
-	if e.Code != codeContextLength || strings.HasPrefix(e.Message, tooLong) {
+	if e.Code != contextlength.Code {
 		return e.Message
 	}
-	if n, most, ok := parseContextLength(e.Message); ok {
-		return fmt.Sprintf("%s: %d tokens > %d maximum", tooLong, n, most)
+	const tooLong = "prompt is too long"
+	if l, _ := contextlength.Find(e.Code, e.Type, e.Message); l.Max > 0 {
+		return fmt.Sprintf("%s: %d tokens > %d maximum", tooLong, l.Tokens, l.Max)
+	}
+	if n := len(tooLong); len(e.Message) >= n && strings.EqualFold(e.Message[:n], tooLong) {
+		return tooLong + e.Message[n:]
 	}
 	return tooLong + ": " + e.Message
-}
-
-var tokenCount = regexp.MustCompile(`\d{1,15}`)
-
-// parseContextLength returns the numbers in a message such as "This model's maximum
-// context length is 8192 tokens. However, your messages resulted in 9000 tokens."
-// most is the first number after the word "maximum", and n is the first number that is
-// larger than most.
-func parseContextLength(message string) (n, most int, ok bool) {
-	i := strings.Index(message, "maximum")
-	if i < 0 {
-		return 0, 0, false
-	}
-	most, err := strconv.Atoi(tokenCount.FindString(message[i:]))
-	if err != nil {
-		return 0, 0, false
-	}
-	for _, text := range tokenCount.FindAllString(message, -1) {
-		if n, err := strconv.Atoi(text); err == nil && n > most {
-			return n, most, true
-		}
-	}
-	return 0, 0, false
 }
 
 // A requestError says what is wrong with a request.

@@ -3,8 +3,8 @@ package route
 import (
 	"errors"
 	"net/http"
-	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/contextlength"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -57,15 +57,19 @@ func (d Decision) apply(res *result) {
 }
 
 // IsContextLength reports whether err says that the prompt, or the prompt with the tokens that
-// it asks for, is longer than the model's context. It knows the code "context_length_exceeded",
-// the type of llama.cpp and the text of vLLM.
+// it asks for, is longer than the model's context. It knows the code "context_length_exceeded", and the
+// codes, types and texts of the servers to which package upstream gives that code.
 func IsContextLength(err error) bool {
 	e, _ := errors.AsType[*llm.Error](err)
-	if e == nil || e.Status != http.StatusBadRequest && e.Status != http.StatusRequestEntityTooLarge {
+	if e == nil {
 		return false
 	}
-	return e.Code == "context_length_exceeded" || e.Type == "exceed_context_size_error" ||
-		strings.Contains(e.Message, "maximum context length")
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		_, ok := contextlength.Find(e.Code, e.Type, e.Message)
+		return ok
+	}
+	return false
 }
 
 // IsContentFilter reports whether err says that the prompt was refused for its content, by the

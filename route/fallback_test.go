@@ -159,6 +159,12 @@ func TestFallback_ErrorsOfServers(t *testing.T) {
 			true, false, false},
 		"llama.cpp": {400, `{"error":{"code":400,"message":"request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":4390,"n_ctx":4096}}`,
 			true, false, false},
+		"SGLang": {400, `{"object":"error","message":"The input (9000 tokens) is longer than the model's context length (8192 tokens).","type":"BadRequest","param":null,"code":400}`,
+			true, false, false},
+		"TGI": {422, "{\"error\":\"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8192. Given: 9000 `inputs` tokens and 100 `max_new_tokens`\",\"error_type\":\"validation\"}",
+			true, false, false},
+		"Mistral": {400, `{"object":"error","message":"Prompt contains 9000 tokens and 0 draft tokens, too large for model with 8192 maximum context length","type":"invalid_request_error","code":3051}`,
+			true, false, false},
 		"a filter":             {400, `{"error":{"message":"Filtered.","code":"content_filter"}}`, false, true, false},
 		"a policy":             {400, `{"error":{"message":"Filtered.","code":"content_policy_violation"}}`, false, true, false},
 		"another 400":          {400, `{"error":{"message":"Bad.","code":"invalid_value"}}`, false, false, false},
@@ -183,6 +189,9 @@ func TestFallback_ErrorsOfServers(t *testing.T) {
 					[]bool{route.IsContextLength(err), route.IsContentFilter(err), route.IsKeyRefused(err)}, err)
 			}
 		})
+	}
+	for _, status := range []int{400, 413, 422} { // of a Backend that is not package upstream's
+		assert.True(t, route.IsContextLength(llm.Errorf(status, "", "prompt is too long: 9000 tokens > 8192 maximum")))
 	}
 	for _, err := range []error{nil, errors.New("x"), (*llm.Error)(nil)} {
 		assert.False(t, route.IsContextLength(err) || route.IsContentFilter(err) || route.IsKeyRefused(err))
