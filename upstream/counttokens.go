@@ -41,7 +41,7 @@ func decodeTokenCount(r *reply.Reply, body []byte) (int, error) {
 	}
 	switch {
 	case malformed != nil:
-		return 0, r.Malformed(malformed)
+		return 0, r.Unreadable(body, malformed)
 	case counted.Count == nil || *counted.Count < 0:
 		return 0, r.Invalid("the reply has no count")
 	}

@@ -40,6 +40,10 @@
 // client gets no details of any other error, only a status of 502, 503 or 504. In both cases Err is
 // an [*Error] for logs, from which keys and the address of the server are removed.
 //
+// A prompt that is too long has the status 400 and the code "context_length_exceeded", in whichever words
+// the server says so. Codes that are numbers are for logs only. An error that the server sends
+// with the status 200, whole or in a stream, is treated as one with the status that its code means.
+//
 // A request is sent once. It is repeated only where [http.Transport] knows that
 // the server has not processed it, such as on a stale connection.
 package upstream

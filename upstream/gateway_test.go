@@ -158,7 +158,13 @@ func (g *gateway) do(method, path, body string) reply {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
-	resp, err := g.Client().Do(g.request(ctx, method, path, body))
+	return g.send(g.request(ctx, method, path, body))
+}
+
+// send sends a request to the gateway and reads the reply.
+func (g *gateway) send(r *http.Request) reply {
+	g.t.Helper()
+	resp, err := g.Client().Do(r)
 	require.NoError(g.t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)

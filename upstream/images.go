@@ -46,8 +46,8 @@ func (b *Backend) fetchImageReply(
 // decodeImages decodes a whole reply, and fetches the images that the client cannot use.
 func (b *Backend) decodeImages(r *reply.Reply, body []byte, format string) (*llm.ImageResponse, error) {
 	resp := new(llm.ImageResponse)
-	if err := resp.UnmarshalJSON(body); err != nil {
-		return nil, r.Malformed(err)
+	if err := r.Decode(body, resp); err != nil {
+		return nil, err
 	}
 	if err := r.Reported(body, resp.Extra["error"], len(resp.Data) > 0); err != nil {
 		return nil, err

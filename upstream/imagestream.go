@@ -128,10 +128,10 @@ func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 		Type         string
 		Usage, Error json.RawMessage
 	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, r.Malformed(err)
+	if err := r.Decode(data, &e); err != nil {
+		return nil, err
 	}
-	if err := r.Reported(data, e.Error, e.Type != ""); err != nil {
+	if err := r.Reported(data, e.Error, reply.IsEventType(e.Type)); err != nil {
 		return nil, err
 	}
 	partial := strings.HasSuffix(e.Type, ".partial_image")
@@ -139,8 +139,8 @@ func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 		return nil, nil // is not known
 	}
 	chunk := &llm.ImageChunk{Image: new(llm.Image), Partial: partial}
-	if err := chunk.Image.UnmarshalJSON(data); err != nil {
-		return nil, r.Malformed(err)
+	if err := r.Decode(data, chunk.Image); err != nil {
+		return nil, err
 	}
 	for _, name := range []string{"type", "usage", "error", "partial_image_index"} {
 		delete(chunk.Image.Extra, name)

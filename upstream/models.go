@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
@@ -26,29 +27,37 @@ func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	return b.renameModels(list), nil
 }
 
+// modelLists are the members that have the list, by what servers call them: OpenAI and most others; Gemini, Cohere and
+// Ollama's own API.
+var modelLists = []string{"data", "models"}
+
 // decodeModels decodes the reply r to a request for the models.
 func decodeModels(r *reply.Reply, body []byte) ([]llm.Model, error) {
-	var object struct {
-		Data  []json.RawMessage `json:"data"`
-		Error json.RawMessage   `json:"error"`
+	var entries []json.RawMessage
+	if json.Unmarshal(body, &entries) != nil { // some servers send the array without the object around it
+		var object map[string]json.RawMessage
+		if err := r.Decode(body, &object); err != nil {
+			return nil, err
+		}
+		name := slices.IndexFunc(modelLists, func(name string) bool { return object[name] != nil })
+		if name >= 0 {
+			if err := json.Unmarshal(object[modelLists[name]], &entries); err != nil {
+				return nil, r.Unreadable(body, err)
+			}
+		}
+		if err := r.Reported(body, object["error"], entries != nil); err != nil {
+			return nil, err
+		}
+		if name < 0 {
+			return nil, r.Invalid("the reply has no list of models")
+		}
 	}
-	// Some servers send the array without the object around it.
-	var malformed error
-	if json.Unmarshal(body, &object.Data) != nil {
-		malformed = json.Unmarshal(body, &object)
-	}
-	if err := r.Reported(body, object.Error, object.Data != nil); err != nil {
-		return nil, err
-	}
-	if malformed != nil {
-		return nil, r.Malformed(malformed)
-	}
-	if len(object.Data) > maxModels {
+	if len(entries) > maxModels {
 		return nil, r.Invalid("the reply has too many models")
 	}
-	list, err := decodeModelEntries(object.Data)
+	list, err := decodeModelEntries(entries)
 	if err != nil {
-		return nil, r.Malformed(err)
+		return nil, r.Unreadable(body, err)
 	}
 	return list, nil
 }
@@ -64,11 +73,7 @@ const (
 func decodeModelEntries(entries []json.RawMessage) (list []llm.Model, err error) {
 	for _, entry := range entries {
 		var m llm.Model
-		err = m.UnmarshalJSON(entry)
-		if err == nil && m.ID == "" {
-			err = errors.New("a model has no ID")
-		}
-		if err == nil {
+		if m, err = decodeModelEntry(entry); err == nil {
 			list = append(list, m)
 		}
 	}
@@ -76,6 +81,25 @@ func decodeModelEntries(entries []json.RawMessage) (list []llm.Model, err error)
 		return list, nil
 	}
 	return nil, err
+}
+
+// decodeModelEntry decodes an entry of a list of models. The ID may have another name: Ollama's own API calls it
+// "model", and Gemini and Cohere "name".
+func decodeModelEntry(entry json.RawMessage) (m llm.Model, err error) {
+	if err := m.UnmarshalJSON(entry); err != nil {
+		return m, err
+	}
+	if m.ID == "" {
+		_ = json.Unmarshal(m.Extra["model"], &m.ID)
+	}
+	if m.ID == "" {
+		m.ID = strings.TrimPrefix(m.DisplayName, "models/") // Gemini's
+		m.DisplayName = ""
+	}
+	if m.ID == "" {
+		return m, errors.New("a model has no ID")
+	}
+	return m, nil
 }
 
 // renameModels returns the models of the server with the names that clients use.

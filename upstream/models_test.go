@@ -29,6 +29,12 @@ func TestListModels(t *testing.T) {
 		{"array without an object", `[{"id":"a","created":1.5}]`, nil, `[{"id":"a","object":"model","created":1,"owned_by":""}]`},
 		{"null", `{"data":null}`, nil, `[]`},
 		{"empty", `{"object":"list","data":[],"error":null}`, nil, `[]`},
+		{"Ollama's own API", `{"models":[{"name":"a:latest","model":"a:latest","size":5},{"name":"b:7b","model":"b:7b"}]}`, nil,
+			`[{"id":"a:latest","object":"model","created":0,"owned_by":"","name":"a:latest","model":"a:latest","size":5},{"id":"b:7b","object":"model","created":0,"owned_by":"","name":"b:7b","model":"b:7b"}]`},
+		{"Gemini", `{"models":[{"name":"models/a","displayName":"A","version":"1"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":"","displayName":"A","version":"1"}]`},
+		{"Cohere", `{"models":[{"name":"a","endpoints":["chat"],"context_length":128000}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":"","context_length":128000,"endpoints":["chat"]}]`},
+		{"llama.cpp, which has both", `{"models":[{"name":"/models/a.gguf","model":"/models/a.gguf"}],"object":"list","data":[{"id":"a"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":""}]`},
+		{"empty models", `{"models":[]}`, nil, `[]`},
 		{"duplicate and empty names", `{"data":[{"id":"a"},{"id":""},{"id":"a","owned_by":"x"}]}`, nil, `[{"id":"a","object":"model","created":0,"owned_by":""}]`},
 		{"other names", `{"data":[{"id":"vendor/a","created":5},{"id":"c","created":6},{"id":"b"}]}`,
 			map[string]string{"a": "vendor/a", "small": "vendor/a", "c": "b", "unlisted": "vendor/x"},
@@ -113,6 +119,32 @@ func TestListModels_InvalidReply(t *testing.T) {
 			var e *llm.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, 502, e.Status)
+		})
+	}
+}
+
+// A reply with the status 200 that is no list of models is an error, and not an empty list.
+func TestListModels_Refused(t *testing.T) {
+	for name, test := range map[string]struct{ body, log string }{
+		"error":            {`{"error":{"message":"Wrong key.","code":"invalid_api_key"}}`, "Wrong key."},
+		"MiniMax":          {`{"base_resp":{"status_code":1004,"status_msg":"login fail"}}`, "1004: login fail"},
+		"message":          {`{"code":401,"message":"Not logged in.","data":null}`, "401: Not logged in."},
+		"FastAPI":          {`{"detail":"Not authenticated"}`, "Not authenticated"},
+		"array of errors":  {`[{"error":{"code":401,"message":"No."}}]`, "401: No."},
+		"text":             {`"Unauthorized"`, "Unauthorized"},
+		"success is false": {`{"success":false,"errors":[{"message":"No."}],"result":null}`, "No."},
+		"no list":          {`{"object":"list"}`, "the reply has no list of models"},
+		"another member":   {`{"result":[{"id":"m"}]}`, "the reply has no list of models"},
+		"no array":         {`{"data":{"id":"m"}}`, "the reply is not valid"},
+		"no entries":       {`{"models":["a","b"]}`, "the reply is not valid"},
+		"no IDs":           {`{"data":[{"object":"model"}]}`, "a model has no ID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			s := newRawServer(t, func(c net.Conn, r *rawRequest) { writeReply(c, 200, mediaJSON, test.body) })
+			list, err := newBackend(t, s.url(), nil).ListModels(t.Context())
+			assert.ErrorContains(t, err, test.log)
+			assert.Nil(t, list)
 		})
 	}
 }

@@ -24,8 +24,8 @@ func fetchResults[Resp any, P interface {
 }](ctx context.Context, b *Backend, e endpoint, body []byte, model modelname.Names, check func(P) error, of func(P) resultsReply) (P, error) {
 	return fetch(ctx, b, e, payload.JSON(body), model, func(r *reply.Reply, body []byte) (P, error) {
 		resp := P(new(Resp))
-		if err := resp.UnmarshalJSON(body); err != nil {
-			return nil, r.Malformed(err)
+		if err := r.Decode(body, resp); err != nil {
+			return nil, err
 		}
 		got := of(resp)
 		if err := r.Reported(body, got.extra["error"], got.results > 0); err != nil {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"mime"
 
@@ -91,7 +92,7 @@ func (r *speechReply) readError() error {
 	if err := r.Reported(body, v.Error, false); err != nil {
 		return err
 	}
-	return r.Invalid("the reply is JSON and not audio")
+	return r.Unreadable(body, errors.New("it is no audio"))
 }
 
 // A speechEvent is an event of a reply.
@@ -130,10 +131,10 @@ func (r *speechReply) readEvents() error {
 // forwardEvent yields what an event has. It returns false if nothing more is to be read.
 func (r *speechReply) forwardEvent(data []byte) (more bool, err error) {
 	var e speechEvent
-	if err := json.Unmarshal(data, &e); err != nil {
-		return false, r.Malformed(err)
+	if err := r.Decode(data, &e); err != nil {
+		return false, err
 	}
-	if err := r.Reported(data, e.Error, e.Type != ""); err != nil {
+	if err := r.Reported(data, e.Error, reply.IsEventType(e.Type)); err != nil {
 		return false, err
 	}
 	switch e.Type {

@@ -137,10 +137,10 @@ func tokensOf(c *audio.TranscriptionChunk) *llm.Usage {
 // decode decodes a whole reply, or an event.
 func (r *transcriptionReply) decode(data []byte) (*audio.TranscriptionChunk, error) {
 	chunk := new(audio.TranscriptionChunk)
-	if err := chunk.UnmarshalJSON(data); err != nil {
-		return nil, r.Malformed(err)
+	if err := r.Decode(data, chunk); err != nil {
+		return nil, err
 	}
-	if err := r.Reported(data, chunk.Extra["error"], chunk.Text != ""); err != nil {
+	if err := r.Reported(data, chunk.Extra["error"], chunk.Text != "" || chunk.Extra["delta"] != nil); err != nil {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
@@ -196,8 +196,8 @@ func (r *transcriptionReply) decodeEvent(data []byte) (chunk *audio.Transcriptio
 			Delta struct{ Content string }
 		}
 	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, "", r.Malformed(err)
+	if err := r.Decode(data, &e); err != nil {
+		return nil, "", err
 	}
 	delete(chunk.Extra, "type")
 	delete(chunk.Extra, "delta")
@@ -206,8 +206,8 @@ func (r *transcriptionReply) decodeEvent(data []byte) (chunk *audio.Transcriptio
 		chunk.Text = e.Delta
 	case eventSegment:
 		var s audio.TranscriptionSegment
-		if err := s.UnmarshalJSON(data); err != nil {
-			return nil, "", r.Malformed(err)
+		if err := r.Decode(data, &s); err != nil {
+			return nil, "", err
 		}
 		delete(s.Extra, "type")
 		return &audio.TranscriptionChunk{Segments: []audio.TranscriptionSegment{s}}, e.Type, nil

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/redact"
@@ -26,6 +27,7 @@ import (
 //	Event        the stream has an event of the type error
 //	Invalid      the reply cannot be used
 //	Malformed    the reply cannot be decoded
+//	Unreadable   the same, unless the reply is an error
 //
 // The client gets details only of errors that it can act on. Texts for logs may contain anything but line
 // breaks: the Redactor removes keys and addresses from them.
@@ -104,7 +106,7 @@ func (c *Call) Status(body []byte) error {
 	media, _, _ := mime.ParseMediaType(c.Response.Header.Get("Content-Type"))
 	if status == http.StatusUnprocessableEntity && media == "text/plain" && len(body) > 0 {
 		// Rust servers that use axum send such errors. Proxies do not use this status.
-		return c.serverFailure(status, serverError{message: string(body)}, "")
+		return c.serverFailure(status, textError(string(body)), "")
 	}
 	logText := fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(body), cmp.Or(media, "unknown type"))
 	return c.serverFailure(status, serverError{}, logText)
@@ -112,34 +114,61 @@ func (c *Call) Status(body []byte) error {
 
 // Reported returns the error that a reply with the status 2xx, or a chunk of one,
 // reports in its body, or nil. member is the member "error" of the body, nil if
-// there is none; hasResult says whether the body has a result as well.
+// there is none; hasResult says whether the body has a result as well: a body without one may be an
+// error without that member.
 func (c *Call) Reported(body []byte, member json.RawMessage, hasResult bool) error {
 	isError := member != nil && !isNoError(member)
-	if !isError && (hasResult || member == nil && !isErrorObject(body)) {
+	if !isError && (hasResult || !isFailure(body)) {
 		return nil
 	}
 	e, ok := parseServerError(body)
 	if !ok {
 		return c.serverFailure(http.StatusInternalServerError, e, "an error without a message")
 	}
-	return c.serverFailure(e.status(), e, "")
+	return c.serverFailure(e.impliedStatus(), e, "")
 }
 
-// isErrorObject reports whether body is {"object":"error",...}, as vLLM sends it.
-func isErrorObject(body []byte) bool {
-	var v struct {
-		Object string `json:"object"`
+// Decode decodes body, a reply with the status 2xx or an event, into v. If body has another type, the error is the one
+// that body reports, if it reports one.
+func (c *Call) Decode(body []byte, v any) (err error) {
+	if u, ok := v.(json.Unmarshaler); ok { // json.Unmarshal would read body twice
+		err = u.UnmarshalJSON(body)
+	} else {
+		err = json.Unmarshal(body, v)
 	}
-	return len(body) <= MaxBody && json.Unmarshal(body, &v) == nil && v.Object == "error"
+	if err != nil {
+		return c.Unreadable(body, err)
+	}
+	return nil
+}
+
+// Unreadable returns the error for body, a reply with the status 2xx or an event that is not what it should be: the
+// error that it reports, if it reports one.
+func (c *Call) Unreadable(body []byte, err error) error {
+	if e, ok := parseServerError(body); ok && e.message != "" {
+		return c.serverFailure(e.impliedStatus(), e, "")
+	}
+	return c.Malformed(err)
+}
+
+// MayReport reports whether a reply or a chunk with these members may be an error although it has some of what belongs to
+// a result, such as a usage. Reported tells whether it is one.
+func MayReport(members llm.Extra) bool {
+	for name := range members {
+		if slices.Contains(objectMembers, name) || slices.Contains(messageMembers, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Event returns the error for an event of the type error.
 func (c *Call) Event(data []byte) error {
 	e, ok := parseServerError(data)
 	if !ok {
-		e.message = string(data)
+		e = textError(string(data))
 	}
-	return c.serverFailure(e.status(), e, "")
+	return c.serverFailure(e.impliedStatus(), e, "")
 }
 
 // Whole returns the error for the body of a reply with the status 2xx that is empty or HTML, or nil.

@@ -19,10 +19,9 @@ const (
 // serverFailure returns the error for a failure with the given status that the server
 // reported as e. If logText is not empty, it is logged in place of the message of e.
 func (c *Call) serverFailure(status int, e serverError, logText string) error {
-	message := redactText(c.Redactor, oneLine(e.message, maxMessage))
 	d := Details{
 		Server: c.Server, Status: c.Response.StatusCode, RequestID: c.requestID(),
-		Code: redactName(c.Redactor, oneLine(e.code, maxName)), Message: cmp.Or(logText, message, "no message"),
+		Code: redactName(c.Redactor, oneLine(e.code, maxName)), Message: cmp.Or(logText, redactText(c.Redactor, e.message), "no message"),
 	}
 	clientStatus := e.clientStatus(status, c.Required)
 	if clientStatus == http.StatusNotFound {
@@ -34,9 +33,16 @@ func (c *Call) serverFailure(status int, e serverError, logText string) error {
 	}
 	switch clientStatus {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests:
-		clientErr.Type, clientErr.Code = redactName(c.Redactor, oneLine(e.typ, maxName)), d.Code
+		if clientStatus != http.StatusTooManyRequests && e.isTooLong() {
+			e.normalizeTooLong()
+			clientErr.Status = http.StatusBadRequest
+		}
+		clientErr.Type = redactName(c.Redactor, oneLine(e.typ, maxName))
 		clientErr.Param = redactName(c.Redactor, oneLine(e.param, maxParam))
-		clientErr.Message = modelname.Rename(message, c.Model.Server, c.Model.Client)
+		if !isNumber(e.code) { // clients look for words
+			clientErr.Code = redactName(c.Redactor, oneLine(e.code, maxName))
+		}
+		clientErr.Message = modelname.Rename(redactText(c.Redactor, e.message), c.Model.Server, c.Model.Client)
 		if clientErr.Message == "" && clientStatus == http.StatusTooManyRequests {
 			clientErr.Message = messageRateLimit
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 )
 
 // A Chat reads the reply to a chat request, or to a request to complete prompts.
@@ -132,10 +133,11 @@ func (r *Chat) streamEnd(err error) error {
 // decode decodes a chunk, or a whole reply as a chunk.
 func (r *Chat) decode(data []byte) (*llm.ChatChunk, error) {
 	chunk := new(llm.ChatChunk)
-	if err := chunk.UnmarshalJSON(data); err != nil {
-		return nil, r.Malformed(err)
+	if err := r.Decode(data, chunk); err != nil {
+		return nil, err
 	}
-	if err := r.Reported(data, chunk.Extra["error"], hasResult(chunk)); err != nil {
+	hasResult := len(chunk.Choices) > 0 || chunk.Usage != nil && !failure.MayReport(chunk.Extra)
+	if err := r.Reported(data, chunk.Extra["error"], hasResult); err != nil {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
 )
@@ -39,6 +40,10 @@ const (
 	KindError = "error"
 	KindPing  = "ping"
 )
+
+// IsEventType reports whether the member "type" of the data of an event is that of an event, such as
+// "image_edit.completed", and not that of an error.
+func IsEventType(name string) bool { return strings.Contains(name, ".") }
 
 // errEventTooLarge is the error of an event that is larger than Server.MaxEvent.
 var errEventTooLarge = errors.New("an event of the stream is too large")
