@@ -58,6 +58,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	b.opts.setDefaults()
 	b.header = b.opts.requestHeader()
 	b.redactor = failure.NewRedactor(base, b.opts.Key, b.header)
+	reply.AskIdentity(b.header) // after that, because values of the header are secrets
 	b.server.Transport, b.imageTransport = b.opts.Transport, b.opts.Images.Transport
 	if b.server.Transport == nil {
 		b.server.Transport = b.ownTransport()

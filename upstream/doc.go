@@ -22,6 +22,9 @@
 // nothing. The model has the name that the client used, except in members that
 // llmhttp does not know.
 //
+// The server is asked not to compress replies. One that it compresses nevertheless, with gzip or deflate, is
+// read; the bounds hold for its content.
+//
 // Reasoning may have the name "reasoning_content" or "reasoning", and details. The
 // reasoning of earlier turns is sent back under the name that the server uses: see
 // Options.ReasoningName.

@@ -154,7 +154,9 @@ func earlyFaults() []fault {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"+wholeReply[:100])
 			c.Close()
 		}, "the connection was closed"),
-		failed("compressed body", func(c net.Conn) { writeReply(c, 200, mediaJSON, "\x1f\x8b...", "Content-Encoding: gzip") }, "compressed"),
+		failed("compressed body that is not", func(c net.Conn) { writeReply(c, 200, mediaJSON, wholeReply, "Content-Encoding: gzip") }, "gzip: invalid header"),
+		failed("compressed body that is truncated", func(c net.Conn) { writeReply(c, 200, mediaJSON, "\x1f\x8b...", "Content-Encoding: gzip") }, "the connection was closed"),
+		failed("unknown encoding", func(c net.Conn) { writeReply(c, 200, mediaJSON, wholeReply, "Content-Encoding: br") }, `the encoding \"br\" of the body is not known`),
 		failed("redirect", func(c net.Conn) {
 			writeReply(c, 307, "text/plain", "", "Location: http://elsewhere.example.com/v1/chat/completions")
 		}, "a redirect, which is not followed"),

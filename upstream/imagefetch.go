@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -145,15 +146,16 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// fetchImage fetches the image at u. The request contains no key or header of the
+// fetchImage fetches the image at u, a part of a reply. The request contains no key or header of the
 // Backend.
-func (b *Backend) fetchImage(ctx context.Context, reply *reply.Reply, u *url.URL) ([]byte, error) {
+func (b *Backend) fetchImage(ctx context.Context, of *reply.Reply, u *url.URL) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, errors.New("its address is not valid")
 	}
 	r.Header.Set("Accept", "image/*")
 	r.Header.Set("User-Agent", "llmhttp")
+	reply.AskIdentity(r.Header)
 	resp, err := b.imageTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -162,7 +164,15 @@ func (b *Backend) fetchImage(ctx context.Context, reply *reply.Reply, u *url.URL
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	data, err := bounded.ReadAll(reply.Reserve(ctx, resp.Body), nil, resp.ContentLength, b.opts.Images.MaxSize)
+	body, encoded, err := reply.Decode(resp.Header, bufio.NewReader(resp.Body))
+	if err != nil {
+		return nil, err
+	}
+	length := resp.ContentLength
+	if encoded {
+		length = -1
+	}
+	data, err := bounded.ReadAll(of.Reserve(ctx, body), nil, length, b.opts.Images.MaxSize)
 	switch {
 	case errors.Is(err, bounded.ErrTooLarge):
 		return nil, errors.New("it is larger than Options.Images.MaxSize, or all images are larger than Options.MaxReply")

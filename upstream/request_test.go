@@ -75,7 +75,7 @@ func TestRequest_Contents(t *testing.T) {
 			assert.Equal(t, got.Header.Get("X-Request-Id"), r.Header.Get("X-Request-Id"))
 			for name, values := range r.Header {
 				assert.NotContains(t, strings.Join(values, " "), clientKey)
-				assert.Contains(t, []string{"Accept", "Authorization", "Content-Type", "Content-Length", "User-Agent", "X-Request-Id", "Api-Version", "Api-Key"}, name)
+				assert.Contains(t, []string{"Accept", "Accept-Encoding", "Authorization", "Content-Type", "Content-Length", "User-Agent", "X-Request-Id", "Api-Version", "Api-Key"}, name)
 			}
 		})
 	}

@@ -103,13 +103,28 @@ func (c *Call) Status(body []byte) error {
 	if e, ok := parseServerError(body); ok {
 		return c.serverFailure(status, e, "")
 	}
-	media, _, _ := mime.ParseMediaType(c.Response.Header.Get("Content-Type"))
+	media := c.MediaType()
 	if status == http.StatusUnprocessableEntity && media == "text/plain" && len(body) > 0 {
 		// Rust servers that use axum send such errors. Proxies do not use this status.
 		return c.serverFailure(status, textError(string(body)), "")
 	}
 	logText := fmt.Sprintf("%s, with %d bytes of %s", http.StatusText(status), len(body), cmp.Or(media, "unknown type"))
 	return c.serverFailure(status, serverError{}, logText)
+}
+
+// UnreadableStatus is Status for a body that cannot be read because of err.
+func (c *Call) UnreadableStatus(err error) error {
+	status := c.Response.StatusCode
+	if status < 400 {
+		return c.Status(nil)
+	}
+	return c.serverFailure(status, serverError{}, http.StatusText(status)+": "+err.Error())
+}
+
+// MediaType returns the media type of the reply, or "" if it has none.
+func (c *Call) MediaType() string {
+	media, _, _ := mime.ParseMediaType(c.Response.Header.Get("Content-Type"))
+	return media
 }
 
 // Reported returns the error that a reply with the status 2xx, or a chunk of one,

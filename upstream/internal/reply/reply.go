@@ -41,7 +41,8 @@ type Reply struct {
 	limits      Limits
 	reservation memoryReservation // for a reply that is not a stream, and for what is fetched for it
 
-	body       *bufio.Reader // reads Response.Body, with the idle timeout
+	body       *bufio.Reader // reads the content of Response.Body, with the idle timeout
+	length     int64         // of body; -1 if it is not known
 	isComplete bool          // the rest of the body has no meaning
 }
 
@@ -77,12 +78,21 @@ func (r *Reply) Send(req *http.Request) (err error) {
 	if err != nil {
 		return r.Interrupted(err)
 	}
-	r.body = bufio.NewReader(r.idle.Reader(r.Response.Body, r.server.IdleTimeout))
-	if r.Response.StatusCode < 200 || r.Response.StatusCode > 299 {
+	isError := r.Response.StatusCode < 200 || r.Response.StatusCode > 299
+	encoded := false
+	body := bufio.NewReader(r.idle.Reader(r.Response.Body, r.server.IdleTimeout))
+	r.body, encoded, err = Decode(r.Response.Header, body)
+	switch {
+	case err != nil && isError:
+		return r.UnreadableStatus(err)
+	case err != nil:
+		return r.Invalid(err.Error())
+	case isError:
 		return r.statusError()
 	}
-	if enc := r.Response.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return r.Invalid("the reply is compressed, which was not requested")
+	r.length = r.Response.ContentLength
+	if encoded {
+		r.length = -1
 	}
 	return nil
 }
@@ -143,7 +153,7 @@ func (r *Reply) IsStream() (bool, error) {
 // ReadAll returns the whole body of the reply, which is neither empty nor HTML. The caller calls Release when
 // the body is no longer in use.
 func (r *Reply) ReadAll() ([]byte, error) {
-	body, err := bounded.ReadAll(r.Reserve(r.ctx, r.body), nil, r.Response.ContentLength, r.limits.MaxReply)
+	body, err := bounded.ReadAll(r.Reserve(r.ctx, r.body), nil, r.length, r.limits.MaxReply)
 	if err != nil {
 		return nil, r.Interrupted(err)
 	}
