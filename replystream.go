@@ -34,6 +34,10 @@ type Progress struct {
 	Units     *Units
 	Estimated bool // the AudioMillis of Units are an estimate
 
+	// ContentType is the media type of the reply if it is another than that of the Framing. It counts if a part of the reply
+	// was not sent yet. Empty keeps the type. The reply's header has it as it is.
+	ContentType string
+
 	Text      string // of the output that the piece has, whose tokens are estimated if the Operation has OutputText
 	HasOutput bool   // the piece has a part of what the client asked for. A reply without any is an error
 	Size      int    // of the piece in bytes, about: a reply is refused above Options.Bounds.MaxReply
@@ -137,6 +141,10 @@ func AppendStream[Chunk any](
 func (s *ReplyStream) receive(p *Progress, appendPiece func(b []byte) ([]byte, error)) error {
 	q, pieces := s.c.q, &s.pieces
 	stats, arrived := &q.chunks.stats, q.arrived
+	if p.ContentType != "" && p.ContentType != s.framing.ContentType {
+		s.framing.ContentType = p.ContentType
+		q.client.SetContentType(p.ContentType)
+	}
 	err := q.client.Receive(func(now time.Time, out *exchange.Buffer) error {
 		stats.add(p.HasOutput, now.Sub(arrived))
 		return pieces.add(p, out, appendPiece)

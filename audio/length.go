@@ -2,6 +2,9 @@ package audio
 
 import (
 	"io"
+	"mime"
+	"slices"
+	"strconv"
 
 	"github.com/llmhttp/llmhttp/internal/audiolength"
 	"github.com/llmhttp/llmhttp/llm"
@@ -13,8 +16,27 @@ type recordingMeter struct {
 	size  int64 // in bytes
 }
 
-// bytesPerPCMSecond is the rate of recordings in the format pcm: see SpeechRequest.
-const bytesPerPCMSecond = 24_000 * 2
+// bytesPerSecond returns the rate of recordings of raw samples, or 0 for other media types. Without parameters they are
+// those of the format pcm: see SpeechRequest.
+func bytesPerSecond(mediaType string) int64 {
+	const (
+		sampleSize = 2 // bytes
+		sampleRate = 24_000
+		most       = 1_000_000 // samples in a second, and channels
+	)
+	media, params, err := mime.ParseMediaType(mediaType)
+	if err != nil || !slices.Contains([]string{"audio/pcm", "audio/l16", "audio/x-pcm", "audio/raw"}, media) {
+		return 0
+	}
+	number := func(name string, otherwise int64) int64 {
+		n, err := strconv.ParseInt(params[name], 10, 64)
+		if err != nil || n <= 0 || n > most {
+			return otherwise
+		}
+		return n
+	}
+	return number("rate", sampleRate) * number("channels", 1) * sampleSize
+}
 
 // add adds the next bytes of the recording.
 func (m *recordingMeter) add(audio []byte) {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/base64"
 	"iter"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
+	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/openai"
@@ -39,9 +41,14 @@ type SpeechStream = iter.Seq2[*SpeechChunk, error]
 
 // A SpeechChunk is a part of the reply to a [SpeechRequest].
 type SpeechChunk struct {
-	Audio    []byte        // the next bytes of the recording, in the ResponseFormat of the request; may be empty, and is valid until yield returns
+	Audio    []byte        // the next bytes of the recording; may be empty, and is valid until yield returns
 	Usage    *llm.Usage    // of the request so far, as in a [llm.ChatChunk]; nil if it is not known. Tokens of the completion are of audio
 	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known: then the Handler measures it, or estimates it by the size
+
+	// ContentType is the media type of the recording, such as "audio/wav", for a Speaker that does not have the ResponseFormat of the
+	// request. That of the first chunk with Audio counts; it must begin with "audio/", or it has no effect. Empty means the
+	// ResponseFormat.
+	ContentType string
 }
 
 // A SpeechRequest is the body of POST /v1/audio/speech. A Handler checks requests before it
@@ -236,14 +243,20 @@ func ServeSpeech(c *llmhttp.Call, req *SpeechRequest, encoder Encoder[SpeechChun
 	}
 	var told time.Duration
 	var recording recordingMeter
-	if req.ResponseFormat == "pcm" {
-		recording.meter.BytesPerSecond = bytesPerPCMSecond
-	}
-	s := c.Stream(encoder.Framing(), encoder.AppendFailure)
+	contentType, framing := "", encoder.Framing() // of the recording, once it has begun, and of the reply
+	isRecording := framing.ContentType == req.contentType()
+	s := c.Stream(framing, encoder.AppendFailure)
 	err = c.Ask(func(ctx context.Context, b llmhttp.Backend) (llmhttp.Used, error) {
 		return llmhttp.Used{}, llmhttp.AppendStream(s, speak(ctx, b, req), func(chunk *SpeechChunk) llmhttp.Progress {
 			p := llmhttp.Progress{Usage: chunk.Usage, Units: &units, HasOutput: len(chunk.Audio) > 0, Size: len(chunk.Audio)}
 			told = max(told, chunk.Duration)
+			if contentType == "" && p.HasOutput {
+				contentType = recordingType(chunk, req)
+				recording.meter.BytesPerSecond = bytesPerSecond(contentType)
+				if isRecording {
+					p.ContentType = contentType
+				}
+			}
 			recording.add(chunk.Audio)
 			if units.AudioMillis = told.Milliseconds(); units.AudioMillis == 0 {
 				units.AudioMillis, p.Estimated = recording.millis()
@@ -258,6 +271,14 @@ func ServeSpeech(c *llmhttp.Call, req *SpeechRequest, encoder Encoder[SpeechChun
 }
 
 var speak = ability.Stream(Speaker.Speak)
+
+// recordingType returns the media type of the recording that begins with chunk.
+func recordingType(chunk *SpeechChunk, req *SpeechRequest) string {
+	if media, ok := headertext.MediaType(chunk.ContentType); ok && strings.HasPrefix(media, "audio/") {
+		return media
+	}
+	return req.contentType()
+}
 
 // expectedDuration estimates how long it takes to speak the text: 15 characters of an alphabet in a
 // second, or 4 that are syllables or words, such as Chinese ones.

@@ -375,3 +375,31 @@ func TestSpeech_MaxReply(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, "abcde", string(body))
 }
+
+// A Speaker may have another format than the one that was asked for, and says so with the first audio. What is no audio has no
+// effect, and neither has what comes later, or for events.
+func TestSpeech_ContentType(t *testing.T) {
+	for name, test := range map[string]struct {
+		body  string
+		types []string // of the chunks; the first has no audio
+		want  string
+	}{
+		"another format":    {speechBody, []string{"audio/flac", "audio/wav", "audio/flac"}, "audio/wav"},
+		"with a parameter":  {speechBody, []string{"", "audio/L16;rate=8000"}, "audio/l16; rate=8000"},
+		"only later":        {speechBody, []string{"", "", "audio/wav"}, "audio/mpeg"},
+		"a page":            {speechBody, []string{"", "text/html"}, "audio/mpeg"},
+		"no media type":     {speechBody, []string{"", "audio/wav\r\nX: y"}, "audio/mpeg"},
+		"events":            {speechEventsBody, []string{"", "audio/wav"}, "text/event-stream; charset=utf-8"},
+		"of another format": {speechWith(`"response_format":"flac"`), []string{"", "audio/flac"}, "audio/flac"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			chunks := pieces(append([]string{""}, strings.Split(strings.Repeat("abcd ", len(test.types)-1), " ")[:len(test.types)-1]...)...)
+			for i, contentType := range test.types {
+				chunks[i].ContentType = contentType
+			}
+			w := newServer(t, says(nil, chunks...), llmhttp.Options{}).Post(speechPath, test.body)
+			require.Equal(t, 200, w.Code)
+			assert.Equal(t, test.want, w.Header().Get("Content-Type"))
+		})
+	}
+}

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
+	"strings"
 
 	"github.com/llmhttp/llmhttp/audio"
+	"github.com/llmhttp/llmhttp/internal/audiolength"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
@@ -27,7 +28,9 @@ func (b *Backend) Speak(ctx context.Context, req *audio.SpeechRequest) audio.Spe
 // A speechReply passes on the reply to a request for speech.
 type speechReply struct {
 	reply.Sender[audio.SpeechChunk]
-	began bool // there was audio
+	isRaw       bool   // raw samples were asked for
+	contentType string // of the recording, once it has begun; empty if it is not known
+	began       bool   // there was audio
 }
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
@@ -46,11 +49,11 @@ func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.Speech
 		return err
 	}
 	defer r.Close()
-	media, _, _ := mime.ParseMediaType(r.Response.Header.Get("Content-Type"))
-	switch media {
-	case "text/event-stream":
+	r.isRaw = req.ResponseFormat == "pcm"
+	switch media := r.MediaType(); {
+	case media == "text/event-stream":
 		return r.readEvents()
-	case mediaJSON, "text/html":
+	case strings.HasPrefix(media, "text/"), strings.HasSuffix(media, "/json"), strings.HasSuffix(media, "+json"):
 		return r.readError()
 	}
 	return r.readAudio()
@@ -75,10 +78,14 @@ func (r *speechReply) readAudio() error {
 	}
 }
 
-// chunk returns a chunk with a piece of audio, which may be empty.
+// chunk returns a chunk with a piece of audio, which may be empty. Servers may send another format than the one that was
+// asked for, and may label it as the latter or not at all. The first piece, for which clients wait, tells what it is.
 func (r *speechReply) chunk(piece []byte) *audio.SpeechChunk {
-	r.began = r.began || len(piece) > 0
-	return &audio.SpeechChunk{Audio: piece}
+	if !r.began && len(piece) > 0 {
+		r.began = true
+		r.contentType = audiolength.MediaType(r.Response.Header.Get("Content-Type"), piece, r.isRaw)
+	}
+	return &audio.SpeechChunk{Audio: piece, ContentType: r.contentType}
 }
 
 // readError returns the error for a reply that is neither audio nor events.

@@ -171,3 +171,56 @@ func TestSpeak_Interrupted(t *testing.T) {
 		eventually(t, func() bool { return s.aborted.Load() == 1 }, "the request to the server ends")
 	})
 }
+
+// Speech has the Content-Type of what came, and its length is measured by that.
+func TestSpeak_ContentType(t *testing.T) {
+	wave, flac := waveHeader(1000)+strings.Repeat("x", 2956), "fLaC\x00\x00\x00\x22"
+	for name, test := range map[string]struct {
+		asked, media, body string
+		want               string // Content-Type
+		millis             int64
+	}{
+		"as asked for":               {"wav", "audio/wav", wave, "audio/wav", 2956},
+		"WAVE for MP3":               {"mp3", "audio/wav", wave, "audio/wav", 2956},
+		"WAVE with the label of MP3": {"mp3", "audio/mpeg", wave, "audio/wav", 2956},
+		"WAVE without a label":       {"mp3", "application/octet-stream", wave, "audio/wav", 2956},
+		"WAVE for raw samples":       {"pcm", "audio/wav", wave, "audio/wav", 2956},
+		"raw samples for MP3":        {"mp3", "audio/pcm", strings.Repeat("x", 12_000), "audio/pcm", 250},
+		"samples of another rate":    {"pcm", "audio/L16; rate=16000; channels=2", strings.Repeat("x", 16_000), "audio/l16; channels=2; rate=16000", 250},
+		"samples without a label":    {"pcm", "application/octet-stream", strings.Repeat("x", 12_000), "audio/pcm", 250},
+		"FLAC for Opus":              {"opus", "audio/flac", flac, "audio/flac", int64(len(flac))},
+		"a format of another server": {"mp3", "audio/webm", "\x1aE\xdf\xa3abcd", "audio/webm", 8},
+		"unknown":                    {"mp3", "application/octet-stream", "abcd", "audio/mpeg", 4},
+		"a label that is no audio":   {"mp3", "application/javascript", "abcd", "audio/mpeg", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			for _, events := range []bool{false, true} {
+				s := newRawServer(t, func(c net.Conn, _ *rawRequest) { writeReply(c, 200, test.media, test.body) })
+				g := newGateway(t, s.url(), nil)
+				ask := withMembers(askSpeech, `"response_format":"`+test.asked+`"`)
+				want := test.want
+				if events {
+					ask, want = withMembers(ask, `"stream_format":"sse"`), mediaEvents+"; charset=utf-8"
+				}
+				got := g.do("POST", speechPath, ask)
+				require.Equal(t, 200, got.StatusCode, got.body)
+				assert.Equal(t, want, got.Header.Get("Content-Type"))
+				if !events {
+					assert.Equal(t, test.body, got.body)
+				}
+				assert.Equal(t, test.millis, g.recordedUsage(1).Units.AudioMillis)
+			}
+		})
+	}
+}
+
+// A text is no audio, whatever it has.
+func TestSpeak_Texts(t *testing.T) {
+	for _, media := range []string{"text/plain", "text/plain; charset=utf-8", "application/problem+json", "text/html"} {
+		s := newRawServer(t, func(c net.Conn, _ *rawRequest) {
+			writeReply(c, 200, media, `{"error":{"message":"Slow.","code":429}}`)
+		})
+		assert.Equal(t, "Slow.", newGateway(t, s.url(), nil).do("POST", speechPath, askSpeech).requireError(t, 429).Message, media)
+	}
+}

@@ -112,9 +112,9 @@ func (m *Meter) next(b []byte) int64 {
 		return 4
 	case string(b[:4]) == "OggS":
 		m.format = new(ogg)
-	case b[0] == 0xff && b[1]&0xf6 == 0xf0:
+	case isADTS(b):
 		m.format = &frames{parse: adts}
-	case b[0] == 0xff && b[1]&0xe0 == 0xe0:
+	case isMP3(b):
 		m.format = &frames{parse: mp3}
 	default:
 		m.failed = true

@@ -86,6 +86,15 @@ func (x *Exchange) BeginStream(f StreamFormat, source Source) {
 	x.stream = &stream{framing: f, source: source}
 }
 
+// SetContentType changes the Content-Type of a stream. It has no effect if the header was written.
+func (x *Exchange) SetContentType(s string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.stream != nil {
+		x.stream.framing.ContentType = s
+	}
+}
+
 // Receive notes that the call makes progress, and calls f with the pending bytes of the
 // stream, or with nil if the reply is none. Then it writes the bytes, or leaves them to a
 // write with those of the next call, if calls come in a burst. It returns the error of f, or
