@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -355,7 +356,7 @@ func (c *Call) ImageURL(data []byte) (string, error) {
 	if c.err != nil || c.stage != callAsked {
 		return "", c.keep(errImageOrder)
 	}
-	mediaType := http.DetectContentType(data)
+	mediaType := images.MediaType(data)
 	if q.h.opts.ImageURL == nil {
 		return "data:" + mediaType + ";base64," + base64.StdEncoding.EncodeToString(data), nil
 	}

@@ -125,7 +125,7 @@ func TestImages_ResponseFormat(t *testing.T) {
 	tests := []struct {
 		name        string
 		image       llm.Image // of the Backend
-		format      string // "" is left out
+		format      string    // "" is left out
 		hasImageURL bool
 		want        string // "" means a failure
 	}{
@@ -135,6 +135,7 @@ func TestImages_ResponseFormat(t *testing.T) {
 		{"URL", address, "", false, `{"url":"https://images.example/1.png","revised_prompt":"a better p"}`},
 		{"data URL", dataURL, "", true, `{"url":"data:image/png;base64,` + text + `"}`},
 		{"neither", llm.Image{RevisedPrompt: "a better p"}, "", false, ""},
+		{"SVG as url", llm.Image{Data: []byte("<svg/>")}, "url", false, `{"url":"data:image/svg+xml;base64,PHN2Zy8+"}`},
 		{"data as b64_json", data, "b64_json", true, `{"b64_json":"` + text + `"}`},
 		{"URL as url", address, "url", true, `{"url":"https://images.example/1.png","revised_prompt":"a better p"}`},
 		{"URL as b64_json", address, "b64_json", false, ""},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/ability"
+	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -143,7 +144,7 @@ func isImageURL(s string) bool {
 // formats that the standard library can decode, unless that is left to the Backend.
 func wantImage(t testing.TB, what string, data []byte, size string) {
 	t.Helper()
-	if kind := http.DetectContentType(data); !strings.HasPrefix(kind, "image/") {
+	if kind := images.MediaType(data); !strings.HasPrefix(kind, "image/") {
 		t.Errorf("%s has data of type %s, want an image", what, kind)
 		return
 	}

@@ -102,10 +102,12 @@ func (s *ImageStore) Put(ctx context.Context, data []byte, mediaType string) (st
 // extensions has the file name extensions of media types, for clients that save
 // the images.
 var extensions = map[string]string{
-	"image/png":  ".png",
-	"image/jpeg": ".jpg",
-	"image/webp": ".webp",
-	"image/gif":  ".gif",
+	"image/png":     ".png",
+	"image/jpeg":    ".jpg",
+	"image/webp":    ".webp",
+	"image/gif":     ".gif",
+	"image/svg+xml": ".svg",
+	"image/avif":    ".avif",
 }
 
 // ServeHTTP serves the images at the addresses that Put returned. It replies with

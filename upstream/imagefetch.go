@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -180,7 +181,7 @@ func (b *Backend) fetchImage(ctx context.Context, of *reply.Reply, u *url.URL) (
 		return nil, err
 	case len(data) == 0:
 		return nil, errors.New("the body is empty")
-	case !strings.HasPrefix(resp.Header.Get("Content-Type"), "image/") && !strings.HasPrefix(http.DetectContentType(data), "image/"):
+	case !strings.HasPrefix(resp.Header.Get("Content-Type"), "image/") && !strings.HasPrefix(images.MediaType(data), "image/"):
 		return nil, errors.New("it is not an image")
 	}
 	return data, nil

@@ -68,6 +68,9 @@ func TestGenerateImages(t *testing.T) {
 			w.Write([]byte(png + strings.Repeat("x", 5000)))
 		case "/html":
 			w.Write([]byte("<html>Sign in</html>"))
+		case "/svg":
+			w.Header().Set("Content-Type", "text/plain")
+			w.Write([]byte("<svg/>"))
 		case "/empty":
 			w.Header().Set("Content-Type", "image/png")
 		case "/redirect":
@@ -103,6 +106,8 @@ func TestGenerateImages(t *testing.T) {
 		{"address of the server with a dot at the end", address, `{"url":"` + strings.Replace(own, "127.0.0.1", "127.0.0.1.", 1) + `/a.png"}`, nil, 502, "", "its address is the server's own"},
 		{"path, not allowed", address, `{"url":"/a.png"}`, nil, 502, "", "its address is the server's own"},
 		{"image of an unknown format", b64, `{"url":"` + images + `/typed"}`, allowed, 200, `{"b64_json":"` + base64Of("unknown format") + `"}`, ""},
+		{"SVG with the type of a text", b64, `{"url":"` + images + `/svg"}`, allowed, 200, `{"b64_json":"PHN2Zy8+"}`, ""},
+		{"SVG of the server", address, `{"url":"` + own + `/svg"}`, allowed, 200, `{"url":"data:image/svg+xml;base64,PHN2Zy8+"}`, ""},
 		{"other members", b64, `{` + data + `,"seed":7}`, nil, 200, `{` + data + `,"seed":7}`, ""},
 		{"host that is not allowed", b64, `{"url":"` + images + `/a.png"}`, []string{"cdn.example.com", "127.0.0.1", "localhost"}, 502, "", "its host is not in Options.Images.Hosts"},
 		{"no host is allowed", b64, `{"url":"` + images + `/a.png"}`, nil, 502, "", "its host is not in Options.Images.Hosts"},
