@@ -28,17 +28,25 @@ var liteLLMItems = map[string]item{
 	"input_cost_per_request":                    itemRequest,
 }
 
-// liteLLMSuffix matches the end of members for longer prompts and for service tiers.
-var liteLLMSuffix = regexp.MustCompile(`^(.+?)(?:_above_([0-9]+)k_tokens)?(?:_(batches|flex|priority|ultrafast))?$`)
+// liteLLMSuffix matches the end of members for service tiers and for longer prompts, in either order.
+var liteLLMSuffix = regexp.MustCompile(`^(.+?)(?:_(` + liteLLMTiers + `))?(?:_above_([0-9]+)k_tokens)?(?:_(` + liteLLMTiers + `))?$`)
+
+const liteLLMTiers = "batches|batch_requests|fast|flex|priority|ultrafast"
+
+// liteLLMImagePrice matches members with the price of an image that is larger, or of another quality, than that of the
+// member output_cost_per_image.
+var liteLLMImagePrice = regexp.MustCompile(
+	`^output_cost_per_image(?:_above_([0-9]+)_and_([0-9]+)_pixels)?(?:(?:_and)?_(premium)_image|_(low|medium|high|auto)_quality)?$`)
 
 // liteLLMUnread are the members with prices of what records do not tell, or which other members
 // tell too. Their names may be followed by more.
 var liteLLMUnread = []string{
-	"annotation_cost_per_page", "cache_creation_input_audio_token_cost", "cache_read_input_audio_token_cost", "citation_cost_per_token",
-	"code_interpreter_cost_per_session", "computer_use_", "file_search_cost_", "input_cost_per_audio_per_second",
-	"input_cost_per_character_above_", "input_cost_per_image_above_", "input_cost_per_video_per_second", "input_dbu_cost_per_token", "ocr_cost_per_",
-	"output_cost_per_character", "output_cost_per_video_", "output_cost_per_second_", "output_dbu_cost_per_token",
-	"search_context_cost_per_query", "vector_store_cost_per_gb_per_day",
+	"annotation_cost_per_page", "cache_creation_input_audio_token_cost", "cache_creation_input_image_token_cost",
+	"cache_read_input_audio_token_cost", "cache_read_input_image_token_cost", "cache_read_input_token_cost_per_audio_token",
+	"citation_cost_per_token", "code_interpreter_cost_per_session", "computer_use_", "file_search_cost_", "google_maps_grounding_cost_per_query",
+	"input_cost_per_audio_per_second", "input_cost_per_character_above_", "input_cost_per_image_above_", "input_cost_per_video_",
+	"input_dbu_cost_per_token", "ocr_cost_per_", "output_cost_per_character", "output_cost_per_video_", "output_cost_per_second_",
+	"output_dbu_cost_per_token", "search_context_cost_per_query", "vector_store_cost_per_gb_per_day",
 }
 
 // liteLLMImage matches the names of entries for images of a size and a quality.
@@ -99,7 +107,8 @@ type liteLLMParser struct {
 // A liteLLMEntry is what an entry of LiteLLM's format tells about prices.
 type liteLLMEntry struct {
 	list     priceList
-	complete []priceList // of tiered_pricing: the prices of each length
+	complete []priceList  // of tiered_pricing: the prices of each length
+	images   []imagePrice // of members for sizes and qualities
 	pixel    rate
 	hasPixel bool
 	member   string // which member has the mistake; empty for the whole entry
@@ -171,6 +180,12 @@ func (p *liteLLMParser) entry(v document) *liteLLMEntry {
 	case perImage[0] != nil:
 		standard.put(itemImage, *perImage[0])
 	}
+	if e.images != nil {
+		if err := sortImages(e.images); err != nil {
+			e.fail("", err)
+		}
+		standard.images = e.images
+	}
 	return e
 }
 
@@ -202,17 +217,21 @@ func (e *liteLLMEntry) put(m member) {
 	if !ok {
 		if parts := liteLLMSuffix.FindStringSubmatch(name); parts != nil {
 			i, ok = liteLLMItems[parts[1]]
-			if parts[2] != "" {
-				thousands, err := strconv.ParseInt(parts[2], 10, 32)
+			if parts[3] != "" {
+				thousands, err := strconv.ParseInt(parts[3], 10, 32)
 				if err != nil || thousands == 0 {
 					ok = false
 				}
 				above = thousands * 1000
 			}
-			if tierName = parts[3]; tierName == "batches" {
+			if tierName = parts[2] + parts[4]; tierName == "batches" || tierName == "batch_requests" {
 				tierName = "batch"
 			}
+			ok = ok && (parts[2] == "" || parts[4] == "")
 		}
+	}
+	if !ok && e.putImage(m) {
+		return
 	}
 	if !ok {
 		unread := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
@@ -226,6 +245,29 @@ func (e *liteLLMEntry) put(m member) {
 	if r := e.rate(m, 1); r != nil {
 		e.list.bandFor(tierName, above).put(i, *r)
 	}
+}
+
+// putImage adds the price of a member that is for images of a size and a quality. It reports false for other members.
+func (e *liteLLMEntry) putImage(m member) bool {
+	parts := liteLLMImagePrice.FindStringSubmatch(m.name)
+	if parts == nil {
+		return false
+	}
+	price := imagePrice{quality: parts[4]}
+	if parts[3] != "" {
+		price.quality = "hd" // which LiteLLM calls premium
+	}
+	if parts[1] != "" {
+		var ok bool
+		if price.above, ok = parseSize(parts[1] + "x" + parts[2]); !ok {
+			return false
+		}
+	}
+	if r := e.rate(m, 1); r != nil {
+		price.rate = *r
+		e.images = append(e.images, price)
+	}
+	return true
 }
 
 // bandFor returns the prices of a service tier above a number of prompt tokens. It adds them if
@@ -261,7 +303,11 @@ func (e *liteLLMEntry) readTiers(v document) {
 	for i, v := range list {
 		o, _ := v.(object)
 		bounds, _ := o.get("range").([]any)
-		if len(bounds) != 2 {
+		switch {
+		case len(bounds) != 2 && o.get("max_results_range") != nil:
+			e.fail(name, errors.New("is a price for the number of results, which records do not tell"))
+			return
+		case len(bounds) != 2:
 			e.fail(name, errors.New(`needs a "range" of prompt tokens in each element`))
 			return
 		}
@@ -305,11 +351,11 @@ func (e *liteLLMEntry) imageOf(name string) (model string, prices []imagePrice, 
 		}
 	}
 	price, set := e.list.bands[0].of[itemImage], e.list.bands[0].set[itemImage]
+	size := width + "x" + height
 	if !set && e.hasPixel {
-		w, errW := strconv.ParseInt(width, 10, 16)
-		h, errH := strconv.ParseInt(height, 10, 16)
+		d, ok := parseSize(size)
 		var err error
-		if price, err = e.pixel.times(w * h); errW != nil || errH != nil || err != nil {
+		if price, err = e.pixel.times(d.width * d.height); !ok || err != nil {
 			return "", nil, false
 		}
 		e.list.bands[0].put(itemImage, price)
@@ -318,7 +364,6 @@ func (e *liteLLMEntry) imageOf(name string) (model string, prices []imagePrice, 
 	if !set || e.mistake != nil {
 		return "", nil, false
 	}
-	size := width + "x" + height
 	switch quality {
 	case "":
 		prices = []imagePrice{{size: size, rate: price}}
@@ -347,7 +392,7 @@ func (p *liteLLMParser) addImages(model string, prices []imagePrice) {
 func (e *liteLLMEntry) resolve(name string) *modelPrices {
 	m := &modelPrices{name: name}
 	if standard := &e.list.bands[0]; e.hasPixel && !standard.set[itemImage] && len(standard.images) == 0 && !e.pixel.isZero() {
-		e.fail("input_cost_per_pixel", errors.New("needs a size of images in the name of the model"))
+		standard.put(itemPixel, e.pixel)
 	}
 	if e.mistake != nil {
 		m.mistake = mistakef(name, e.member, "%w", e.mistake)

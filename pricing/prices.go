@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
@@ -27,6 +29,7 @@ const (
 	itemAudioOutput
 	itemImageOutput
 	itemImage
+	itemPixel // of an image; only of LiteLLM's format
 	itemAudio // an hour of it
 	itemCharacter
 	itemSearchUnit
@@ -93,19 +96,41 @@ func (r *rates) writeItem(lifetime time.Duration) item {
 // An imagePrice is the price of an image of a size and a quality. Empty ones match all.
 type imagePrice struct {
 	size, quality string
+	above         dimensions // matches images that are larger in both; only of LiteLLM's format
 	rate          rate
 }
 
 // specificity orders the prices that match an image.
 func (p *imagePrice) specificity() int {
 	n := 0
-	if p.size != "" {
+	if p.size != "" || p.above != (dimensions{}) {
 		n++
 	}
 	if p.quality != "" {
 		n++
 	}
 	return n
+}
+
+// matches reports whether p is a price of an image of a size and a quality.
+func (p *imagePrice) matches(size, quality string) bool {
+	if p.above != (dimensions{}) {
+		if d, ok := parseSize(size); !ok || d.width <= p.above.width || d.height <= p.above.height {
+			return false
+		}
+	}
+	return (p.size == "" || p.size == size) && (p.quality == "" || p.quality == quality)
+}
+
+// dimensions are the width and the height of an image in pixels.
+type dimensions struct{ width, height int64 }
+
+// parseSize returns the dimensions of a size such as "1024x1024". It reports false for auto.
+func parseSize(size string) (d dimensions, ok bool) {
+	width, height, _ := strings.Cut(size, "x")
+	w, errW := strconv.ParseUint(width, 10, 16)
+	h, errH := strconv.ParseUint(height, 10, 16)
+	return dimensions{int64(w), int64(h)}, errW == nil && errH == nil
 }
 
 // A band has the prices of requests with more prompt tokens than above.
@@ -267,14 +292,16 @@ func lastWith(bands []band, above int64, has func(*band) bool) *band {
 // sortImages sorts the prices of images, and returns an error if there are two for the same
 // image, of which none is the more specific.
 func sortImages(images []imagePrice) error {
-	slices.SortStableFunc(images, func(a, b imagePrice) int { return cmp.Compare(b.specificity(), a.specificity()) })
+	slices.SortStableFunc(images, func(a, b imagePrice) int {
+		return cmp.Or(cmp.Compare(b.specificity(), a.specificity()), cmp.Compare(b.above.width, a.above.width), cmp.Compare(b.above.height, a.above.height))
+	})
 	has := func(size, quality string) bool {
 		return slices.ContainsFunc(images, func(p imagePrice) bool { return p.size == size && p.quality == quality })
 	}
 	for i, a := range images {
 		for _, b := range images[:i] {
 			switch {
-			case a.size == b.size && a.quality == b.quality:
+			case a.size == b.size && a.quality == b.quality && a.above == b.above:
 				return fmt.Errorf("two prices are for size %q and quality %q", a.size, a.quality)
 			case a.specificity() == 1 && b.specificity() == 1 && (a.size == "") != (b.size == "") && !has(a.size+b.size, a.quality+b.quality):
 				return fmt.Errorf(
@@ -295,11 +322,19 @@ const auto = "auto"
 func (b *band) image(size, quality string) (rate, bool) {
 	size, quality = cmp.Or(size, auto), cmp.Or(quality, auto)
 	for i := range b.images {
-		if p := &b.images[i]; (p.size == "" || p.size == size) && (p.quality == "" || p.quality == quality) {
+		if p := &b.images[i]; p.matches(size, quality) {
 			return p.rate, true
 		}
 	}
-	return b.of[itemImage], b.set[itemImage]
+	if !b.set[itemPixel] || b.set[itemImage] {
+		return b.of[itemImage], b.set[itemImage]
+	}
+	d, ok := parseSize(size)
+	if !ok {
+		return rate{}, false
+	}
+	price, err := b.of[itemPixel].times(d.width * d.height)
+	return price, err == nil
 }
 
 // The mistakes that pricing a record finds.
