@@ -87,7 +87,7 @@ var jsonSuite = codectest.Suite{
 		{"ChatChunk", `{"id":"i","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":1,"delta":{"role":"assistant","reasoning_content":"r","content":"a","tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"","x":1},"y":2},{"index":1,"function":{"arguments":"}"}}],"x":null},"finish_reason":null,"logprobs":{"content":[]},"y":null}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"obfuscation":"x"}`},
 		{"ChatChunk", `{"id":"i","object":"chat.completion.chunk","created":7,"model":"m","choices":[]}`},
 		{"ImageRequest", `{"model":"m","prompt":"p","n":2,"size":"256x256","quality":"hd","response_format":"url","style":"vivid"}`},
-		{"ImageResponse", `{"created":7,"data":[{"url":"u","revised_prompt":"r","x":1},{"b64_json":"AAE="}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3,"input_tokens_details":{}},"background":"opaque"}`},
+		{"ImageResponse", `{"created":7,"data":[{"url":"u","revised_prompt":"r","x":1},{"b64_json":"AAE="}],"usage":{"input_tokens":5,"output_tokens":2,"total_tokens":7,"input_tokens_details":{"text_tokens":1,"image_tokens":4,"audio_tokens":1,"cached_tokens":2,"x":1},"output_tokens_details":{"image_tokens":2}},"background":"opaque"}`},
 		{"Model", `{"id":"m","object":"model","created":7,"owned_by":"o","meta":{"a":1},"parent":null}`},
 		{"Model", `{"id":"m","object":"model","created":7,"owned_by":"o","name":"n","context_length":9,"max_output_tokens":8,"capabilities":[],"x":1}`},
 		{"EmbeddingRequest", `{"model":"m","input":["a",""],"dimensions":3,"encoding_format":"base64","user":"u"}`},

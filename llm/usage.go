@@ -2,6 +2,7 @@ package llm
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"strconv"
 
@@ -25,8 +26,46 @@ var mediaUsageJSON = jsonwire.NewObject(
 	jsonwire.Int("input_tokens", func(u *Usage) *int { return &u.PromptTokens }).Always(),
 	jsonwire.Int("output_tokens", func(u *Usage) *int { return &u.CompletionTokens }).Always(),
 	totalTokensField,
+	jsonwire.Struct(
+		"input_tokens_details",
+		func(u *Usage) *PromptTokensDetails { return &u.PromptTokensDetails },
+		mediaPromptDetailsJSON,
+	).AppendWith((*Usage).appendMediaDetails),
 	jsonwire.Extra(func(u *Usage) *Extra { return &u.Extra }),
 )
+
+// textTokens is the member with the tokens of a prompt that are text. A Usage has it in the Extra of its details.
+const textTokens = "text_tokens"
+
+// mediaPromptDetailsJSON is the JSON of the PromptTokensDetails of images and speech.
+var mediaPromptDetailsJSON = jsonwire.NewObject(
+	jsonwire.Func(textTokens,
+		func(p *PromptTokensDetails, d *jsonwire.Decoder) {
+			p.Extra = jsonwire.MergeExtra(p.Extra, Extra{textTokens: d.Raw()})
+		},
+		func(p *PromptTokensDetails, b []byte) ([]byte, error) {
+			return jsonwire.AppendRaw(b, p.Extra[textTokens])
+		}).
+		ZeroIf(func(p *PromptTokensDetails) bool { return p.Extra[textTokens] == nil }),
+	jsonwire.Int("image_tokens", func(p *PromptTokensDetails) *int { return &p.ImageTokens }).
+		AlwaysIf(func(p *PromptTokensDetails) bool { return p.Extra[textTokens] != nil }),
+	jsonwire.Int("audio_tokens", func(p *PromptTokensDetails) *int { return &p.AudioTokens }),
+	jsonwire.Int("cached_tokens", func(p *PromptTokensDetails) *int { return &p.CachedTokens }),
+	jsonwire.Extra(func(p *PromptTokensDetails) *Extra { return &p.Extra }),
+)
+
+// appendMediaDetails appends the details of a prompt for images or speech. Clients expect both its text and its images.
+func (u *Usage) appendMediaDetails(b []byte) ([]byte, error) {
+	p := u.PromptTokensDetails
+	if text := u.PromptTokens - p.ImageTokens - p.AudioTokens; p.ImageTokens > 0 && text >= 0 && p.Extra[textTokens] == nil {
+		p.Extra = maps.Clone(p.Extra)
+		if p.Extra == nil {
+			p.Extra = make(Extra, 1)
+		}
+		p.Extra[textTokens] = strconv.AppendInt(nil, int64(text), 10)
+	}
+	return mediaPromptDetailsJSON.Append(b, &p)
+}
 
 // Usage is the number of tokens that a request used. Negative numbers count as zero, and
 // details that are more than what they are a part of are lowered. It is decoded leniently: see

@@ -65,3 +65,32 @@ func TestUsage_Add(t *testing.T) {
 	huge := llm.Usage{PromptTokens: math.MaxInt, CompletionTokens: math.MaxInt}
 	assert.Contains(t, encode(t, huge), fmt.Sprintf(`"total_tokens":%d`, math.MaxInt))
 }
+
+// The details of a prompt for images are numbers of the Usage. Clients get them with the tokens of text, which they expect.
+func TestUsage_Images(t *testing.T) {
+	for doc, want := range map[string]struct {
+		usage   llm.Usage
+		encoded string
+	}{
+		`{"input_tokens":50,"output_tokens":40,"input_tokens_details":{"image_tokens":40,"text_tokens":10}}`: {
+			llm.Usage{PromptTokens: 50, CompletionTokens: 40, PromptTokensDetails: llm.PromptTokensDetails{ImageTokens: 40, Extra: llm.Extra{"text_tokens": json.RawMessage("10")}}},
+			`{"input_tokens":50,"output_tokens":40,"total_tokens":90,"input_tokens_details":{"text_tokens":10,"image_tokens":40}}`,
+		},
+		`{"input_tokens":50,"output_tokens":40,"input_tokens_details":{"image_tokens":40,"cached_tokens":5}}`: {
+			llm.Usage{PromptTokens: 50, CompletionTokens: 40, PromptTokensDetails: llm.PromptTokensDetails{ImageTokens: 40, CachedTokens: 5}},
+			`{"input_tokens":50,"output_tokens":40,"total_tokens":90,"input_tokens_details":{"text_tokens":10,"image_tokens":40,"cached_tokens":5}}`,
+		},
+		`{"input_tokens":50,"output_tokens":40,"input_tokens_details":{"text_tokens":50,"image_tokens":0}}`: {
+			llm.Usage{PromptTokens: 50, CompletionTokens: 40, PromptTokensDetails: llm.PromptTokensDetails{Extra: llm.Extra{"text_tokens": json.RawMessage("50")}}},
+			`{"input_tokens":50,"output_tokens":40,"total_tokens":90,"input_tokens_details":{"text_tokens":50,"image_tokens":0}}`,
+		},
+		`{"input_tokens":50,"output_tokens":40,"input_tokens_details":null}`: {
+			llm.Usage{PromptTokens: 50, CompletionTokens: 40}, `{"input_tokens":50,"output_tokens":40,"total_tokens":90}`,
+		},
+	} {
+		var resp llm.ImageResponse
+		assert.NoError(t, json.Unmarshal([]byte(`{"data":[],"usage":`+doc+`}`), &resp))
+		assert.Equal(t, want.usage, *resp.Usage)
+		assert.Equal(t, `{"created":0,"data":[],"usage":`+want.encoded+`}`, encode(t, resp))
+	}
+}

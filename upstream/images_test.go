@@ -321,7 +321,7 @@ func TestEditImages(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode, "%s", body)
 			assert.JSONEq(t, fmt.Sprintf(`{"created":5,"data":[{"b64_json":%q}],"usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7,"input_tokens_details":{"image_tokens":2,"text_tokens":1}}}`, base64Of(png)), string(body))
-			assert.Equal(t, llmhttp.Units{PromptTokens: 3, CompletionTokens: 4, Images: 1}, g.recordedUsage(1).Units)
+			assert.Equal(t, llmhttp.Units{PromptTokens: 3, PromptImageTokens: 2, CompletionTokens: 4, Images: 1}, g.recordedUsage(1).Units)
 		})
 	}
 }
