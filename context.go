@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/llmhttp/llmhttp/internal/callctx"
@@ -43,6 +44,13 @@ func (q *request) ReportUsage(ctx context.Context, u llm.Usage) {
 	}
 	if !report(u) {
 		q.log.warn(misuseLateUsage)
+	}
+}
+
+// UsageUnknown implements what callctx.UsageUnknown needs. It logs the first error of a request.
+func (q *request) UsageUnknown(err error) {
+	if q.notes.setUsageUnknown() {
+		q.log.print(slog.LevelWarn, "the usage of a reply is not known", err)
 	}
 }
 

@@ -19,6 +19,8 @@ type rareNotes struct {
 	labels []Label // of AddLabel
 	kept   []keptSwap
 	calls  *callTree // nil until StartCall was called
+
+	usageUnknown bool // see request.UsageUnknown
 }
 
 // getRare returns the rare notes. It is called with mu held.
@@ -98,6 +100,23 @@ func (n *requestNotes) setCalls(t *callTree) *callTree {
 		rare.calls = t
 	}
 	return rare.calls
+}
+
+// setUsageUnknown notes that a usage is not known. It reports whether that is the first one.
+func (n *requestNotes) setUsageUnknown() (first bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rare := n.getRare()
+	first = !rare.usageUnknown
+	rare.usageUnknown = true
+	return first
+}
+
+// isUsageUnknown reports whether setUsageUnknown was called.
+func (n *requestNotes) isUsageUnknown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rare != nil && n.rare.usageUnknown
 }
 
 // A usageReport is what a Backend has reported of the usage of its request. Its methods may

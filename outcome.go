@@ -20,6 +20,7 @@ type outcome struct {
 	notSent     bool       // the error of the Backend wraps ErrNotSent
 	chunks      chunkStats
 	reported    *llm.Usage      // the usage that the Backend has reported; nil if it has not
+	unknown     bool            // a server has reported a usage that is not known
 	calls       *callSum        // what the calls of StartCall have used; nil if there was none
 	target      string          // of the last StartTry
 	labels      []Label         // of AddLabel

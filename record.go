@@ -76,7 +76,7 @@ type UsageRecord struct {
 	ImageQuality string    // of the request for images; empty for the Backend's choice
 
 	Units     Units // with those of all calls of [llm.StartCall]
-	Estimated bool  // some of the Units are an estimate of the Handler, because the Backend reported none
+	Estimated bool  // some of the Units are an estimate of the Handler, because the Backend reported none, or none that it knows
 
 	// ErrorClass tells why the request failed; empty if it did not. The record of a request that
 	// succeeds is stored before the last bytes of the reply are sent, and does not tell whether

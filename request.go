@@ -484,7 +484,7 @@ func (q *request) setOutcome(o *outcome) {
 		target: target, labels: labels, servedModel: cmp.Or(q.backend.model, order.Start.Model), serviceTier: order.ServiceTier,
 		err: unclassified(result.Err), class: q.cred.errorClass(result), clientLeft: result.ClientLeft,
 		called: !q.backend.began.IsZero(), notSent: q.backend.notSent, units: q.backend.units, estimated: q.backend.estimated,
-		reported: q.usage.get(), calls: calls,
+		reported: q.usage.get(), unknown: q.notes.isUsageUnknown(), calls: calls,
 		chunks: q.chunks.stats, output: &order.Output,
 	}
 }

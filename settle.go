@@ -267,7 +267,7 @@ func (l *ledger) setUsage(r *UsageRecord, o *outcome, billable bool) {
 		}
 	case o.calls != nil && !o.calls.unknown: // they are all that is known
 	case failed, o.notSent: // nothing was used
-	case (o.err == nil || o.chunks.count == 0) && (l.op.hasMedia() && units != nil || o.units != nil && o.units.AudioMillis > 0):
+	case !o.unknown && (o.err == nil || o.chunks.count == 0) && (l.op.hasMedia() && units != nil || o.units != nil && o.units.AudioMillis > 0):
 		l.uncounted = true // a complete reply is charged for by what it has in place of tokens
 	default:
 		l.estimateTokens(r, o, units)

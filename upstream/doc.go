@@ -22,6 +22,10 @@
 // nothing. The model has the name that the client used, except in members that
 // llmhttp does not know.
 //
+// The usage is recognized under the names and in the places that several servers have for it, such as cached_tokens
+// beside prompt_tokens, choices[0].usage and x_groq.usage. One that is not recognized is logged, and the record of the request
+// has an estimate.
+//
 // The server is asked not to compress replies. One that it compresses nevertheless, with gzip or deflate, is
 // read; the bounds hold for its content.
 //

@@ -21,7 +21,7 @@ func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.Em
 	inputs := req.Input.Len()
 	check := func(resp *llm.EmbeddingResponse) error { return checkVectors(resp.Vectors, inputs) }
 	return fetchResults(ctx, b, b.embeddings, body, model, check, func(resp *llm.EmbeddingResponse) resultsReply {
-		return resultsReply{len(resp.Vectors), resp.Extra, &resp.Model}
+		return resultsReply{len(resp.Vectors), resp.Extra, &resp.Model, &resp.Usage}
 	})
 }
 

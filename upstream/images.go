@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
@@ -52,6 +53,7 @@ func (b *Backend) decodeImages(r *reply.Reply, body []byte, format string) (*llm
 	if err := r.Reported(body, resp.Extra["error"], len(resp.Data) > 0); err != nil {
 		return nil, err
 	}
+	resp.Usage = r.Usage(body, resp.Usage)
 	if len(resp.Data) == 0 {
 		return nil, r.Invalid("the reply has no images")
 	}
@@ -63,4 +65,14 @@ func (b *Backend) decodeImages(r *reply.Reply, body []byte, format string) (*llm
 	}
 	delete(resp.Extra, "error")
 	return resp, nil
+}
+
+// mediaUsage returns the usage of an event of images or speech, and nil if it has no number that package llm knows.
+func mediaUsage(raw json.RawMessage) *llm.Usage {
+	if len(raw) == 0 {
+		return nil
+	}
+	var resp llm.ImageResponse
+	_ = resp.UnmarshalJSON([]byte(`{"usage":` + string(raw) + `}`)) // values of other types are no usage
+	return resp.Usage
 }

@@ -145,12 +145,6 @@ func (r *imageReply) decode(data []byte) (*llm.ImageChunk, error) {
 	for _, name := range []string{"type", "usage", "error", "partial_image_index"} {
 		delete(chunk.Image.Extra, name)
 	}
-	if len(e.Usage) > 0 {
-		var resp llm.ImageResponse
-		if err := resp.UnmarshalJSON([]byte(`{"usage":` + string(e.Usage) + `}`)); err != nil {
-			return nil, r.Malformed(err)
-		}
-		chunk.Usage = resp.Usage
-	}
+	chunk.Usage = r.Usage(data, mediaUsage(e.Usage))
 	return chunk, nil
 }

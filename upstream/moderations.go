@@ -19,6 +19,6 @@ func (b *Backend) Moderate(ctx context.Context, req *moderation.Request) (*moder
 		return nil, err
 	}
 	return fetchResults(ctx, b, b.newEndpoint(http.MethodPost, "moderations"), body, model, req.CheckReply, func(resp *moderation.Response) resultsReply {
-		return resultsReply{len(resp.Results), resp.Extra, &resp.Model}
+		return resultsReply{len(resp.Results), resp.Extra, &resp.Model, &resp.Usage}
 	})
 }

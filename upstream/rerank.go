@@ -20,6 +20,6 @@ func (b *Backend) Rerank(ctx context.Context, req *rerank.Request) (*rerank.Resp
 		return nil, err
 	}
 	return fetchResults(ctx, b, b.newEndpoint(http.MethodPost, "rerank"), body, model, req.CheckReply, func(resp *rerank.Response) resultsReply {
-		return resultsReply{len(resp.Results), resp.Extra, &resp.Model}
+		return resultsReply{len(resp.Results), resp.Extra, &resp.Model, &resp.Usage}
 	})
 }

@@ -15,6 +15,7 @@ type resultsReply struct {
 	results int // how many
 	extra   llm.Extra
 	model   *string
+	usage   **llm.Usage
 }
 
 // fetchResults sends a request and returns the reply, which check accepts. of tells about it.
@@ -35,6 +36,7 @@ func fetchResults[Resp any, P interface {
 			return nil, r.Malformed(err)
 		}
 		delete(got.extra, "error")
+		*got.usage = r.Usage(body, *got.usage)
 		if model.Client != model.Server {
 			*got.model = model.Client
 		}

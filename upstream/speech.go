@@ -9,7 +9,6 @@ import (
 
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/internal/audiolength"
-	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -106,11 +105,7 @@ func (r *speechReply) readError() error {
 type speechEvent struct {
 	Type  string
 	Audio []byte
-	Usage *struct {
-		Input  int `json:"input_tokens"`
-		Output int `json:"output_tokens"`
-		Total  int `json:"total_tokens"`
-	}
+	Usage json.RawMessage
 	Error json.RawMessage
 }
 
@@ -149,10 +144,10 @@ func (r *speechReply) forwardEvent(data []byte) (more bool, err error) {
 		return r.Send(r.chunk(e.Audio), nil), nil
 	case "speech.audio.done":
 		r.MarkComplete()
-		if u := e.Usage; u != nil && u.Input+u.Output+u.Total > 0 {
+		if u := r.Usage(data, mediaUsage(e.Usage)); u != nil {
 			c := r.chunk(nil)
-			c.Usage = &llm.Usage{PromptTokens: u.Input, CompletionTokens: u.Output, TotalTokens: u.Total}
-			r.Send(c, c.Usage)
+			c.Usage = u
+			r.Send(c, u)
 		}
 		return false, nil
 	}

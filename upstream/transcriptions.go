@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -90,7 +91,8 @@ func granularities(r *audio.TranscriptionRequest) []string {
 // A transcriptionReply reads the reply to a request for a transcription.
 type transcriptionReply struct {
 	reply.Sender[audio.TranscriptionChunk]
-	began bool // a chunk with text was yielded
+	began     bool // a chunk with text was yielded
+	segmented bool // a chunk with a segment was yielded
 }
 
 // read reads the reply as a stream or as a whole reply, depending on its first byte: servers whose
@@ -144,6 +146,12 @@ func (r *transcriptionReply) decode(data []byte) (*audio.TranscriptionChunk, err
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
+	if tokens, seconds := r.RecordingUsage(data); tokens != nil || seconds > 0 {
+		if tokens != nil { // there is nothing else in a transcription's
+			tokens.Extra, tokens.PromptTokensDetails.Extra, tokens.CompletionTokensDetails.Extra = nil, nil, nil
+		}
+		chunk.Usage = &audio.TranscriptionUsage{Tokens: tokens, Seconds: seconds}
+	}
 	return chunk, nil
 }
 
@@ -153,6 +161,11 @@ const (
 	eventSegment = "transcript.text.segment"
 	eventDone    = "transcript.text.done"
 )
+
+// eventSpellings are the types of Mistral's events, which have the text of a delta in "text".
+var eventSpellings = map[string]string{
+	"transcription.text.delta": eventDelta, "transcription.segment": eventSegment, "transcription.done": eventDone,
+}
 
 func (r *transcriptionReply) readStream() error {
 	events := r.Events()
@@ -201,19 +214,24 @@ func (r *transcriptionReply) decodeEvent(data []byte) (chunk *audio.Transcriptio
 	}
 	delete(chunk.Extra, "type")
 	delete(chunk.Extra, "delta")
+	e.Type = cmp.Or(eventSpellings[e.Type], e.Type)
 	switch e.Type {
 	case eventDelta:
-		chunk.Text = e.Delta
+		chunk.Text = cmp.Or(e.Delta, chunk.Text)
 	case eventSegment:
 		var s audio.TranscriptionSegment
 		if err := r.Decode(data, &s); err != nil {
 			return nil, "", err
 		}
 		delete(s.Extra, "type")
+		r.segmented = true
 		return &audio.TranscriptionChunk{Segments: []audio.TranscriptionSegment{s}}, e.Type, nil
 	case eventDone:
 		if r.began { // the deltas had the text and what belongs to it
 			chunk.Text, chunk.Extra = "", nil
+		}
+		if r.segmented {
+			chunk.Segments = nil
 		}
 	case "": // vLLM sends chunks like those of a chat
 		chunk = &audio.TranscriptionChunk{Usage: chunk.Usage}

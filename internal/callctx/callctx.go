@@ -8,7 +8,7 @@ import (
 )
 
 // Key is the key of a value that implements the interface servedRequest of package llm, and has the
-// methods WarnMisuses, which package textfilter calls, RequestID and Conversation.
+// methods WarnMisuses, which package textfilter calls, RequestID, Conversation and UsageUnknown.
 type Key struct{}
 
 // RequestID returns the ID of the request that ctx belongs to, or "".
@@ -26,6 +26,14 @@ func Conversation(ctx context.Context) (account, conversation string) {
 		return q.Conversation()
 	}
 	return "", ""
+}
+
+// UsageUnknown tells that a server has reported to the Backend what the request that ctx belongs to has used, in a
+// form that is not known. err says so to the log. If the Backend reports no usage, the record has an estimate.
+func UsageUnknown(ctx context.Context, err error) {
+	if q, ok := ctx.Value(Key{}).(interface{ UsageUnknown(error) }); ok {
+		q.UsageUnknown(err)
+	}
 }
 
 // Errors of streams.

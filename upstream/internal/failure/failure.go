@@ -198,6 +198,11 @@ func (c *Call) Whole(body []byte) error {
 	return nil
 }
 
+// UnknownUsage returns the error for logs about a usage whose members have none of the known names.
+func (c *Call) UnknownUsage(members []string) error {
+	return c.Wrap(c.details(fmt.Sprintf("the usage has only members that are not known: %q", members)))
+}
+
 // failure returns an error with a status and message for the client, and a text and cause for logs. cause may
 // be nil.
 func (c *Call) failure(status int, clientMessage, logText string, cause error) error {

@@ -16,6 +16,7 @@ type Chat struct {
 	preamble   preamble
 	choices    choices
 	surrogates surrogateJoiner
+	usages     map[int]*llm.Usage // of choices by index; nil if none has one of its own
 
 	names        *ReasoningNames
 	hasReasoning bool // a chunk had reasoning
@@ -141,6 +142,7 @@ func (r *Chat) decode(data []byte) (*llm.ChatChunk, error) {
 		return nil, err
 	}
 	delete(chunk.Extra, "error")
+	r.takeUsage(data, chunk)
 	if r.completes {
 		takeTexts(chunk)
 	}
