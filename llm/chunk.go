@@ -239,9 +239,6 @@ var deltaJSON = jsonwire.NewObject(
 
 var deltaReasoning = reasoningFields(func(d *Delta) *string { return &d.Reasoning }, func(d *Delta) *bool { return &d.ReasoningAlias })
 
-// memberParts is the member of Extra for parts of content that are not texts.
-const memberParts = "content_parts"
-
 // decodeContent decodes content that may be an array of parts.
 func (d *Delta) decodeContent(dec *jsonwire.Decoder) {
 	if dec.Kind() != '[' {
@@ -264,7 +261,7 @@ func (d *Delta) decodeContent(dec *jsonwire.Decoder) {
 	d.Content = texts.String()
 	if others != nil {
 		others[0] = '['
-		d.Extra = jsonwire.MergeExtra(d.Extra, Extra{memberParts: append(others, ']')})
+		d.Extra = jsonwire.MergeExtra(d.Extra, Extra{membername.ContentParts: append(others, ']')})
 	}
 }
 

@@ -29,7 +29,7 @@
 // The server is asked not to compress replies. One that it compresses nevertheless, with gzip or deflate, is
 // read; the bounds hold for its content.
 //
-// Reasoning may have the name "reasoning_content" or "reasoning", and details. The
+// Reasoning may have the name "reasoning_content" or "reasoning", and details, or be parts of the content. The
 // reasoning of earlier turns is sent back under the name that the server uses: see
 // Options.ReasoningName.
 //

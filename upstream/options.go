@@ -22,6 +22,7 @@ const (
 	ReasoningContent = reply.ReasoningContent // "reasoning_content": DeepSeek, llama.cpp, SGLang, and vLLM before January 2026
 	Reasoning        = reply.Reasoning        // "reasoning": vLLM since then, Ollama, Groq and OpenRouter
 	ReasoningBoth    = reply.ReasoningBoth    // "both": servers that know one of the names and ignore the other
+	ReasoningParts   = reply.ReasoningParts   // "thinking": Mistral, as a part of the content of that type
 	ReasoningNone    = reply.ReasoningNone    // "-": servers that refuse reasoning
 )
 
@@ -117,7 +118,8 @@ type Options struct {
 
 	// ReasoningName is the name of the member of messages in which the server
 	// takes the reasoning of earlier turns: ReasoningContent, Reasoning or
-	// ReasoningBoth. With ReasoningNone it is not sent, nor are its details. If
+	// ReasoningBoth, or with ReasoningParts that it is a part of the content. With ReasoningNone it is not sent, nor
+	// are its details, which ReasoningParts leaves out too. If
 	// empty, it is the name under which the last reply of the model had reasoning.
 	// Until a reply had some, it is the name that the message has. Reasoning under
 	// the name "reasoning" alone is sent under both, because another server may
@@ -177,7 +179,7 @@ func (o *Options) validate() error {
 		return errors.New(`upstream: Options.TokenizePath must begin with "/"`)
 	}
 	switch o.ReasoningName {
-	case "", ReasoningContent, Reasoning, ReasoningBoth, ReasoningNone:
+	case "", ReasoningContent, Reasoning, ReasoningBoth, ReasoningParts, ReasoningNone:
 	default:
 		return fmt.Errorf("upstream: Options.ReasoningName must not be %q", o.ReasoningName)
 	}

@@ -65,9 +65,15 @@ func reasoningServers() map[string]*reasoningServer {
 	openRouter.want = "{" + openRouter.whole + "}"
 	detailsOnly := &reasoningServer{deltas: []string{details(`"Sunny? "`), details(`"🙂"`)}, whole: details(thinking)}
 	detailsOnly.want = "{" + detailsOnly.whole + "}"
+	part := func(text string) string {
+		return `"content":[{"type":"thinking","thinking":[{"type":"text","text":` + text + `}]}]`
+	}
+	mistral := &reasoningServer{deltas: []string{part(`"Sunny? "`), part(`"🙂"`)}, whole: part(thinking)}
+	mistral.want = "{" + mistral.whole + "}"
 	return map[string]*reasoningServer{
 		"vLLM": named(alias), "vLLM before 2026": named(content), "vLLM with both names": named(content, alias), "Ollama": named(alias), "llama.cpp": named(content),
 		"DeepSeek": deepSeek, "OpenRouter": openRouter, "details only": detailsOnly,
+		"Mistral": mistral,
 	}
 }
 
@@ -115,7 +121,7 @@ func (s *reasoningServer) takeReasoning() object {
 	defer s.mu.Unlock()
 	got := object{}
 	for name, v := range s.got {
-		if strings.HasPrefix(name, "reasoning") {
+		if _, isList := v.([]any); strings.HasPrefix(name, "reasoning") || name == "content" && isList {
 			got[name] = v
 		}
 	}
@@ -277,6 +283,9 @@ func TestReasoning_ToolLoop(t *testing.T) {
 					if _, ok := got["reasoning"]; ok && (api == "chat with reasoning_content" || server.strict) {
 						return // whose name it cannot know
 					}
+					if name == "Mistral" {
+						return
+					}
 					a.ask(t, other.URL, history, stream)
 					after := server.takeReasoning()
 					for name := range got {
@@ -289,6 +298,116 @@ func TestReasoning_ToolLoop(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Parts of content that are reasoning are reasoning for clients of every API, whole and streamed. Others stay what they are.
+func TestReasoning_Parts(t *testing.T) {
+	const reasoning, text = "Sunny? Yes.", "It is."
+	for name, test := range map[string]struct{ whole, first, second, last string }{
+		"Mistral": {
+			whole:  `[{"type":"thinking","thinking":[{"type":"text","text":"Sunny? "},{"type":"text","text":"Yes."}],"closed":true},{"type":"text","text":"It is."}]`,
+			first:  `[{"type":"thinking","thinking":[{"type":"text","text":"Sunny? "}]}]`,
+			second: `[{"type":"thinking","thinking":[{"type":"text","text":"Yes."}]},{"type":"text","text":"It "}]`, last: `"is."`,
+		},
+		"texts": {
+			whole: `[{"type":"thinking","thinking":"Sunny? Yes."},{"type":"text","text":"It is."}]`,
+			first: `[{"type":"thinking","thinking":"Sunny? "}]`, second: `[{"type":"thinking","thinking":"Yes."}]`, last: `"It is."`,
+		},
+		"Databricks": {
+			whole:  `[{"type":"reasoning","summary":[{"type":"summary_text","text":"Sunny? Yes.","signature":"x"}]},{"type":"text","text":"It is."}]`,
+			first:  `[{"type":"reasoning","summary":[{"type":"summary_text","text":"Sunny? "}]}]`,
+			second: `[{"type":"reasoning","summary":[{"type":"summary_text","text":"Yes."}]}]`, last: `"It is."`,
+		},
+	} {
+		for format, request := range chatRequests {
+			if format == "completions" {
+				continue // which have no content
+			}
+			for _, stream := range []bool{false, true} {
+				t.Run(name+"/"+format+"/stream="+encode(t, stream), func(t *testing.T) {
+					checkLeaks(t)
+					s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						if !stream {
+							io.WriteString(w, strings.Replace(wholeReply, `"Hello there"`, test.whole, 1))
+							return
+						}
+						var events []string
+						for _, content := range []string{test.first, test.second, test.last} {
+							events = append(events, `{"id":"up-1","model":"m","choices":[{"index":0,"delta":{"content":`+content+`}}]}`)
+						}
+						io.WriteString(w, eventStream(append(events, stopChunk, usageChunk, done)...))
+					}))
+					t.Cleanup(s.Close)
+					g := newGateway(t, s.URL+"/v1", nil, withProtocols)
+					var gotReasoning, gotText string
+					for _, e := range post(t, g.URL, request.path, request.body, stream) {
+						var v any
+						require.NoError(t, json.Unmarshal([]byte(e), &v))
+						r, c := textsOf(v)
+						gotReasoning, gotText = gotReasoning+r, gotText+c
+					}
+					assert.Equal(t, reasoning, gotReasoning)
+					assert.Equal(t, text, gotText)
+					assert.NotContains(t, g.log.String(), "ERROR")
+				})
+			}
+		}
+	}
+	others := `[{"type":"thinking","thinking":[]},{"type":"thinking","thinking":7},{"type":"image_url","image_url":{"url":"data:,"}},{"type":"text","text":"Hi"}]`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, strings.Replace(wholeReply, `"Hello there"`, others, 1))
+	}))
+	t.Cleanup(s.Close)
+	got := newGateway(t, s.URL+"/v1", nil).chat(askWhole)
+	assert.Contains(t, got.body, `"content":"Hi"`)
+	assert.Contains(t, got.body, `"content_parts":[{"type":"thinking","thinking":7},{"type":"image_url","image_url":{"url":"data:,"}}]`)
+	assert.NotContains(t, got.body, "reasoning_content")
+}
+
+// textsOf returns the reasoning and the text in a reply or in an event that adds to one, in whichever format.
+func textsOf(v any) (reasoning, text string) {
+	str := func(o object, name string) string {
+		s, _ := o[name].(string)
+		return s
+	}
+	list := func(o object, name string) (elements []object) {
+		values, _ := o[name].([]any)
+		for _, v := range values {
+			if o, ok := v.(object); ok {
+				elements = append(elements, o)
+			}
+		}
+		return elements
+	}
+	o, _ := v.(object)
+	for _, choice := range list(o, "choices") {
+		for _, name := range []string{"message", "delta"} {
+			m, _ := choice[name].(object)
+			reasoning, text = reasoning+str(m, "reasoning_content"), text+str(m, "content")
+		}
+	}
+	switch str(o, "type") {
+	case "message": // of Messages
+		for _, block := range list(o, "content") {
+			reasoning, text = reasoning+str(block, "thinking"), text+str(block, "text")
+		}
+	case "content_block_delta":
+		delta, _ := o["delta"].(object)
+		reasoning, text = str(delta, "thinking"), str(delta, "text")
+	case "response.output_text.delta":
+		text = str(o, "delta")
+	case "response.reasoning_summary_text.delta", "response.reasoning_text.delta":
+		reasoning = str(o, "delta")
+	}
+	for _, item := range list(o, "output") { // of Responses
+		for _, part := range list(item, "summary") {
+			reasoning += str(part, "text")
+		}
+		for _, part := range list(item, "content") {
+			text += str(part, "text")
+		}
+	}
+	return reasoning, text
 }
 
 // A conversation that goes on with another server has its reasoning under the name of that
@@ -348,6 +467,7 @@ func TestReasoning_OfAnotherServer(t *testing.T) {
 
 func TestReasoning_Option(t *testing.T) {
 	const message = `{"role":"assistant","content":"Hi",%},{"role":"user","content":"?"}`
+	const inParts = `{"content":[{"type":"thinking","thinking":[{"type":"text","text":"a"}]},{"type":"text","text":"Hi"}]}`
 	for _, tt := range []struct{ name, sent, want string }{
 		{"", `"reasoning_content":"a"`, `{"reasoning_content":"a"}`},
 		{"", `"reasoning":"a"`, `{"reasoning_content":"a","reasoning":"a"}`},
@@ -361,6 +481,10 @@ func TestReasoning_Option(t *testing.T) {
 		{upstream.ReasoningBoth, `"reasoning_content":"a"`, `{"reasoning_content":"a","reasoning":"a"}`},
 		{upstream.ReasoningNone, `"reasoning_content":"a","reasoning":"a","reasoning_details":[{"type":"reasoning.text","text":"a"}]`, `{}`},
 		{upstream.ReasoningNone, `"reasoning_details":[{"type":"reasoning.text","text":"a"}]`, `{}`},
+		{upstream.ReasoningParts, `"reasoning_content":"a","reasoning":"a","reasoning_details":[{"type":"reasoning.text","text":"a"}]`, inParts},
+		{upstream.ReasoningParts, `"reasoning":"a"`, inParts},
+		{upstream.ReasoningParts, `"reasoning_details":[{"type":"reasoning.text","text":"a"}]`, inParts},
+		{upstream.ReasoningParts, `"reasoning_details":[{"type":"reasoning.encrypted","data":"a"}]`, `{}`},
 	} {
 		t.Run(tt.name+"/"+tt.sent, func(t *testing.T) {
 			var body struct{ Messages []object }
@@ -377,7 +501,9 @@ func TestReasoning_Option(t *testing.T) {
 			assert.Equal(t, before, encode(t, req), "the request is not changed")
 			m := body.Messages[0]
 			delete(m, "role")
-			delete(m, "content")
+			if _, isText := m["content"].(string); isText {
+				delete(m, "content")
+			}
 			assert.JSONEq(t, tt.want, encode(t, m))
 		})
 	}

@@ -17,6 +17,9 @@ const (
 
 const Logprobs = "logprobs"
 
+// ContentParts is the member of the Extra of a Delta for parts of its content that are not texts.
+const ContentParts = "content_parts"
+
 // ReasoningAlias is the other name of the member "reasoning_content".
 const ReasoningAlias = "reasoning"
 

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -14,6 +16,7 @@ const (
 	ReasoningContent = "reasoning_content"
 	Reasoning        = "reasoning"
 	ReasoningBoth    = "both"
+	ReasoningParts   = "thinking"
 	ReasoningNone    = "-"
 )
 
@@ -47,16 +50,74 @@ func (m *ReasoningNames) set(model, name string) {
 	m.names[model] = name
 }
 
-// noteReasoning notes the name of the first reasoning of a reply.
+// reasoningParts are the types of parts of content that are reasoning, and the member that has it: a text, or a list of
+// objects with a "text". Mistral has the first, Databricks the second.
+var reasoningParts = map[string]string{"thinking": "thinking", "reasoning": "summary"}
+
+// takeParts makes parts of content that are reasoning the reasoning of d. It reports whether there were some.
+func takeParts(d *llm.Delta) bool {
+	raw := d.Extra[membername.ContentParts]
+	var parts, others []json.RawMessage
+	if raw == nil || json.Unmarshal(raw, &parts) != nil {
+		return false
+	}
+	var text strings.Builder
+	for _, part := range parts {
+		var p struct{ Type string }
+		var members llm.Extra
+		_ = json.Unmarshal(part, &p) // what is no object has no type
+		if name := reasoningParts[p.Type]; name == "" || json.Unmarshal(part, &members) != nil || !addText(&text, members[name]) {
+			others = append(others, part)
+		}
+	}
+	if len(others) == len(parts) {
+		return false
+	}
+	if d.Reasoning == "" { // a server may have the same in both places
+		d.Reasoning = text.String()
+	}
+	delete(d.Extra, membername.ContentParts)
+	if rest, err := json.Marshal(others); err == nil && others != nil {
+		d.Extra[membername.ContentParts] = rest
+	}
+	if len(d.Extra) == 0 {
+		d.Extra = nil
+	}
+	return true
+}
+
+// addText adds the text of a part that is reasoning. It reports false if raw is neither a text nor a list of objects.
+func addText(b *strings.Builder, raw json.RawMessage) bool {
+	var text string
+	var pieces []struct{ Text string }
+	switch {
+	case len(raw) == 0:
+		return false
+	case json.Unmarshal(raw, &text) == nil:
+		b.WriteString(text)
+	case json.Unmarshal(raw, &pieces) == nil:
+		for _, p := range pieces {
+			b.WriteString(p.Text)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// noteReasoning takes reasoning from parts of content, and notes the name of the first reasoning of a reply.
 func (r *Chat) noteReasoning(chunk *llm.ChatChunk) {
 	for i := range chunk.Choices {
 		d := &chunk.Choices[i].Delta
+		inParts := takeParts(d)
 		if r.hasReasoning || d.Reasoning == "" {
 			continue
 		}
 		r.hasReasoning = true
 		name := ReasoningContent
 		switch {
+		case inParts:
+			name = ReasoningParts
 		case d.ReasoningAlias:
 			name = Reasoning
 		case isText(d.Extra[Reasoning]):
@@ -78,7 +139,7 @@ func (m *ReasoningNames) Apply(messages []llm.Message, name, model string) []llm
 	copied := false
 	for i := range messages {
 		m := &messages[i]
-		if m.Reasoning == "" && (name != ReasoningNone || m.ReasoningDetails == nil) {
+		if m.Reasoning == "" && (name != ReasoningNone && name != ReasoningParts || m.ReasoningDetails == nil) {
 			continue
 		}
 		if !copied {
@@ -107,7 +168,7 @@ func renameReasoning(m *llm.Message, name string) {
 		if name == ReasoningBoth {
 			return // the message has both
 		}
-		if other == m.Reasoning || name == ReasoningNone {
+		if other == m.Reasoning || name == ReasoningNone || name == ReasoningParts {
 			m.Extra = maps.Clone(m.Extra)
 			delete(m.Extra, Reasoning)
 		} else if name == Reasoning {
@@ -130,5 +191,29 @@ func renameReasoning(m *llm.Message, name string) {
 		m.Extra[Reasoning] = text
 	case ReasoningNone:
 		m.Reasoning, m.ReasoningDetails = "", nil
+	case ReasoningParts:
+		moveToParts(m)
 	}
+}
+
+// moveToParts makes the reasoning of m a part of its content, as Mistral has it, which refuses other members.
+func moveToParts(m *llm.Message) {
+	text := m.Reasoning
+	for i := range m.ReasoningDetails {
+		if d := &m.ReasoningDetails[i]; m.Reasoning == "" {
+			text += d.Text + d.Summary
+		}
+	}
+	m.Reasoning, m.ReasoningDetails = "", nil
+	if text == "" {
+		return
+	}
+	thinking, err := json.Marshal([]llm.Part{{Type: llm.PartText, Text: text}})
+	if err != nil {
+		return // a string has no error
+	}
+	if m.Content.IsText() && m.Content.Text() == "" {
+		m.Content = nil
+	}
+	m.Content = append(llm.Content{{Type: ReasoningParts, Extra: llm.Extra{ReasoningParts: thinking}}}, m.Content...)
 }
