@@ -17,14 +17,20 @@ import (
 
 // LogRequests returns an Observer that logs a line for each request that has
 // ended, with the message "request" at level Info: who sent it, what was asked
-// for, the result, and durations in milliseconds. Attributes that do not apply are
-// left out. If l is nil, slog.Default() is used.
+// for, the result, what it used, and durations in milliseconds. If l is nil, slog.Default() is used.
+//
+// client is the RemoteAddr of the request without its port; behind load balancers, [TrustProxies]
+// sets it. What was used has the names of [Units], and cost is the total of the Cost of the
+// [UsageRecord], a decimal number in a string, such as "0.0125". estimated and unpriced are true if
+// the record says so. user is the end user as it is recorded. Attributes that do not apply, are
+// not known or are zero are left out, so a request without a price has no cost.
 //
 // The lines contain no API keys, no messages, no replies, and no queries of URLs. Of a request that
 // was refused they have the code and the param of the error, which names a part of the request, and
 // the model that the client asked for if its key may not use it. They leave out the texts of errors
 // caused by the client, for which [ErrorClass.IsClientError] returns true, because these can quote
-// the request. Handlers of l get the context of the request, for example to add the ID of a trace.
+// the request. If end users are personal data that the log should not have, let Options.User
+// replace them, for example with [HashUser]. Handlers of l get the context of the request, for example to add the ID of a trace.
 func LogRequests(l *slog.Logger) Observer {
 	return func(ctx context.Context, r *http.Request) (context.Context, Observation) {
 		return ctx, Observation{Ended: func(s *RequestSummary) {
@@ -45,7 +51,7 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 	if _, pattern, _ := strings.Cut(hr.Pattern, " "); q != nil && path != pattern {
 		path = q.cred.redactor().text(path)
 	}
-	attrs := append(make([]slog.Attr, 0, 24),
+	attrs := append(make([]slog.Attr, 0, 26),
 		slog.String("request_id", r.RequestID), slog.String("client", clientAddress(hr)),
 		slog.String("method", jsonwire.Clip(hr.Method, 16)), slog.String("path", jsonwire.Clip(path, 256)), slog.Int("status", s.Status))
 	text := func(name, value string) {
@@ -67,6 +73,7 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 	text("scope", string(s.Scope))
 	text("account", r.Account)
 	text("key", r.KeyID)
+	text("user", r.User)
 	text("model", r.Model)
 	text("requested_model", s.Requested)
 	text("target", r.Target)
@@ -74,11 +81,18 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 	if s.Request != nil { // otherwise it is not known
 		attrs = append(attrs, slog.Bool("streamed", s.Streamed))
 	}
-	number("prompt_tokens", r.Units.PromptTokens)
-	number("completion_tokens", r.Units.CompletionTokens)
-	number("images", r.Units.Images)
-	number("characters", r.Units.Characters)
-	number("audio_millis", r.Units.AudioMillis)
+	for name, n := range r.Units.All() {
+		number(name, *n)
+	}
+	if r.Estimated {
+		attrs = append(attrs, slog.Bool("estimated", true))
+	}
+	if cost := r.Cost.Total(); cost != 0 {
+		attrs = append(attrs, slog.String("cost", cost.String()))
+	}
+	if r.Unpriced {
+		attrs = append(attrs, slog.Bool("unpriced", true))
+	}
 	duration("admitted_ms", s.Admitted)
 	duration("first_token_ms", s.FirstToken)
 	duration("duration_ms", s.Duration)

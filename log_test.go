@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -110,4 +113,113 @@ func TestLog_Requests(t *testing.T) {
 	assert.NotContains(t, lines[1], "streamed", "the request was not read to its end")
 	assert.Equal(t, "/v1/models/[redacted]", lines[3]["path"])
 	assert.NotContains(t, out.String(), "query")
+}
+
+// The line tells who the end user is, what was used in each unit, and what that cost.
+func TestLog_WhatWasUsed(t *testing.T) {
+	price := func(c llmhttp.Cost, err error) func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
+		return func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return c, err }
+	}
+	usage := &llm.Usage{
+		PromptTokens: 90, CompletionTokens: 40,
+		PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: 60, CacheWriteTokens: 20, AudioTokens: 3, ImageTokens: 2},
+		CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: 30, AudioTokens: 1},
+	}
+	all := map[string]any{
+		"prompt_tokens": 90.0, "cached_tokens": 60.0, "cache_write_tokens": 20.0, "prompt_audio_tokens": 3.0, "prompt_image_tokens": 2.0,
+		"completion_tokens": 40.0, "reasoning_tokens": 30.0, "completion_audio_tokens": 1.0,
+	}
+	with := func(more map[string]any) map[string]any {
+		m := maps.Clone(all)
+		maps.Copy(m, more)
+		return m
+	}
+	for name, test := range map[string]struct {
+		user  string
+		usage *llm.Usage
+		price func(*llmhttp.UsageRecord) (llmhttp.Cost, error)
+		want  map[string]any
+	}{
+		"everything": {
+			"ada", usage, price(llmhttp.Cost{Input: 12 * llm.MoneyUnit / 1000, Output: llm.MoneyUnit / 2000}, nil),
+			with(map[string]any{"user": "ada", "cost": "0.0125"}),
+		},
+		"no price":           {"", usage, nil, all},
+		"a cost of zero":     {"", usage, price(llmhttp.Cost{}, nil), all},
+		"no price was found": {"", usage, price(llmhttp.Cost{}, errCause), with(map[string]any{"unpriced": true})},
+		"an estimate":        {"", nil, nil, map[string]any{"prompt_tokens": 9.0, "completion_tokens": 2.0, "estimated": true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out logBuffer
+			s := startServer(t, config{
+				opts: llmhttp.Options{Observe: llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil))), Price: test.price},
+				backend: streamBackend(func(_ context.Context, yield yieldFunc) {
+					c := llm.TextChunk("reply")
+					c.Usage = test.usage
+					yield(c, nil)
+				}),
+			})
+			body := chatBody
+			if test.user != "" {
+				body = withMember(t, body, `"user":"`+test.user+`"`)
+			}
+			require.Equal(t, 200, s.chat(body).StatusCode)
+			s.shutdown()
+			var line map[string]any
+			require.NoError(t, json.Unmarshal([]byte(out.String()), &line))
+			got := make(map[string]any)
+			for _, name := range []string{"user", "cost", "estimated", "unpriced"} {
+				if v, ok := line[name]; ok {
+					got[name] = v
+				}
+			}
+			for name := range new(llmhttp.Units).All() {
+				if v, ok := line[name]; ok {
+					got[name] = v
+				}
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+// Behind a load balancer, the line has the address of the client.
+func TestLog_ClientBehindAProxy(t *testing.T) {
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	for name, test := range map[string]struct {
+		proxies []netip.Prefix
+		want    string
+	}{
+		"trusted":     {loopback, "203.0.113.7"},
+		"not trusted": {[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, "127.0.0.1"},
+		"none":        {nil, "127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out logBuffer
+			var outside, inside string // the addresses of the request around and inside of TrustProxies
+			s := startServer(t, config{
+				opts: llmhttp.Options{Observe: llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))},
+				wrap: func(h http.Handler) http.Handler {
+					trusting := llmhttp.TrustProxies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						inside = r.RemoteAddr
+						h.ServeHTTP(w, r)
+					}), test.proxies)
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						trusting.ServeHTTP(w, r)
+						outside = r.RemoteAddr
+					})
+				},
+			})
+			s.chat(chatBody, withHeader("X-Forwarded-For", "198.51.100.1, 203.0.113.7"))
+			s.shutdown()
+			var line struct{ Client string }
+			require.NoError(t, json.Unmarshal([]byte(out.String()), &line))
+			assert.Equal(t, test.want, line.Client)
+			assert.Contains(t, outside, "127.0.0.1:")
+			assert.Contains(t, inside, test.want)
+		})
+	}
+	assert.PanicsWithValue(t, "llmhttp: TrustProxies: proxies[1] is not valid", func() {
+		llmhttp.TrustProxies(http.NotFoundHandler(), append(loopback, netip.Prefix{}))
+	})
 }

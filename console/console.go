@@ -90,7 +90,7 @@ func newHandler(keys manage.KeyManager, o *Options) (*Handler, error) {
 		},
 		secrets:    &secretPages{keys: keys, audit: audit},
 		usage:      &usagePages{keys: keys, accounts: accounts, reports: reports},
-		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL},
+		playground: &playground{keys: keys, api: o.API, prefix: o.APIPrefix, apiURL: o.APIURL, remoteAddr: o.remoteAddr()},
 		audit:      audit,
 		gate:       gate,
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/console/internal/clientaddr"
+	"github.com/llmhttp/llmhttp/internal/clientaddr"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/route"
 )
@@ -38,7 +38,8 @@ type Options struct {
 	// X-Forwarded-For that is not in TrustedProxies; each proxy must append the
 	// address of its client to that header. For other requests, and with no
 	// TrustedProxies, it is r.RemoteAddr. Without them, all clients behind a proxy
-	// share the limit of sign-in attempts, so that any of them can use it up.
+	// share the limit of sign-in attempts, so that any of them can use it up. Requests of
+	// the playground have the client's address as their RemoteAddr.
 	//
 	// TrustedProxies are not used if SignIn.ClientAddr is set.
 	TrustedProxies []netip.Prefix
@@ -168,6 +169,15 @@ func (o *Options) clientAddr() func(*http.Request) string {
 		return o.SignIn.ClientAddr
 	}
 	return clientaddr.Proxies(o.TrustedProxies).ClientAddr
+}
+
+// remoteAddr returns the function that returns the RemoteAddr of requests of the playground to
+// the API, which is what the API logs as the client.
+func (o *Options) remoteAddr() func(*http.Request) string {
+	if o.SignIn != nil && o.SignIn.ClientAddr != nil {
+		return o.SignIn.ClientAddr
+	}
+	return clientaddr.Proxies(o.TrustedProxies).RemoteAddr
 }
 
 const day = 24 * time.Hour

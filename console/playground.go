@@ -99,6 +99,8 @@ type playground struct {
 	api    http.Handler // nil if there is no playground
 	prefix string       // Options.APIPrefix
 	apiURL string       // Options.APIURL
+
+	remoteAddr func(*http.Request) string // see Options.remoteAddr
 }
 
 func (p *playground) serve(q *request) error {
@@ -222,7 +224,7 @@ func (p *playground) callAPI(q *request) error {
 	}
 	call.keyID = info.ID
 	defer endStream(q.w)
-	p.api.ServeHTTP(q.w, q.apiRequest(p.prefix+path, call))
+	p.api.ServeHTTP(q.w, p.apiRequest(q.r, p.prefix+path, call))
 	return nil
 }
 
@@ -238,17 +240,18 @@ func endStream(w http.ResponseWriter) {
 	}
 }
 
-// apiRequest returns a request for the API with the body of q. It has only the
-// headers that the API needs, and so no cookies. Its host is one that every API
+// apiRequest returns a request for the API with the body of page, a request of the console. It has
+// only the headers that the API needs, and so no cookies. Its host is one that every API
 // accepts without a secret: the console has checked that the request is not from another site.
-func (q *request) apiRequest(path string, call playgroundCall) *http.Request {
-	r := q.r.WithContext(context.WithValue(q.r.Context(), playgroundCallKey{}, call))
+func (p *playground) apiRequest(page *http.Request, path string, call playgroundCall) *http.Request {
+	r := page.WithContext(context.WithValue(page.Context(), playgroundCallKey{}, call))
 	r.URL = &url.URL{Path: path}
 	r.RequestURI = path
 	r.Host = "localhost"
+	r.RemoteAddr = p.remoteAddr(page) // the header that tells is left out below
 	r.Header = make(http.Header)
 	for _, name := range []string{"Accept", "Content-Type", "Content-Length"} {
-		if v := q.r.Header.Get(name); v != "" {
+		if v := page.Header.Get(name); v != "" {
 			r.Header.Set(name, v)
 		}
 	}

@@ -129,7 +129,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 	f.Var(
 		&c.proxies,
 		"trusted-proxies",
-		"the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link",
+		"the `addresses` or networks of the load balancers in front of the process, such as 10.0.0.0/8,192.0.2.7; for the log and the console, the client's address is what they append to X-Forwarded-For: without it, all clients behind them share one limit of sign-in attempts; their traceparent is continued: requests from other addresses begin a new trace, with a link",
 	)
 	f.StringVar(
 		&c.console,
@@ -291,7 +291,7 @@ func run(c *config) (err error) {
 		options.Observe = llmhttp.Observers(options.Observe, watcher.Observe)
 	}
 	h := llmhttp.NewHandler(models.backend, console.NewKeyStore(store), options)
-	pages, err := c.withConsole(telemetry.wrap(h, c.proxies), store, models.router, &console.Options{
+	pages, err := c.withConsole(telemetry.wrap(llmhttp.TrustProxies(h, c.proxies), c.proxies), store, models.router, &console.Options{
 		Usage: usage, Limiter: limiter, API: h, Monitor: monitor,
 	})
 	if err != nil {

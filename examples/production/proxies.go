@@ -8,7 +8,7 @@ import (
 )
 
 // networks are the addresses of proxies, such as load balancers, whose headers about
-// requests are believed: X-Forwarded-For by the console, and traceparent. It is a
+// requests are believed: X-Forwarded-For by the log and the console, and traceparent. It is a
 // [flag.Value].
 type networks []netip.Prefix
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -25,4 +26,22 @@ func TestNetworks(t *testing.T) {
 	for _, s := range []string{"proxy", "10.0.0.0/33", "10.0.0.1:80"} {
 		assert.Error(t, n.Set(s), s)
 	}
+}
+
+// Behind load balancers that -trusted-proxies names, the log has the address of each client, and
+// what requests cost.
+func TestRequestLog_TrustedProxies(t *testing.T) {
+	dsn := t.TempDir() + "/llmhttp.db"
+	p := start(t, newCommand(nil, "-demo", "-dsn", dsn, "-prices", "testdata/prices.json", "-trusted-proxies", "127.0.0.0/8"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+chatPath, strings.NewReader(chatBody(false, 1)))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+createKey(t, dsn).Secret)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Forwarded-For", "198.51.100.1, 203.0.113.7")
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	p.awaitOutput(t, `"client":"203.0.113.7"`)
+	p.awaitOutput(t, `"cost":"0.0`)
 }

@@ -39,6 +39,23 @@ func TestProxies_ClientAddr(t *testing.T) {
 	}
 }
 
+func TestProxies_RemoteAddr(t *testing.T) {
+	proxies := Proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, test := range []struct{ remote, header, want string }{
+		{"203.0.113.5:1234", "198.51.100.1", "203.0.113.5:1234"}, // not from a proxy
+		{"10.1.2.3:1234", "", "10.1.2.3:1234"},
+		{"10.1.2.3:1234", "unknown", "10.1.2.3:1234"},
+		{"10.1.2.3:1234", "198.51.100.9, 198.51.100.1, 10.9.9.9", "198.51.100.1"},
+		{"[::ffff:10.1.2.3]:1234", "198.51.100.1:5678", "198.51.100.1"},
+		{"[fd00::1]:1234", "[2001:db8:1:2:3::4]:5678", "2001:db8:1:2:3::4"}, // the whole address
+		{"@", "198.51.100.1", "@"},
+	} {
+		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": {test.header}}}
+		assert.Equal(t, test.want, proxies.RemoteAddr(r), "%s %q", test.remote, test.header)
+		assert.Equal(t, test.remote, Proxies(nil).RemoteAddr(r))
+	}
+}
+
 func TestNetwork(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "": "", "a name": "a name", "::ffff:192.0.2.1": "::ffff:192.0.2.1",

@@ -29,6 +29,20 @@ func (p Proxies) ClientAddr(r *http.Request) string {
 	return addr.String()
 }
 
+// RemoteAddr returns the address of the client for a request that one of p has sent, and
+// r.RemoteAddr for all others.
+func (p Proxies) RemoteAddr(r *http.Request) string {
+	sender, ok := parseAddr(r.RemoteAddr)
+	if !ok || !p.contain(sender) {
+		return r.RemoteAddr
+	}
+	addr := p.forwardedFor(sender, r.Header.Values("X-Forwarded-For"))
+	if addr == sender {
+		return r.RemoteAddr
+	}
+	return addr.String()
+}
+
 // Network returns the network of a client with the given address, which is a result of
 // ClientAddr: for an IPv6 address, the prefix of 48 bits. Somebody who has one prefix
 // of 64 bits often has all those of 48.

@@ -1,0 +1,37 @@
+package llmhttp
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/llmhttp/llmhttp/internal/clientaddr"
+)
+
+// TrustProxies returns a handler that calls h with the address of the client as RemoteAddr, for
+// the log and for functions of the host, if one of proxies has sent the request. proxies are
+// the addresses of the load balancers in front of the process. Each of them must append the
+// address of its client to the header X-Forwarded-For: the client's address is the last one there that
+// is not of proxies. It has no port. What else that header contains can be invented by the client, so
+// it is not used; nor is the header of a request that others have sent.
+//
+// Handlers around the returned one get the address of the connection, for example to decide
+// whether a proxy has sent a request. TrustProxies panics if one of proxies is not valid. It does not keep
+// the slice.
+func TrustProxies(h http.Handler, proxies []netip.Prefix) http.Handler {
+	for i, p := range proxies {
+		if !p.IsValid() {
+			panic(fmt.Sprintf("llmhttp: TrustProxies: proxies[%d] is not valid", i))
+		}
+	}
+	trusted := clientaddr.Proxies(slices.Clone(proxies))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if addr := trusted.RemoteAddr(r); addr != r.RemoteAddr {
+			clone := *r // as http.StripPrefix does; h does not see the fields that it may not modify
+			clone.RemoteAddr = addr
+			r = &clone
+		}
+		h.ServeHTTP(w, r)
+	})
+}
