@@ -3,9 +3,11 @@ package sqlstore
 import (
 	"crypto/rand"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -106,4 +108,26 @@ func FuzzParsePostgres_Password(f *testing.F) {
 			}
 		}
 	})
+}
+
+// pool_max_conns and ReportConns bound the connections of a process together.
+func TestPostgres_BoundedConnections(t *testing.T) {
+	dsn := newPostgres(t)
+	name := "bounded " + rand.Text()
+	s := openStore(t, dsn+"&pool_max_conns=2&application_name="+url.QueryEscape(name), &Options{KeyTTL: -1, ReportConns: 1})
+	now := time.Now()
+	var running sync.WaitGroup
+	for i := range 20 {
+		running.Go(func() {
+			_, err := s.Lookup(t.Context(), "sk-unknown")
+			assert.ErrorIs(t, err, llmhttp.ErrKeyNotFound)
+			assert.NoError(t, s.Record(t.Context(), usageRecord(fmt.Sprint(i), "acme", "m", now, 1)))
+			_, err = s.Report(t.Context(), manage.ReportQuery{From: now.Add(-day), To: now.Add(day)})
+			assert.NoError(t, err)
+		})
+	}
+	running.Wait()
+	var conns int
+	require.NoError(t, s.db.write.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", name).Scan(&conns))
+	assert.LessOrEqual(t, conns, 3)
 }
