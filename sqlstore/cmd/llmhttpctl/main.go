@@ -45,7 +45,7 @@ Usage:
   llmhttpctl usage [flags]                   print usage by day, model, key, account, end user or label
   llmhttpctl hash-password                   hash the password on the standard input, for the console
   llmhttpctl hash-password --generate        make a random password, print it to the standard error and hash it
-  llmhttpctl --version                       print the version
+  llmhttpctl version                         print the version
 
 The flag --dsn or the environment variable LLMHTTP_DSN names the database:
 postgres://user:password@host/database, or the path of a SQLite file. Other users
@@ -118,9 +118,8 @@ func (c *command) dispatch(ctx context.Context, args []string) error {
 	case word == "help" || word == "-h" || word == "-help" || word == "--help":
 		_, err := fmt.Fprint(c.out.stdout, help)
 		return err
-	case word == "--version" || word == "-version":
-		_, err := fmt.Fprintln(c.out.stdout, "llmhttpctl", version())
-		return err
+	case name == "--version" || name == "-version":
+		name = "version"
 	case strings.HasPrefix(word, "-"):
 		return usageErrorf("flags must follow the command")
 	}
@@ -155,23 +154,44 @@ func (c *command) commands() map[string]func(context.Context, []string) error {
 		"credit list":      c.listCredit,
 		"usage":            c.usage,
 		"hash-password":    c.hashPassword,
+		"version":          c.printVersion,
 	}
 }
 
-// newFlags returns a flag set with the flags that all commands share.
-func (c *command) newFlags() *flag.FlagSet {
+// newPlainFlags returns a flag set without flags.
+func (c *command) newPlainFlags() *flag.FlagSet {
 	f := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {} // FlagSet would also call it after an error
+	return f
+}
+
+// newFlags returns a flag set with the flags that all commands share which use the database.
+func (c *command) newFlags() *flag.FlagSet {
+	f := c.newPlainFlags()
 	f.StringVar(&c.dsn, "dsn", c.dsn, "the `database`; the default is LLMHTTP_DSN")
 	f.BoolVar(&c.out.json, "json", false, "write a line of JSON for each key, account, entry or sum")
 	return f
 }
 
-// parse parses args and returns the operands. Flags may stand before, between and after operands.
-// operandSyntax describes the operands in the help for the command. If it is empty, operands are an
-// error.
+// parse is parseFlags for a command that uses the database. If operandSyntax is empty, operands are
+// an error.
 func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([]string, error) {
+	operands, err := c.parseFlags(f, operandSyntax, args)
+	switch {
+	case err != nil:
+		return nil, err
+	case operandSyntax == "" && len(operands) > 0:
+		return nil, usageErrorf("unexpected argument %s", quote(operands[0]))
+	case c.dsn == "":
+		return nil, usageErrorf("no database: set LLMHTTP_DSN or --dsn")
+	}
+	return operands, nil
+}
+
+// parseFlags parses args and returns the operands. Flags may stand before, between and after operands.
+// operandSyntax describes the operands in the help for the command.
+func (c *command) parseFlags(f *flag.FlagSet, operandSyntax string, args []string) ([]string, error) {
 	var operands []string
 	for len(args) > 0 {
 		err := f.Parse(args)
@@ -191,12 +211,6 @@ func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([
 			operands, rest = append(operands, rest[0]), rest[1:]
 		}
 		args = rest
-	}
-	if operandSyntax == "" && len(operands) > 0 {
-		return nil, usageErrorf("unexpected argument %s", quote(operands[0]))
-	}
-	if c.dsn == "" {
-		return nil, usageErrorf("no database: set LLMHTTP_DSN or --dsn")
 	}
 	return operands, nil
 }
@@ -233,6 +247,18 @@ func (c *command) withStore(ctx context.Context, f func(s *sqlstore.Store) error
 	return errors.Join(f(s), s.Close())
 }
 
+func (c *command) printVersion(_ context.Context, args []string) error {
+	operands, err := c.parseFlags(c.newPlainFlags(), "", args)
+	if err == nil && len(operands) > 0 {
+		err = usageErrorf("unexpected argument %s", quote(operands[0]))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.out.stdout, "llmhttpctl", version())
+	return err
+}
+
 // version returns the version of the module, or the commit of a build in a clone.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
@@ -256,16 +282,22 @@ const maxPasswordLine = 4096
 // hashPassword prints the hash of the first line of the standard input, or that of a random password. It
 // writes the password to the standard error, so that the hash can be assigned to a variable.
 func (c *command) hashPassword(_ context.Context, args []string) error {
-	if len(args) == 1 && (args[0] == "--generate" || args[0] == "-generate") {
+	f := c.newPlainFlags()
+	generate := f.Bool("generate", false, "make a random password and print it to the standard error, instead of reading one from the standard input")
+	operands, err := c.parseFlags(f, "<FILE", args)
+	if err != nil {
+		return err
+	}
+	if len(operands) > 0 {
+		return usageErrorf(
+			"hash-password has no arguments but --generate: the password is read from the standard input, where other users of the machine cannot see it",
+		)
+	}
+	if *generate {
 		password, hash := passwordhash.Generate()
 		_, err := fmt.Fprintln(c.out.stderr, password)
 		_, hashErr := fmt.Fprintln(c.out.stdout, hash)
 		return errors.Join(err, hashErr)
-	}
-	if len(args) > 0 {
-		return usageErrorf(
-			"hash-password has no arguments but --generate: the password is read from the standard input, where other users of the machine cannot see it",
-		)
 	}
 	line, err := bufio.NewReader(io.LimitReader(c.stdin, maxPasswordLine)).ReadString('\n')
 	if err != nil && err != io.EOF {

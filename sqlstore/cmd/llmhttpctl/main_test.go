@@ -172,9 +172,9 @@ func TestTranscript(t *testing.T) {
 			x.run(t, "keys", "list")
 
 			recordUsage(t, x.dsn)
-			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-03-16")
+			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-03-15")
 			x.run(t, "usage", "--account", "acme", "--from", "2026-03-01", "--to", "2026-04-01", "--by", "model")
-			x.run(t, "usage", "--account", "acme", "--to", "2026-03-15", "--json")
+			x.run(t, "usage", "--account", "acme", "--to", "2026-03-14", "--json")
 			x.run(t, "usage", "--account", "nobody")
 			x.run(t, "usage", "--by", "account", "--from", "2026-03-01", "--to", "2026-04-01")
 			x.run(t, "usage", "--by", "account", "--totals", "--from", "2026-03-01", "--to", "2026-04-01")
@@ -188,7 +188,7 @@ func TestTranscript(t *testing.T) {
 				{"--by", "user", "--model", "large"}, {"--by", "user", "--totals", "--json", "--limit", "1"}, {"--by", "label:team", "--csv", "--totals"},
 				{"--by", "label:team", "--json", "--user", "user 0", "--totals"}, {"--by", "model", "--limit", "1"}, {"--by", "account", "--label", "team=red", "--totals"},
 				{"--by", "account", "--interval", "month", "--zone", "America/New_York", "--totals", "--limit", "1"},
-				{"--by", "key", "--order", "requests", "--limit", "2", "--totals", "--json"}, {"--by", "total", "--interval", "hour", "--limit", "1", "--csv", "--from", "2026-03-15", "--to", "2026-03-16", "--zone", "Asia/Kolkata"},
+				{"--by", "key", "--order", "requests", "--limit", "2", "--totals", "--json"}, {"--by", "total", "--interval", "hour", "--limit", "1", "--csv", "--from", "2026-03-15", "--to", "2026-03-15", "--zone", "Asia/Kolkata"},
 				{"--by", "total", "--operation", "chat", "--status", "timeout", "--target", "none"}, {"--by", "model", "--order", "images", "--limit", "1", "--json"},
 			} {
 				x.run(t, append([]string{"usage", "--from", "2026-03-01", "--to", "2026-04-01"}, query...)...)
@@ -361,10 +361,10 @@ func TestUsageErrors(t *testing.T) {
 		`--by day divides by days: use --by total with --interval`:               {"usage", "--account", "a", "--interval", "month"},
 		`--order "size" is not cost, tokens, requests or a unit`:                 {"usage", "--by", "key", "--order", "size"},
 		`"Nowhere" is not a time zone such as Europe/Berlin`:                     {"usage", "--by", "key", "--zone", "Nowhere"},
-		`--account is missing`:                                                   {"usage"},
+		`--csv and --json are two forms of the output`:                           {"usage", "--json", "--csv"},
 		`--totals adds up the models`:                                            {"usage", "--by", "model", "--totals"},
 		`"yesterday" is not a date`:                                              {"usage", "--account", "a", "--from", "yesterday"},
-		`--from 2026-01-02 is not before --to 2026-01-02`:                        {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-02"},
+		`--from 2026-01-02 is after --to 2026-01-01`:                             {"usage", "--account", "a", "--from", "2026-01-02", "--to", "2026-01-01"},
 		`no database: set LLMHTTP_DSN or --dsn`:                                  {"keys", "list", "--dsn", ""},
 		`"many" is not a number`:                                                 {"keys", "create", "--concurrent", "many"},
 	} {
@@ -483,10 +483,33 @@ func TestHashPassword(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	stdout, stderr, status := runProcess(t, "", "--version")
-	assert.Regexp(t, `^llmhttpctl \S+\n$`, stdout)
-	assert.Empty(t, stderr)
-	assert.Zero(t, status)
+	for _, arg := range []string{"version", "--version", "-version"} {
+		stdout, stderr, status := runProcess(t, "", arg)
+		assert.Regexp(t, `^llmhttpctl \S+\n$`, stdout, arg)
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
+	}
+	_, stderr, status := runProcess(t, "", "version", "2")
+	assert.Contains(t, stderr, `unexpected argument "2"`)
+	assert.Equal(t, exitUsage, status)
+}
+
+// Commands that use no database have help, too, and need none for it.
+func TestHelp_WithoutADatabase(t *testing.T) {
+	for command, want := range map[string]string{
+		"hash-password": "Usage: llmhttpctl hash-password [flags] <FILE\n\n  --generate\n        make a random password",
+		"version":       "Usage: llmhttpctl version [flags]\n\n",
+		"usage":         "--to date\n        the last day,",
+	} {
+		stdout, stderr, status := runProcess(t, "", command, "--help")
+		assert.Contains(t, stdout, want, command)
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
+	}
+	stdout, stderr, status := runProcess(t, "", "hash-password", "--password=hunter2")
+	assert.Empty(t, stdout)
+	assert.NotContains(t, stderr, "hunter2")
+	assert.Equal(t, exitUsage, status)
 }
 
 // The cost of what a key has used is that which was recorded.

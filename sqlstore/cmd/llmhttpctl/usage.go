@@ -36,7 +36,7 @@ type usageLine struct {
 func (c *command) usage(ctx context.Context, args []string) error {
 	u := usageFlags{by: "day"}
 	f := c.newFlags()
-	f.StringVar(&u.Account, "account", "", "the `account`; required if --by is day; without it, all accounts")
+	f.StringVar(&u.Account, "account", "", "the `account`; without it, all accounts")
 	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
 	f.StringVar(&u.Model, "model", "", "only the usage of the model with this `name`, as clients write it")
 	f.StringVar(&u.User, "user", "", "only the usage of this end `user`")
@@ -86,9 +86,16 @@ func (c *command) usage(ctx context.Context, args []string) error {
 		})
 	}
 	date("from", "the first day, a `date`; the default is 30 days before the end", &u.From)
-	date("to", "the day after the last, a `date`; the default is tomorrow", &u.To)
+	var last time.Time // the day before u.To
+	date("to", "the last day, a `date`, as in the console; the default is today", &last)
 	if _, err := c.parse(f, "", args); err != nil {
 		return err
+	}
+	if u.csv && c.out.json {
+		return usageErrorf("--csv and --json are two forms of the output: leave one out")
+	}
+	if !last.IsZero() {
+		u.To = last.AddDate(0, 0, 1)
 	}
 	if err := u.check(); err != nil {
 		return err
@@ -150,7 +157,7 @@ func (u *usageFlags) check() error {
 		u.From = midnight(u.To, -30)
 	}
 	if u.From = midnight(u.From, 0); !u.From.Before(u.To) {
-		return usageErrorf("the range is empty: --from %s is not before --to %s", u.From.Format(time.DateOnly), u.To.Format(time.DateOnly))
+		return usageErrorf("the range is empty: --from %s is after --to %s", u.From.Format(time.DateOnly), u.To.AddDate(0, 0, -1).Format(time.DateOnly))
 	}
 	label, byLabel := strings.CutPrefix(u.by, "label:")
 	switch {
@@ -174,9 +181,6 @@ func (u *usageFlags) check() error {
 	}
 	if _, err := u.Order.Number(new(llmhttp.UsageSum)); err != nil {
 		return usageErrorf("--order %s is not cost, tokens, requests or a unit such as images", quote(string(u.Order)))
-	}
-	if u.Account == "" && u.by == "day" {
-		return usageErrorf("--account is missing")
 	}
 	if u.totals && u.By == manage.ByModel {
 		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
