@@ -33,6 +33,8 @@ type minute struct {
 	number     int64 // the minutes from 1970 until it began; tells a minute from one an hour before
 	requests   int64
 	errors     map[string]int64 // by class
+	refused    int64            // of the errors, those with a 429
+	left       int64            // of the errors, those of clients that left
 	duration   histogram
 	firstToken histogram // the times to the first token of streams
 }
@@ -85,6 +87,12 @@ func (m *Monitor) end(keyID string, s *llmhttp.RequestSummary) {
 			current.errors = make(map[string]int64)
 		}
 		current.errors[class]++
+		switch s.ErrorClass {
+		case llmhttp.ClassRateLimit:
+			current.refused++
+		case llmhttp.ClassCanceled:
+			current.left++
+		}
 		return
 	}
 	current.duration.add(s.Duration)
@@ -130,7 +138,9 @@ func errorClass(s *llmhttp.RequestSummary) string {
 type snapshot struct {
 	InFlight   int
 	Requests   int64
-	Failed     int64
+	Refused    int64        // with a 429: limits have done what they are for
+	Left       int64        // by their clients
+	Failed     int64        // all others that did not succeed
 	Errors     []errorCount // most frequent first
 	Duration   percentiles  // of requests that succeeded
 	FirstToken percentiles  // of streams that succeeded
@@ -143,8 +153,8 @@ type errorCount struct {
 }
 
 type minuteStats struct {
-	time              time.Time
-	succeeded, failed int64
+	time                             time.Time
+	succeeded, refused, left, failed int64 // as in snapshot
 }
 
 // percentiles are durations that 50, 95 and 99 % of requests did not exceed, with an
@@ -164,14 +174,19 @@ func (m *Monitor) snapshot() *snapshot {
 	last := minuteNumber(m.now())
 	for number := last - monitoredMinutes + 1; number <= last; number++ {
 		counted := m.minuteAt(number)
-		stats := minuteStats{time: time.Unix(number*60, 0).UTC()}
+		stats := minuteStats{
+			time: time.Unix(number*60, 0).UTC(), succeeded: counted.requests,
+			refused: counted.refused, left: counted.left, failed: -counted.refused - counted.left,
+		}
 		for class, n := range counted.errors {
 			classes[class] += n
 			stats.failed += n
+			stats.succeeded -= n
 		}
-		stats.succeeded = counted.requests - stats.failed
 		s.minutes = append(s.minutes, stats)
 		s.Requests += counted.requests
+		s.Refused += stats.refused
+		s.Left += stats.left
 		s.Failed += stats.failed
 		duration.merge(&counted.duration)
 		firstToken.merge(&counted.firstToken)

@@ -31,12 +31,20 @@ func TestMonitor(t *testing.T) {
 	refused.Subject = llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}
 	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Refused: refused})
 	serve(&llmhttp.RequestSummary{Status: 200, Err: failed, ErrorClass: llmhttp.ClassBackend, Streamed: true})
+	serve(&llmhttp.RequestSummary{Status: 499, Err: failed, ErrorClass: llmhttp.ClassCanceled})
+	serve(&llmhttp.RequestSummary{Status: 200, Err: failed, ErrorClass: llmhttp.ClassCanceled, Streamed: true})
 
 	s := m.snapshot()
 	assert.Zero(t, s.InFlight)
-	assert.EqualValues(t, 104, s.Requests)
-	assert.EqualValues(t, 4, s.Failed)
-	assert.Equal(t, []errorCount{{"rate limit, tokens", 2}, {"backend, in the middle of a stream", 1}, {"rate limit, account tokens", 1}}, s.Errors)
+	assert.EqualValues(t, 106, s.Requests)
+	assert.EqualValues(t, 1, s.Failed)
+	assert.EqualValues(t, 3, s.Refused)
+	assert.EqualValues(t, 2, s.Left)
+	last := s.minutes[monitoredMinutes-1]
+	assert.Equal(t, minuteStats{last.time, 100, 3, 2, 1}, last)
+	assert.Equal(t, []errorCount{
+		{"rate limit, tokens", 2}, {"backend, in the middle of a stream", 1}, {"canceled", 1}, {"canceled, in the middle of a stream", 1}, {"rate limit, account tokens", 1},
+	}, s.Errors)
 	assert.EqualValues(t, 100, s.Duration.Count)
 	for want, got := range map[time.Duration]time.Duration{
 		50 * time.Second: s.Duration.P50, 95 * time.Second: s.Duration.P95, 99 * time.Second: s.Duration.P99,
@@ -46,7 +54,7 @@ func TestMonitor(t *testing.T) {
 	}
 
 	SetTime(m, now.Add(59*time.Minute))
-	assert.EqualValues(t, 104, m.snapshot().Requests)
+	assert.EqualValues(t, 106, m.snapshot().Requests)
 	SetTime(m, now.Add(60*time.Minute))
 	s = m.snapshot()
 	assert.Zero(t, s.Requests, "an hour later nothing is left")

@@ -37,14 +37,17 @@ func (o *overviewPages) serve(q *request) error {
 
 // chart returns a chart of the requests of each minute.
 func (s *snapshot) chart() *chart.Chart {
-	succeeded, failed := chart.Series{Name: "succeeded"}, chart.Series{Name: "failed", Errors: true}
+	succeeded, refused := chart.Series{Name: "succeeded"}, chart.Series{Name: "refused by a limit"}
+	left, failed := chart.Series{Name: "client left"}, chart.Series{Name: "failed", Errors: true}
 	c := &chart.Chart{Format: pages.FormatCount, Tick: chart.ShortCount}
 	for _, m := range s.minutes {
 		at := m.time.Format("15:04")
 		c.Labels = append(c.Labels, chart.Label{Axis: at, Name: at})
 		succeeded.Values = append(succeeded.Values, m.succeeded)
+		refused.Values = append(refused.Values, m.refused)
+		left.Values = append(left.Values, m.left)
 		failed.Values = append(failed.Values, m.failed)
 	}
-	c.Series = []chart.Series{succeeded, failed}
+	c.Series = []chart.Series{succeeded, refused, left, failed}
 	return c
 }
