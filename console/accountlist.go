@@ -13,7 +13,12 @@ type accountListData struct {
 	Search   string
 	Status   manage.AccountStatus
 	Statuses []manage.AccountStatus
+
+	left map[string]*limitUse // by ID
 }
+
+// Left returns what is left of the credit or the quota of the account with an ID, or nil.
+func (d *accountListData) Left(id string) *limitUse { return d.left[id] }
 
 // serveList shows a page of the list of accounts.
 func (a *accountPages) serveList(q *request) (err error) {
@@ -34,6 +39,11 @@ func (a *accountPages) serveList(q *request) (err error) {
 	data.listPage, err = readListPage(query, itemsPerPage, list, func(a *manage.AccountInfo) string { return a.ID })
 	if err != nil {
 		return err
+	}
+	data.left = make(map[string]*limitUse)
+	for i := range data.Items {
+		info := &data.Items[i]
+		data.left[info.ID] = a.limits.readAccountLeft(q.r.Context(), info)
 	}
 	return q.render("accounts.html", "Accounts", data)
 }

@@ -90,7 +90,7 @@ func (a *accountPages) create(q *request) error {
 		&q.user,
 		AuditEntry{Action: ActionCreateAccount, Account: id, Detail: describeAccountChange(new(manage.AccountParams), &params)},
 	)
-	return q.redirectToAccount(id)
+	return q.redirectToAccount(id, "account-created")
 }
 
 // serve shows the account that the query names, or that of the person.
@@ -146,10 +146,11 @@ func (a *accountPages) update(q *request) error {
 	case err != nil:
 		return err
 	}
-	if detail := describeAccountChange(&before, &after); detail != "" {
+	detail := describeAccountChange(&before, &after)
+	if detail != "" {
 		a.audit.add(q.r, &q.user, AuditEntry{Action: ActionUpdateAccount, Account: info.ID, Detail: detail})
 	}
-	return q.redirectToAccount(info.ID)
+	return q.redirectToAccount(info.ID, savedNotice(detail))
 }
 
 // addCredit adds to the credit of an account. It does nothing if the form was sent before.
@@ -177,5 +178,5 @@ func (a *accountPages) addCredit(q *request) error {
 		detail := "amount: " + entry.Amount.String() + "; note: " + quoteValue(entry.Note) + "; entry: " + entry.ID
 		a.audit.add(q.r, &q.user, AuditEntry{Action: ActionAddCredit, Account: info.ID, Detail: detail})
 	}
-	return q.redirectToAccount(info.ID)
+	return q.redirectToAccount(info.ID, "credit-added")
 }

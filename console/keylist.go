@@ -1,10 +1,12 @@
 package console
 
 import (
+	"context"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -19,7 +21,13 @@ type keyListData struct {
 	Statuses        []manage.KeyStatus
 	Admin           bool
 	MayCreate       bool
+
+	left map[string]*limitUse // by ID
 }
+
+// Left returns what is left of a quota that bounds the key with an ID, or nil: its own, or that of its
+// account if the smaller share of this is left.
+func (d *keyListData) Left(id string) *limitUse { return d.left[id] }
 
 // newKeyListData returns the data for a query without the keys.
 func newKeyListData(user *User, query url.Values) *keyListData {
@@ -54,5 +62,34 @@ func (k *keyPages) serveList(q *request) (err error) {
 	if err != nil {
 		return err
 	}
+	if data.left, err = k.readLeft(q.r.Context(), data.Items); err != nil {
+		return err
+	}
 	return q.render("keys.html", "API keys", data)
+}
+
+// readLeft returns what is left of the quotas that bound keys, by the IDs of the keys.
+func (k *keyPages) readLeft(ctx context.Context, keys []manage.KeyInfo) (map[string]*limitUse, error) {
+	left, ofAccounts := make(map[string]*limitUse), make(map[string]*limitUse)
+	for i := range keys {
+		info := &keys[i]
+		ofAccount, known := ofAccounts[info.Account]
+		if !known {
+			account, err := findAccount(ctx, k.accounts, info.Account)
+			if err != nil {
+				return nil, err
+			}
+			if account != nil {
+				ofAccount = k.limits.readAccountLeft(ctx, account)
+			}
+			ofAccounts[info.Account] = ofAccount
+		}
+		left[info.ID] = k.limits.readLeft(ctx, keySubject(info)).less(ofAccount)
+		for _, s := range info.Subjects {
+			if s.ID.Kind != llmhttp.KindAccount {
+				left[info.ID] = left[info.ID].less(k.limits.readLeft(ctx, limitedSubject{s, info.Account}))
+			}
+		}
+	}
+	return left, nil
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/llmhttp/llmhttp/console/internal/session"
@@ -21,7 +22,10 @@ type keyData struct {
 
 	Account *manage.AccountInfo // nil if it is not known
 
-	Limits []limitUse
+	Limits   []limitUse
+	Subjects []subjectLimits // what else bounds the requests of the key
+	PerUser  []limitUse      // of each end user
+
 	Totals *usageTotals  // of the last Days days; nil if the store is no UsageReporter
 	Used   []usageColumn // of Totals
 	Days   int
@@ -36,6 +40,19 @@ type keyData struct {
 // OverlapField returns the field for Overlap, with Error.
 func (d *keyData) OverlapField() formField {
 	return formField{Name: "overlap", Value: d.Overlap, Error: d.Error, Focus: d.Error != ""}
+}
+
+// UsedUp returns whose quota is used up, such as "this key" or "account acme", or "".
+func (d *keyData) UsedUp() string {
+	if slices.ContainsFunc(d.Limits, limitUse.UsedUp) {
+		return "this key"
+	}
+	for _, s := range d.Subjects {
+		if slices.ContainsFunc(s.Limits, limitUse.UsedUp) {
+			return s.Title
+		}
+	}
+	return ""
 }
 
 // newKeyData returns the data for a key that user sees.
@@ -81,6 +98,7 @@ func (k *keyPages) show(q *request, info *manage.KeyInfo, form *keyForm) error {
 	}
 	data.Active = data.Active && (data.Account == nil || !data.Account.Suspended)
 	data.Limits = k.limits.read(q.r.Context(), keySubject(info))
+	data.Subjects, data.PerUser = k.limits.readSubjects(q.r.Context(), info, data.Account)
 	if totals != nil {
 		data.Totals, data.Used, data.Days = totals, totals.columns(false), defaultDays
 	}
@@ -107,10 +125,11 @@ func (k *keyPages) update(q *request) error {
 		}
 		return k.show(q, &info, form)
 	}
-	if detail := describeChange(&before, &after); detail != "" {
+	detail := describeChange(&before, &after)
+	if detail != "" {
 		k.audit.add(q.r, &q.user, AuditEntry{Action: ActionUpdate, KeyID: info.ID, Detail: detail})
 	}
-	return q.redirectToKey(info.ID)
+	return q.redirectToKey(info.ID, savedNotice(detail))
 }
 
 // serveRevoke shows a page that asks for a confirmation.
@@ -131,13 +150,15 @@ func (k *keyPages) revoke(q *request) error {
 		return err
 	}
 	k.audit.add(q.r, &q.user, AuditEntry{Action: ActionRevoke, KeyID: info.ID})
-	return q.redirectToKey(info.ID)
+	return q.redirectToKey(info.ID, "revoked")
 }
 
-func (k *keyPages) suspend(q *request) error { return k.setSuspended(q, true, ActionSuspend) }
-func (k *keyPages) resume(q *request) error  { return k.setSuspended(q, false, ActionResume) }
+func (k *keyPages) suspend(q *request) error {
+	return k.setSuspended(q, true, ActionSuspend, "suspended")
+}
+func (k *keyPages) resume(q *request) error { return k.setSuspended(q, false, ActionResume, "resumed") }
 
-func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction) error {
+func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction, notice string) error {
 	info, err := q.findKey(k.keys, q.keyID())
 	if err != nil {
 		return err
@@ -150,5 +171,5 @@ func (k *keyPages) setSuspended(q *request, suspended bool, action AuditAction) 
 		return err
 	}
 	k.audit.add(q.r, &q.user, AuditEntry{Action: action, KeyID: info.ID})
-	return q.redirectToKey(info.ID)
+	return q.redirectToKey(info.ID, notice)
 }

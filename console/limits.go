@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -85,14 +86,81 @@ func (l *limitReader) readAccount(ctx context.Context, a *manage.AccountInfo) []
 	if !a.Prepaid {
 		return l.read(ctx, subject)
 	}
-	credit := limitUse{Name: "credit", Limit: pages.FormatMoney(a.Credit)}
-	if err := l.readQuota(ctx, subject, &credit); err != nil {
-		l.logger.ErrorContext(ctx, "console: use of a credit not read", "account", a.ID, "error", err)
-	}
-	credit.Left = float64(a.Credit) - credit.Used
+	credit := l.readCredit(ctx, a)
 	subject.Limits = a.Limits
 	return append([]limitUse{credit}, l.read(ctx, subject)...)
 }
+
+// readCredit returns the credit of a prepaid account and how much of it is used.
+func (l *limitReader) readCredit(ctx context.Context, a *manage.AccountInfo) limitUse {
+	credit := limitUse{Name: "credit", Limit: pages.FormatMoney(a.Credit)}
+	if err := l.readQuota(ctx, limitedSubject{a.Subject(), a.ID}, &credit); err != nil {
+		l.logger.ErrorContext(ctx, "console: use of a credit not read", "account", a.ID, "error", err)
+	}
+	credit.Left = float64(a.Credit) - credit.Used
+	return credit
+}
+
+// readLeft returns the use of the quota of a subject, or nil if it has none or that is not known.
+func (l *limitReader) readLeft(ctx context.Context, s limitedSubject) *limitUse {
+	s.Limits = llmhttp.Limits{Quota: s.Limits.Quota}
+	if uses := l.read(ctx, s); len(uses) > 0 && uses[0].Known {
+		return &uses[0]
+	}
+	return nil
+}
+
+// readAccountLeft is readLeft for an account, of which the credit is the quota if it is prepaid.
+func (l *limitReader) readAccountLeft(ctx context.Context, a *manage.AccountInfo) *limitUse {
+	if !a.Prepaid {
+		return l.readLeft(ctx, limitedSubject{a.Subject(), a.ID})
+	}
+	if credit := l.readCredit(ctx, a); credit.Known {
+		return &credit
+	}
+	return nil
+}
+
+// subjectLimits are the limits of a subject of a key other than the key.
+type subjectLimits struct {
+	Title  string // such as "account acme"
+	Limits []limitUse
+}
+
+// readSubjects returns the limits of what a key belongs to, in the order in which the Handler gets it:
+// of its subjects and of its account, which is nil if it is not known. perUser are those of each end user.
+func (l *limitReader) readSubjects(ctx context.Context, info *manage.KeyInfo, account *manage.AccountInfo) (subjects []subjectLimits, perUser []limitUse) {
+	perUser = limitNames(&info.PerUser)
+	for _, s := range info.Subjects {
+		if account != nil && s.ID == account.Subject().ID {
+			continue // the account as the store of the key had it
+		}
+		if limits := l.read(ctx, limitedSubject{s, info.Account}); len(limits) > 0 {
+			subjects = append(subjects, subjectLimits{s.ID.Kind + " " + s.ID.ID, limits})
+		}
+	}
+	if account != nil {
+		if limits := l.readAccount(ctx, account); len(limits) > 0 {
+			subjects = append(subjects, subjectLimits{"account " + cmp.Or(account.Name, account.ID), limits})
+		}
+		perUser = limitNames(&account.PerUser)
+	}
+	return subjects, perUser
+}
+
+// less returns that of two uses of quotas of which the smaller share is left. Either may be nil.
+func (u *limitUse) less(v *limitUse) *limitUse {
+	switch {
+	case u == nil:
+		return v
+	case v == nil || u.Left*v.Max <= v.Left*u.Max:
+		return u
+	}
+	return v
+}
+
+// UsedUp reports whether nothing is left of a quota, so that requests are refused.
+func (u limitUse) UsedUp() bool { return u.Known && u.IsQuota && u.Left <= 0 }
 
 // limitNames returns limits of which nothing is known but their values.
 func limitNames(l *llmhttp.Limits) (uses []limitUse) {

@@ -94,12 +94,36 @@ func (q *request) redirect(path string) error {
 	return nil
 }
 
-// redirectToKey sends the browser to the page of a key. It returns nil.
-func (q *request) redirectToKey(id string) error {
-	return q.redirect("key?" + url.Values{"id": {id}}.Encode())
+// redirectToKey sends the browser to the page of a key, which shows a notice: a key of notices. It
+// returns nil.
+func (q *request) redirectToKey(id, notice string) error {
+	return q.redirect("key?" + url.Values{"id": {id}, noticeParam: {notice}}.Encode())
 }
 
-// redirectToAccount sends the browser to the page of an account. It returns nil.
-func (q *request) redirectToAccount(id string) error {
-	return q.redirect("account?" + url.Values{"id": {id}}.Encode())
+// redirectToAccount is redirectToKey for an account.
+func (q *request) redirectToAccount(id, notice string) error {
+	return q.redirect("account?" + url.Values{"id": {id}, noticeParam: {notice}}.Encode())
+}
+
+// noticeParam is the parameter of a query that names a notice.
+const noticeParam = "done"
+
+// notices tell people what a form has done, on the page to which it led. A query names the notice, so
+// that a link cannot make the console show any other text.
+var notices = map[string]string{
+	"saved":           "The changes were saved.",
+	"unchanged":       "Nothing was changed: these were the settings already.",
+	"account-created": "The account was created.",
+	"credit-added":    "The credit was added.",
+	"suspended":       "The key was suspended.",
+	"resumed":         "The key was resumed.",
+	"revoked":         "The key was revoked.",
+}
+
+// savedNotice returns the notice after a form for settings, whose changes detail describes.
+func savedNotice(detail string) string {
+	if detail == "" {
+		return "unchanged"
+	}
+	return "saved"
 }

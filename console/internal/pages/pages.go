@@ -29,7 +29,8 @@ type View struct {
 	User    any  // nil if nobody is signed in
 	SignOut bool // whether the user can sign out at the console
 	Nav     []Link
-	Data    any // what the page shows
+	Notice  string // what the form that led to the page has done; may be empty
+	Data    any    // what the page shows
 }
 
 // A Link is a link in the navigation.
