@@ -51,6 +51,7 @@ type config struct {
 	redis        redisConfig
 	protocols    protocolConfig
 	proxies      networks
+	bounds       bounds
 
 	keyTTL, keyGrace, usageDelay, keepUsage, drainDelay, drain time.Duration
 }
@@ -106,6 +107,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 		time.Minute,
 		"the `time` after key-ttl for which cached keys are served while the database does not answer; a key that is revoked meanwhile works that long",
 	)
+	c.bounds.addFlags(f)
 	f.BoolVar(&c.protocols.messages, "messages", true, "serve Anthropic's Messages API")
 	f.BoolVar(&c.protocols.responses, "responses", true, "serve OpenAI's Responses API")
 	f.BoolVar(
@@ -221,6 +223,9 @@ func run(c *config) (err error) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	if err := c.bounds.validate(); err != nil {
+		return err
+	}
 	models, err := newModels(c)
 	if err != nil {
 		return err
@@ -271,7 +276,7 @@ func run(c *config) (err error) {
 	defer closeMetrics()
 	monitor := console.NewMonitor()
 	options := &llmhttp.Options{
-		Usage: usage, Limiter: limiter, Protocols: protocols, Routes: all.Routes(nil),
+		Usage: usage, Limiter: limiter, Protocols: protocols, Routes: all.Routes(&c.bounds.files), Bounds: c.bounds.Bounds,
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
 	}
 	if c.prices != "" {
