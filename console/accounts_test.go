@@ -101,7 +101,7 @@ func TestAccounts_Edit(t *testing.T) {
 	}
 	created := v.post("accounts/new", form)
 	require.Equal(t, http.StatusOK, created.status)
-	assert.Equal(t, "/console/account?done=account-created&id=acme", created.url.RequestURI())
+	assert.Equal(t, "/console/account?id=acme", created.url.RequestURI())
 	assert.Equal(t, want, h.account(t, "acme").AccountParams)
 	for _, text := range []string{"Acme Inc.", `<span class="badge suspended">suspended</span>`, "team=red, plan=pro=1", "20usd/month", "$0.00 of $20.00 used", ", $20.00 left", "1usd/month"} {
 		assert.Contains(t, created.body, text)

@@ -57,7 +57,7 @@ func (rd *renderer) showError(w http.ResponseWriter, r *http.Request, user *User
 	if shown == errNotSignedIn {
 		data.LoginURL = rd.loginURL
 	}
-	if err := rd.render(w, r, shown.status, "error.html", "Error", user, data); err != nil {
+	if err := rd.render(w, r, shown.status, "error.html", "Error", user, "", data); err != nil {
 		http.Error(w, shown.text, shown.status)
 	}
 }

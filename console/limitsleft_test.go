@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,8 +102,9 @@ func TestForms_SayWhatTheyHaveDone(t *testing.T) {
 		r := v.post(test.path, test.form)
 		require.Equal(t, http.StatusOK, r.status, test.path)
 		assert.Contains(t, r.body, `<p class="notice" role="status">`+test.want+`</p>`, test.path)
+		assert.NotContains(t, v.get(strings.TrimPrefix(r.url.RequestURI(), "/console/")).body, test.want, "it is shown once")
 	}
-	for _, path := range []string{"key?id=" + info.ID, "key?done=other&id=" + info.ID, "keys", "account?id=acme"} {
+	for _, path := range []string{"key?id=" + info.ID, "keys", "account?id=acme"} {
 		assert.NotContains(t, v.get(path).body, `class="notice"`, path)
 	}
 }

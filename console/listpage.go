@@ -52,7 +52,7 @@ func readListPage[T any](
 func neighborQuery(query url.Values, direction, id string) string {
 	v := make(url.Values)
 	for name := range query {
-		if value := query.Get(name); value != "" && name != "after" && name != "before" && name != noticeParam {
+		if value := query.Get(name); value != "" && name != "after" && name != "before" {
 			v.Set(name, value)
 		}
 	}

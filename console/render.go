@@ -24,12 +24,9 @@ type renderer struct {
 	logger   *slog.Logger
 }
 
-// render replies with a page, which user sees, or nobody who is signed in if that is nil.
-func (rd *renderer) render(w http.ResponseWriter, r *http.Request, status int, name, title string, user *User, data any) error {
-	v := &pages.View{Path: rd.path, Title: title, Data: data}
-	if r.Method == http.MethodGet && status == http.StatusOK {
-		v.Notice = notices[r.URL.Query().Get(noticeParam)]
-	}
+// render replies with a page, which user sees, or nobody who is signed in if that is nil. notice may be empty.
+func (rd *renderer) render(w http.ResponseWriter, r *http.Request, status int, name, title string, user *User, notice string, data any) error {
+	v := &pages.View{Path: rd.path, Title: title, Notice: notice, Data: data}
 	if user != nil {
 		v.User, v.SignOut, v.Nav = user, user.session != "", rd.nav(r, user)
 	}

@@ -85,7 +85,7 @@ func (q *request) render(template, title string, data any) error {
 }
 
 func (q *request) renderStatus(status int, template, title string, data any) error {
-	return q.renderer.render(q.w, q.r, status, template, title, &q.user, data)
+	return q.renderer.render(q.w, q.r, status, template, title, &q.user, q.takeNotice(), data)
 }
 
 // redirect sends the browser to another page of the console. It returns nil.
@@ -97,19 +97,38 @@ func (q *request) redirect(path string) error {
 // redirectToKey sends the browser to the page of a key, which shows a notice: a key of notices. It
 // returns nil.
 func (q *request) redirectToKey(id, notice string) error {
-	return q.redirect("key?" + url.Values{"id": {id}, noticeParam: {notice}}.Encode())
+	q.setNotice(notice, 60)
+	return q.redirect("key?" + url.Values{"id": {id}}.Encode())
 }
 
 // redirectToAccount is redirectToKey for an account.
 func (q *request) redirectToAccount(id, notice string) error {
-	return q.redirect("account?" + url.Values{"id": {id}, noticeParam: {notice}}.Encode())
+	q.setNotice(notice, 60)
+	return q.redirect("account?" + url.Values{"id": {id}}.Encode())
 }
 
-// noticeParam is the parameter of a query that names a notice.
-const noticeParam = "done"
+// noticeCookie is the name of a cookie that names a notice for the next page. The address of the page
+// stays the same, so that reloading it or going back to it does not show the notice again.
+const noticeCookie = "llmhttp_console_notice"
 
-// notices tell people what a form has done, on the page to which it led. A query names the notice, so
-// that a link cannot make the console show any other text.
+// setNotice sets the cookie for maxAge seconds, or removes it if maxAge is negative.
+func (q *request) setNotice(notice string, maxAge int) {
+	http.SetCookie(q.w, &http.Cookie{
+		Name: noticeCookie, Value: notice, Path: q.renderer.path, MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// takeNotice returns the text of the notice for this page, which is not shown again.
+func (q *request) takeNotice() string {
+	cookie, err := q.r.Cookie(noticeCookie)
+	if err != nil || q.r.Method != http.MethodGet {
+		return ""
+	}
+	q.setNotice("", -1)
+	return notices[cookie.Value]
+}
+
+// notices tell people what a form has done, on the page to which it led.
 var notices = map[string]string{
 	"saved":           "The changes were saved.",
 	"unchanged":       "Nothing was changed: these were the settings already.",

@@ -49,7 +49,7 @@ func (s *signInPages) serve(w http.ResponseWriter, r *http.Request) {
 // show shows the sign-in page. It sets Passwords and Keys.
 func (s *signInPages) show(w http.ResponseWriter, r *http.Request, status int, data *signInData) {
 	data.Passwords, data.Keys = s.signIn.HasPasswords(), s.signIn.HasKeys()
-	if err := s.renderer.render(w, r, status, "signin.html", "Sign in", nil, data); err != nil {
+	if err := s.renderer.render(w, r, status, "signin.html", "Sign in", nil, "", data); err != nil {
 		s.renderer.showError(w, r, nil, err)
 	}
 }
