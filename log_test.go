@@ -197,6 +197,7 @@ func TestLog_ClientBehindAProxy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out logBuffer
 			var outside, inside string // the addresses of the request around and inside of TrustProxies
+			var pattern string         // of the request around it
 			s := startServer(t, config{
 				opts: llmhttp.Options{Observe: llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))},
 				wrap: func(h http.Handler) http.Handler {
@@ -206,7 +207,7 @@ func TestLog_ClientBehindAProxy(t *testing.T) {
 					}), test.proxies)
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						trusting.ServeHTTP(w, r)
-						outside = r.RemoteAddr
+						outside, pattern = r.RemoteAddr, r.Pattern
 					})
 				},
 			})
@@ -216,6 +217,7 @@ func TestLog_ClientBehindAProxy(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(out.String()), &line))
 			assert.Equal(t, test.want, line.Client)
 			assert.Contains(t, outside, "127.0.0.1:")
+			assert.Equal(t, "POST /v1/chat/completions", pattern)
 			assert.Contains(t, inside, test.want)
 		})
 	}

@@ -27,11 +27,9 @@ func TrustProxies(h http.Handler, proxies []netip.Prefix) http.Handler {
 	}
 	trusted := clientaddr.Proxies(slices.Clone(proxies))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if addr := trusted.RemoteAddr(r); addr != r.RemoteAddr {
-			clone := *r // as http.StripPrefix does; h does not see the fields that it may not modify
-			clone.RemoteAddr = addr
-			r = &clone
-		}
-		h.ServeHTTP(w, r)
+		clone := *r // because a handler must not modify the request
+		clone.RemoteAddr = trusted.RemoteAddr(r)
+		defer func() { r.Pattern = clone.Pattern }() // for middleware around this handler, as ServeMux sets it
+		h.ServeHTTP(w, &clone)
 	})
 }
