@@ -400,6 +400,8 @@ func TestOpenAIImages(t *testing.T) {
 				Size:    openai.ImageGenerateParamsSize(tt.size),
 				N:       openai.Int(tt.n),
 				Quality: "standard",
+
+				ResponseFormat: openai.ImageGenerateParamsResponseFormatURL,
 			}
 			byURL, err := client.Images.Generate(testContext(t), params)
 			require.NoError(t, err)
