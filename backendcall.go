@@ -53,6 +53,7 @@ type backendCall struct {
 	began     time.Time // zero if it was not called
 	notSent   bool      // its error wraps ErrNotSent
 	estimated bool      // some of units are an estimate
+	streamed  bool      // the reply is a stream
 	units     *Units    // of the reply, besides tokens; nil if there is nothing else
 	model     string    // that Used tells; may be empty
 }
@@ -136,7 +137,7 @@ func (q *request) admitLocked(usage *llm.Usage, err error, receive func() error)
 // beginFraming prepares a reply that is sent as f tells. source makes its bytes if it is a stream.
 func (q *request) beginFraming(f Framing, source exchange.Source) {
 	q.contentType = f.ContentType
-	if q.streamed = !f.Whole; q.streamed {
+	if q.backend.streamed = !f.Whole; q.backend.streamed {
 		q.client.BeginStream(exchange.StreamFormat{
 			ContentType: f.ContentType, KeepAlive: f.KeepAlive, StartsEarly: f.StartsEarly, EndsCleanly: f.EndsCleanly,
 		}, source)

@@ -224,7 +224,7 @@ func (q *request) endReply(extra llm.Extra) error {
 		return err
 	}
 	p, usage := &q.chat, &q.ledger.usage
-	if !q.streamed {
+	if !q.backend.streamed {
 		return q.replyAs(http.StatusOK, q.contentType, func(b []byte) ([]byte, error) { return p.appendEnd(b, usage, extra) })
 	}
 	return q.client.EndStream(func(out *exchange.Buffer) (err error) {

@@ -42,6 +42,7 @@ type ledger struct {
 	refundable bool // admit has taken a request that refund may return
 	costly     bool // what was taken from the rates is not returned: see commitCostly
 	settled    bool
+	userKnown  bool // admitUser was called
 	uncounted  bool // setUsage has left out tokens that setCost may have to estimate
 
 	// What it tells.

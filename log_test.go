@@ -198,6 +198,7 @@ func TestLog_ClientBehindAProxy(t *testing.T) {
 			var out logBuffer
 			var outside, inside string // the addresses of the request around and inside of TrustProxies
 			var pattern string         // of the request around it
+			served := make(chan struct{})
 			s := startServer(t, config{
 				opts: llmhttp.Options{Observe: llmhttp.LogRequests(slog.New(slog.NewJSONHandler(&out, nil)))},
 				wrap: func(h http.Handler) http.Handler {
@@ -208,10 +209,12 @@ func TestLog_ClientBehindAProxy(t *testing.T) {
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						trusting.ServeHTTP(w, r)
 						outside, pattern = r.RemoteAddr, r.Pattern
+						close(served)
 					})
 				},
 			})
 			s.chat(chatBody, withHeader("X-Forwarded-For", "198.51.100.1, 203.0.113.7"))
+			<-served
 			s.shutdown()
 			var line struct{ Client string }
 			require.NoError(t, json.Unmarshal([]byte(out.String()), &line))

@@ -52,8 +52,6 @@ type request struct {
 	usage       usageReport
 	chunks      chunkGate    // used if the reply comes in chunks
 	chat        chatPipeline // used if the request is a chat
-	userKnown   bool         // admitUser was called
-	streamed    bool         // the reply is a stream
 	contentType string       // of a reply that comes in chunks
 	backend     backendCall
 	requested   string // the model that the client asked for; any text
@@ -299,10 +297,10 @@ func (q *request) allowsModel(id string) bool {
 // admitUser finds out who the end user of the request is, whom the client has named, and takes
 // what the limits of each end user require. Calls after the first do nothing.
 func (q *request) admitUser(named string) (err error) {
-	if q.userKnown {
+	if q.ledger.userKnown {
 		return nil
 	}
-	q.userKnown = true
+	q.ledger.userKnown = true
 	if f := q.h.opts.User; f != nil {
 		if named, err = f(q.r.WithContext(q.client.Context()), named); err != nil {
 			return q.client.CauseOr(err)
@@ -500,7 +498,7 @@ func (q *request) notifyEnded() {
 	e := endedRequest{
 		outcome: &o, record: q.record, info: q.info.load(),
 		requested: q.requested, refused: q.ledger.refused, status: result.Status,
-		admitted: q.backend.began, firstWrite: result.FirstWrite, streamed: q.streamed,
+		admitted: q.backend.began, firstWrite: result.FirstWrite, streamed: q.backend.streamed,
 		quotas: q.ledger.quotaUses(q.record), priceErr: q.ledger.priceErr, recordErr: q.ledger.recordErr, saveErr: q.saveErr,
 		reply: ReplySummary{ID: q.chat.order.Start.ID, Model: o.servedModel, FinishReasons: q.chat.finishReasons()},
 	}
