@@ -4,7 +4,7 @@
 //	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{Routes: all.Routes(nil)})
 //
 // A server that needs few of them mounts those of their packages, such as [rerank.Routes]. A later
-// version may have more routes.
+// version may have more routes: NewHandler panics if one has a path of the host's own, and names both.
 package all
 
 import (

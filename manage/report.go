@@ -39,10 +39,11 @@ type ReportQuery struct {
 	// PerModel divides each sum by the model.
 	PerModel bool
 
-	// Order says which groups are the largest. Limit is the maximum number of groups that have a
-	// row of their own; Report.Others is the sum of the smaller ones. Zero and negative mean no
-	// limit.
+	// Order says which groups are the largest.
 	Order ReportOrder
+
+	// Limit is the maximum number of groups that have a row of their own; Report.Others is the sum
+	// of the smaller ones. Zero and negative mean no limit.
 	Limit int
 }
 
