@@ -110,8 +110,11 @@ func TestErrors_UnknownPaths(t *testing.T) {
 		{"POST", "/v1/models", "2023-06-01", 405, "invalid_request_error"},
 		{"DELETE", "/v1/models/m", "2023-06-01", 405, "invalid_request_error"},
 		{"POST", "/v1/models", "", 405, ""},
-		{"POST", "/v1/messagesque", "2023-06-01", 404, ""},
-		{"POST", "/v1", "2023-06-01", 404, ""},
+		{"GET", "/v1/files", "2023-06-01", 404, "not_found_error"},
+		{"GET", "/v1/files", "", 404, ""},
+		{"POST", "/v1/messagesque", "2023-06-01", 404, "not_found_error"},
+		{"POST", "/v1/messagesque", "", 404, ""},
+		{"POST", "/v1", "2023-06-01", 404, "not_found_error"},
 		{"GET", "/v1/chat/completions", "2023-06-01", 405, ""},
 	} {
 		t.Run(test.method+" "+test.path+" "+test.version, func(t *testing.T) {
