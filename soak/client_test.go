@@ -294,7 +294,7 @@ func (p *clientPlan) checkStream(body []byte, err error, fail func(string, ...an
 			return
 		}
 		complete = p.wire.terminal(e)
-		failed = e.kind == "error" || e.kind == "response.failed"
+		failed = e.kind == "response.failed" || e.kind == "error" && p.wire.path != "/v1/responses" // where that follows it
 		text.WriteString(p.wire.text(e))
 	}
 	switch {
