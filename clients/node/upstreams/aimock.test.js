@@ -275,8 +275,9 @@ test("images", async (t) => {
   const inline = await generate(through, "inline", { n: 2, response_format: "b64_json" });
   assert.deepEqual(inline.data, [{ b64_json: pixel }, { b64_json: pixel }]); // revised_prompt is sent with URLs only
 
-  // A client that wants URLs gets those of the gateway.
-  const stored = await generate(through, "inline", { n: 2 });
+  // A client that does not ask gets what the server sends, and one that wants URLs those of the gateway.
+  assert.deepEqual((await generate(through, "inline", { n: 2 })).data[1], { b64_json: pixel });
+  const stored = await generate(through, "inline", { n: 2, response_format: "url" });
   assert.equal(stored.data[0].revised_prompt, "Another");
   for (const { url } of stored.data) {
     assert(url.startsWith(server.api.replace("/v1", "/images/")), url);
