@@ -10,7 +10,7 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// Whoever reads a whole call parses its arguments. Pieces of a call are joined to what came before.
+// Clients and servers parse the arguments of a whole call. They join those of a stream, where {} would be text between them.
 func TestToolCall_NoArguments(t *testing.T) {
 	function := llm.FunctionCall{Name: "now"}
 	message := llm.Message{Role: llm.RoleAssistant, ToolCalls: []llm.ToolCall{{ID: "call_1", Function: function}}}

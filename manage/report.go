@@ -69,7 +69,7 @@ type ReportStatus string
 const (
 	StatusAny       ReportStatus = ""
 	StatusSucceeded ReportStatus = "succeeded" // UsageRecord.ErrorClass is empty
-	StatusFailed    ReportStatus = "failed"    // it is not, whoever caused the error
+	StatusFailed    ReportStatus = "failed"    // UsageRecord.ErrorClass is set, also to one of the client
 )
 
 // Includes reports whether s selects records with an error class.

@@ -123,7 +123,7 @@ func TestListModels_InvalidReply(t *testing.T) {
 	}
 }
 
-// A reply with the status 200 that is no list of models is an error, and not an empty list.
+// A reply with the status 200 that has no list of models is an error, and not an empty list.
 func TestListModels_Refused(t *testing.T) {
 	for name, test := range map[string]struct{ body, log string }{
 		"error":            {`{"error":{"message":"Wrong key.","code":"invalid_api_key"}}`, "Wrong key."},

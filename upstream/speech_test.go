@@ -191,7 +191,7 @@ func TestSpeak_ContentType(t *testing.T) {
 		"FLAC for Opus":              {"opus", "audio/flac", flac, "audio/flac", int64(len(flac))},
 		"a format of another server": {"mp3", "audio/webm", "\x1aE\xdf\xa3abcd", "audio/webm", 8},
 		"unknown":                    {"mp3", "application/octet-stream", "abcd", "audio/mpeg", 4},
-		"a label that is no audio":   {"mp3", "application/javascript", "abcd", "audio/mpeg", 4},
+		"a Content-Type of no audio": {"mp3", "application/javascript", "abcd", "audio/mpeg", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -249,6 +250,13 @@ func (s *limitsSoak) send(ctx context.Context, n int, secret, account, user stri
 		}
 		s.mu.Unlock()
 		outcome := s.chat(client{c.url, secret}, body)
+		// As SDKs do, which repeat a 503 twice: a quota that a busy machine does not read within two seconds refuses the request.
+		for range 2 {
+			if outcome != notChecked {
+				break
+			}
+			outcome = s.chat(client{c.url, secret}, body)
+		}
 		s.mu.Lock()
 		if c.gone && outcome != "200" && !strings.HasPrefix(outcome, "429") {
 			outcome = "a copy ended"
@@ -262,7 +270,10 @@ func (s *limitsSoak) send(ctx context.Context, n int, secret, account, user stri
 	}
 }
 
-// chat sends a chat. The outcome is the status and, of a refusal, its code.
+// notChecked is the outcome of a chat whose limits could not be read.
+const notChecked = "503 We could not check your rate limits. Please try again."
+
+// chat sends a chat. The outcome is the status and, of a refusal, its code, or its message if it has none.
 func (s *limitsSoak) chat(c client, body string) string {
 	req, err := http.NewRequest("POST", c.url+chatPath, strings.NewReader(body))
 	if err != nil {
@@ -274,14 +285,16 @@ func (s *limitsSoak) chat(c client, body string) string {
 		return "no reply"
 	}
 	defer resp.Body.Close()
-	var reply struct{ Error struct{ Code string } }
+	var reply struct {
+		Error struct{ Code, Message string }
+	}
 	if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil {
 		return "interrupted"
 	}
 	if resp.StatusCode == http.StatusOK {
 		return "200"
 	}
-	return fmt.Sprint(resp.StatusCode, " ", reply.Error.Code)
+	return fmt.Sprint(resp.StatusCode, " ", cmp.Or(reply.Error.Code, reply.Error.Message))
 }
 
 // A soakRecord is what the database has of a request.
@@ -324,11 +337,7 @@ func (s *limitsSoak) report(took time.Duration) {
 		if most := a.most(s.credit); most > 0 {
 			assert.LessOrEqual(s.t, byAccount[a.name], most, a.name)
 		}
-		for outcome, n := range s.outcomes[a.name] {
-			if outcome == "503 " { // a quota was not read within two seconds, which a slow machine may take: nothing was let through
-				assert.LessOrEqual(s.t, n, byAccount[a.name]/10, "requests of %s that were refused because a store was slow", a.name)
-				continue
-			}
+		for outcome := range s.outcomes[a.name] {
 			assert.Contains(s.t, []string{"200", "429 rate_limit_exceeded", "429 insufficient_quota", "a copy ended"}, outcome)
 		}
 	}

@@ -37,8 +37,8 @@ func newDeflateReader(r *bufio.Reader) (io.Reader, error) {
 const maxEncodings = 4
 
 // Decode returns a Reader of the content of a body with the given header, and whether that is encoded at all. The content
-// is decoded as it is read, so that whoever bounds what is read also bounds what a body costs that is far smaller than its
-// content. The error names an encoding that is not known.
+// is decoded as it is read: a caller that stops reading at a bound decodes no more than that, however large the content of a
+// small body is. The error names an encoding that is not known.
 func Decode(h http.Header, body *bufio.Reader) (content *bufio.Reader, encoded bool, err error) {
 	names := strings.FieldsFunc(strings.ToLower(strings.Join(h.Values("Content-Encoding"), ",")), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "identity" })

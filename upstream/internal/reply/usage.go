@@ -74,9 +74,9 @@ func mayHaveUsage(body []byte) bool {
 
 const jsonSpace = " \t\r\n"
 
-// Usage returns the usage of body, a reply or an event that is no error. decoded is what package llm or another one has decoded of it,
-// and nil if that knows none; its numbers are completed. If body has a usage that is not known, Usage returns nil, and the
-// Handler is told.
+// Usage returns the usage in body, which is a reply or an event and not an error. decoded is the usage that the caller has found
+// there, or nil; Usage completes its numbers. If the names of the usage in body are not known, Usage returns nil and tells the
+// Handler.
 func (r *Reply) Usage(body []byte, decoded *llm.Usage) *llm.Usage {
 	if decoded != nil {
 		completeUsage(decoded)
