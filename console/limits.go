@@ -53,28 +53,23 @@ func keySubject(info *manage.KeyInfo) limitedSubject {
 // read returns the limits of a subject and how much of each is used. If the Limiter or
 // the store fails, it logs the error and returns the limit without its use.
 func (l *limitReader) read(ctx context.Context, s limitedSubject) []limitUse {
-	var uses []limitUse
-	for _, name := range keytext.LimitNames {
-		text := keytext.FormatLimit(&s.Limits, name)
-		if text == "" {
-			continue
-		}
-		use := limitUse{Name: strings.ReplaceAll(name, "-", " "), Limit: text}
+	uses := limitNames(&s.Limits)
+	for i := range uses {
+		use := &uses[i]
 		var err error
-		switch name {
+		switch use.Name {
 		case "requests":
-			err = l.readLevel(ctx, s.ID, llmhttp.BucketRequests, s.Limits.Requests, &use)
+			err = l.readLevel(ctx, s.ID, llmhttp.BucketRequests, s.Limits.Requests, use)
 		case "tokens":
-			err = l.readLevel(ctx, s.ID, llmhttp.BucketTokens, s.Limits.Tokens, &use)
+			err = l.readLevel(ctx, s.ID, llmhttp.BucketTokens, s.Limits.Tokens, use)
 		case "quota":
-			err = l.readQuota(ctx, s, &use)
+			err = l.readQuota(ctx, s, use)
 		case "concurrent":
-			err = l.readConcurrent(ctx, s, &use)
+			err = l.readConcurrent(ctx, s, use)
 		}
 		if err != nil {
-			l.logger.ErrorContext(ctx, "console: use of a limit not read", "subject", s.ID.Kind+" "+s.ID.ID, "limit", name, "error", err)
+			l.logger.ErrorContext(ctx, "console: use of a limit not read", "subject", s.ID.Kind+" "+s.ID.ID, "limit", use.Name, "error", err)
 		}
-		uses = append(uses, use)
 	}
 	return uses
 }

@@ -186,8 +186,7 @@ func (t *Table[V]) All() iter.Seq[*Entry[V]] {
 }
 
 // Nearest returns the Entry whose path, up to its wildcards, is the longest beginning of the path of r. If
-// there is none, it returns the first in the order of patterns of those whose Match, which must be set,
-// knows r by something else than its path, or nil.
+// there is none, it returns the first, in the order of patterns, that has a Match which reports true, or nil.
 func (t *Table[V]) Nearest(r *http.Request) (nearest *Entry[V]) {
 	var known *Entry[V]
 	length := 0
