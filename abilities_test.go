@@ -77,7 +77,7 @@ var wrappers = map[string]func(t *testing.T, b llmhttp.Backend) llmhttp.Backend{
 		return toolagent.New(b, func(context.Context) ([]toolagent.Tool, error) { return nil, nil }, nil)
 	},
 	"Choices":        func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return llmhttp.Choices(b) },
-	"Swap":           func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return llmhttp.NewSwap(b) },
+	"Swap":           func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return llmhttp.NewSwappableBackend(b) },
 	"ChatOnly":       func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return llmhttp.ChatOnly(b) },
 	"with Unwrap":    func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return passing{passing{b}} },
 	"without Unwrap": func(_ *testing.T, b llmhttp.Backend) llmhttp.Backend { return passing{hiding{passing{b}}} },
@@ -256,8 +256,8 @@ func TestOperation_SupportedBy(t *testing.T) {
 		assert.Equal(t, isChat, op.SupportedBy(t.Context(), chatOnly), "%s", op)
 		assert.True(t, op.SupportedBy(t.Context(), all), "%s", op)
 		assert.True(t, op.SupportedBy(t.Context(), textfilter.New(all, redacting)), "%s", op)
-		assert.True(t, op.SupportedBy(t.Context(), llmhttp.NewSwap(all)), "%s", op)
-		assert.Equal(t, isChat, op.SupportedBy(t.Context(), llmhttp.NewSwap(llmhttp.ChatOnly(all))), "%s", op)
+		assert.True(t, op.SupportedBy(t.Context(), llmhttp.NewSwappableBackend(all)), "%s", op)
+		assert.Equal(t, isChat, op.SupportedBy(t.Context(), llmhttp.NewSwappableBackend(llmhttp.ChatOnly(all))), "%s", op)
 	}
 	for _, op := range []llmhttp.Operation{"", "none"} {
 		assert.False(t, op.SupportedBy(t.Context(), all), "%q", op)

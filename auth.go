@@ -32,7 +32,7 @@ type KeyStore interface {
 	// [Anonymous], which no client can present. A store that does not contain
 	// Anonymous returns ErrKeyNotFound, as for any other unknown secret. The Handler
 	// also looks up a new secret, at most once a minute, to find out whether one was
-	// needed: see Options.TrustedOrigins.
+	// needed: see Options.Accept.TrustedOrigins.
 	//
 	// The Handler checks expiry, scopes and limits; Lookup need not. The Handler
 	// does not modify the Key, so a store may return the same one many times. A
@@ -86,7 +86,7 @@ type Key struct {
 	// Expires is when the key stops working. Zero means never.
 	Expires time.Time
 
-	// Limits are the limits on the use of the key. The zero Limits set none.
+	// Limits are the limits on the use of the key. The zero Limits set none but those of Options.
 	Limits Limits
 
 	// Subjects are what else the use of the key counts toward, such as its account and a
@@ -184,7 +184,7 @@ func NewSecret(prefix string) string {
 // account. Use it only where something else controls access. It may be wrapped in another KeyStore.
 //
 // A Handler with such a KeyStore, or with one that knows its clients by something else
-// than a secret, refuses requests of web pages that are not in Options.TrustedOrigins.
+// than a secret, refuses requests of web pages that are not in Options.Accept.TrustedOrigins.
 func AllowAll(account string) KeyStore {
 	key := &Key{ID: account, Account: account}
 	return KeyStoreFunc(func(context.Context, string) (*Key, error) { return key, nil })

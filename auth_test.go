@@ -417,7 +417,7 @@ func leakConfigs(secret string) map[string]config {
 		return config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, f() })}
 	}
 	take := func(f func() error) config {
-		return config{opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, f() }}}}
+		return config{opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, f() }}}}
 	}
 	adjust := func(f func() error) config {
 		return config{opts: llmhttp.Options{Limiter: &stubLimiter{adjust: func(context.Context) error { return f() }}}}

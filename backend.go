@@ -80,28 +80,28 @@ func ChatOnly(b Backend) Backend {
 	return BackendFunc(b.Chat)
 }
 
-// A Swap is a [Backend] that forwards every call to another Backend, which can be replaced while
+// A SwappableBackend is a [Backend] that forwards every call to another Backend, which can be replaced while
 // requests run, for example when the configuration has changed. A request keeps the Backend to which
 // its first call went, so that the ImageSizes and the GenerateImages of one request, or all calls of
 // an agent, go to the same one. Calls whose context does not belong to a request of a [Handler] go
 // to the current one.
 //
-// A Swap has what the Backend of a request has, which [As] finds by its Unwrap. Create a Swap with
-// [NewSwap]. Its methods may be called concurrently.
-type Swap struct{ current atomic.Pointer[Backend] }
+// A SwappableBackend has what the Backend of a request has, which [As] finds by its Unwrap. Create one with
+// [NewSwappableBackend]. Its methods may be called concurrently.
+type SwappableBackend struct{ current atomic.Pointer[Backend] }
 
-// NewSwap returns a Swap that forwards to b. It panics if b is nil.
-func NewSwap(b Backend) *Swap {
-	s := new(Swap)
+// NewSwappableBackend returns one that forwards to b. It panics if b is nil.
+func NewSwappableBackend(b Backend) *SwappableBackend {
+	s := new(SwappableBackend)
 	s.Replace(b)
 	return s
 }
 
 // Replace makes requests that begin from now on use b, and returns the Backend that they used before.
 // Requests in progress may use that until they end. Replace panics if b is nil.
-func (s *Swap) Replace(b Backend) (old Backend) {
+func (s *SwappableBackend) Replace(b Backend) (old Backend) {
 	if option.IsNil(b) {
-		panic("llmhttp: Swap of a nil Backend")
+		panic("llmhttp: SwappableBackend of a nil Backend")
 	}
 	if before := s.current.Swap(&b); before != nil {
 		old = *before
@@ -110,14 +110,16 @@ func (s *Swap) Replace(b Backend) (old Backend) {
 }
 
 // Current returns the Backend that requests use that begin now.
-func (s *Swap) Current() Backend { return *s.current.Load() }
+func (s *SwappableBackend) Current() Backend { return *s.current.Load() }
 
 // Unwrap returns the Backend of the request that ctx belongs to, for [As]. It is the one that Chat
 // calls.
-func (s *Swap) Unwrap(ctx context.Context) Backend { return *keptBackend(ctx, s, s.current.Load()) }
+func (s *SwappableBackend) Unwrap(ctx context.Context) Backend {
+	return *keptBackend(ctx, s, s.current.Load())
+}
 
 // Chat calls the method of the Backend.
-func (s *Swap) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
+func (s *SwappableBackend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return s.Unwrap(ctx).Chat(ctx, req)
 }
 
@@ -134,12 +136,12 @@ func (s *Swap) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 // needs to see none of the other calls passes them on by its Unwrap. A wrapper that checks or changes
 // requests must not have an Unwrap: it has the methods that it filters, and hides the others. TestGuard
 // of package llmhttptest finds what goes around it. A wrapper embeds the interface Backend and not a
-// type such as [Swap], whose Unwrap it would have.
+// type such as [SwappableBackend], whose Unwrap it would have.
 //
 // If a method that is found returns an error that wraps [errors.ErrUnsupported], it is not there for the
 // request. The error of a system call, which also is one for [errors.Is], is a failure as any other.
 //
-// ctx is the context of the call for which the T is needed: see [Swap]. b, and what an Unwrap returns,
+// ctx is the context of the call for which the T is needed: see [SwappableBackend]. b, and what an Unwrap returns,
 // may be nil, in which there is nothing. As gives up after 100 wrappers.
 func As[T any](ctx context.Context, b Backend) (T, bool) {
 	return wrapped.Find[T](b, wrapped.Next[Backend](ctx))
@@ -165,7 +167,8 @@ func StoreAs[T any](s UsageStore) (T, bool) { return wrapped.Find[T](s, unwrap[U
 //
 //	Unwrap() llmhttp.Limiter
 //
-// A Handler looks for a [ConcurrencyLimiter] and a [Reserver] with it.
+// A Handler looks for a [ConcurrencyLimiter] and a [Reserver] with it. See "Limiters" in the package
+// documentation.
 func LimiterAs[T any](l Limiter) (T, bool) { return wrapped.Find[T](l, unwrap[Limiter]) }
 
 // unwrap returns what v wraps. It reports false if v does not show that.

@@ -228,7 +228,7 @@ func TestChat_ParamsReachTheBackend(t *testing.T) {
 		require.Equal(t, 200, r.StatusCode, "%s", r.body)
 		return b.chat.Load()
 	}
-	plain := llm.ChatRequest{Model: "demo-chat", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello, how are you?")}}}
+	plain := llm.ChatRequest{Model: "demo-chat", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hello, how are you?")}}}
 	t.Run("default", func(t *testing.T) { assert.Equal(t, &plain, send(chatWith(`"stream":false`))) })
 	t.Run("null", func(t *testing.T) {
 		assert.Equal(t, &plain, send(chatWith(`"temperature":null,"top_p":null,"max_tokens":null,"max_completion_tokens":null,"stream":null,"stop":null,"presence_penalty":null,"frequency_penalty":null,"n":null,"response_format":null,"tools":null,"tool_choice":null,"stream_options":null`)))

@@ -33,7 +33,7 @@ func (b *oneChoice) Chat(ctx context.Context, r *llm.ChatRequest) llm.ChatStream
 			yield(nil, errors.New("N was passed on"))
 			return
 		}
-		r.Messages[0].Content = llm.Text("changed") // the Backend owns the request
+		r.Messages[0].Content = llm.TextContent("changed") // the Backend owns the request
 		defer func() {
 			if b.report != nil {
 				b.report(ctx, b.usage)

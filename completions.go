@@ -117,7 +117,7 @@ func headOf(s *ReplyStart, object string) openai.Head {
 // A wholeCompletion encodes one whole reply of chat completions.
 type wholeCompletion struct {
 	start  ReplyStart
-	joined join.Joiner
+	joined join.Accumulator
 }
 
 func (*wholeCompletion) Framing() Framing {

@@ -41,7 +41,7 @@ func TestAppendCompletion_IsLikeTheTable(t *testing.T) {
 	rarely := func() bool { return rand.IntN(10) == 0 }
 	var extra = llm.Extra{"x": json.RawMessage("1")}
 	for range 1000 {
-		m := llm.Message{Role: llm.RoleAssistant, Content: llm.Text(text())}
+		m := llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent(text())}
 		c := llm.Choice{Index: rand.IntN(2), FinishReason: llm.FinishReason(text())}
 		r := llm.ChatResponse{ID: "chatcmpl-1", Created: rand.Int64N(2e9), Model: text(), Usage: &llm.Usage{PromptTokens: rand.IntN(2), CompletionTokens: 3}}
 		for _, change := range []func(){
@@ -130,7 +130,7 @@ func TestAppend_EncodesEveryField(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, string(want), string(got), field)
 	})
-	r := llm.ChatResponse{ID: "1", Usage: &llm.Usage{}, Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text("x")}}}}
+	r := llm.ChatResponse{ID: "1", Usage: &llm.Usage{}, Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent("x")}}}}
 	for _, v := range []any{&r, &r.Choices[0], r.Usage} {
 		setEachField(t, reflect.ValueOf(v).Elem(), func(field string) {
 			got, err := appendCompletion(nil, &r)
@@ -154,7 +154,7 @@ func BenchmarkAppendDelta(b *testing.B) {
 func BenchmarkAppendCompletion(b *testing.B) {
 	r := &llm.ChatResponse{
 		ID: "chatcmpl-1", Created: 1700000000, Model: "demo", Usage: &llm.Usage{PromptTokens: 10, CompletionTokens: 20},
-		Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text(strings.Repeat("token ", 50))}, FinishReason: llm.FinishStop}},
+		Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent(strings.Repeat("token ", 50))}, FinishReason: llm.FinishStop}},
 	}
 	b.ReportAllocs()
 	var buf []byte

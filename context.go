@@ -90,7 +90,7 @@ func StartTry(ctx context.Context, target string) (_ context.Context, end func(e
 
 // keptBackend returns the Backend that the request that ctx belongs to uses of s. current is that
 // for requests that begin.
-func keptBackend(ctx context.Context, s *Swap, current *Backend) *Backend {
+func keptBackend(ctx context.Context, s *SwappableBackend, current *Backend) *Backend {
 	if q := requestFrom(ctx); q != nil {
 		return q.notes.keep(s, current)
 	}

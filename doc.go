@@ -62,13 +62,13 @@
 // or the interface of a package such as completion or rerank, whose routes
 // are in Options.Routes; package all has all of these. A wrapper that embeds a Backend has Chat alone. One that lets the
 // rest pass has a method Unwrap, by which [As] finds it; one that checks or changes requests has none. Package textfilter,
-// for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [Swap] is a
+// for redaction and guardrails, sees every text or hides the method. [llm.Tee] reads a stream that passes, and a [SwappableBackend] is a
 // Backend that can be replaced while requests run. Clients read the
 // context window, the output limit and the capabilities of a [llm.Model], so set those that
 // are known.
 //
 // An agent is a Backend that calls another one several times, and tools in between. Package agent has
-// one. Its parts are for others: its Relay sends on what the model says and returns its reply,
+// one. Its parts are for others: its ForwardReply sends on what the model says and returns its reply,
 // its CallTools runs the tool calls in parallel, [llm.StartCall] accounts for each call of a model by itself,
 // and [llm.NewStream] turns the steps, which return errors, into a [llm.ChatStream].
 //
@@ -159,6 +159,12 @@
 //     how the tokens of a reply are estimated
 //   - [ReplyStream], [AppendStream] and [Progress]: a reply in pieces
 //
+// # Limiters
+//
+// A [Limiter] of a host's own, such as that of package redislimit, is tested by package limitertest. These
+// are the names that only its author needs: [ConcurrencyLimiter] and [Reserver], which it may be, and which
+// [LimiterAs] finds in what it wraps; [BucketAmount], [BucketLevel] and [SlotAmount].
+//
 // # Protocols
 //
 // A [Protocol] is a wire format besides OpenAI's API. Packages messages and responses have
@@ -170,11 +176,11 @@
 //     by [BindChat], another function whose name begins with Bind, or [BindQuery], which
 //     returns a [QueryReply]; those of endpoints that are packages, such as rerank, by
 //     NewRoute and the Serve of the package
-//   - [ChatEncoder], [Framing], [EventStream], [join.Joiner], [ReplySaver], [ReplyStart]: how the
+//   - [ChatEncoder], [Framing], [EventStream], [join.Accumulator], [ReplySaver], [ReplyStart]: how the
 //     reply to a chat, or that of [Call.Generate], is encoded and sent. [ImageEncoder] encodes that to a
 //     request for a stream of images, generated or edited
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
-//   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [Warn]: what a Protocol
+//   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [LogBackendMistake]: what a Protocol
 //     tells the Handler about a request
 //   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON], [DecodeJSON],
 //     [ErrResponseStore]: helpers

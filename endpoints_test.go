@@ -104,7 +104,7 @@ func TestEndpoints_OfAPackage(t *testing.T) {
 	assert.Contains(t, llmhttp.Operations(), llmhttp.Operation("score"))
 	score, plain := llmhttp.Operation("score"), new(stubBackend)
 	assert.True(t, score.SupportedBy(t.Context(), scoringBackend{plain}))
-	assert.True(t, score.SupportedBy(t.Context(), llmhttp.NewSwap(scoringBackend{plain})))
+	assert.True(t, score.SupportedBy(t.Context(), llmhttp.NewSwappableBackend(scoringBackend{plain})))
 	assert.False(t, score.SupportedBy(t.Context(), plain))
 	assert.False(t, llmhttp.Operation("").SupportedBy(t.Context(), scoringBackend{plain}))
 }
@@ -163,7 +163,7 @@ func TestEndpoints_UnmountedAbilitiesAreLogged(t *testing.T) {
 	}{
 		"without the ability":     {backend: plain},
 		"with":                    {backend: scoring, want: line},
-		"in a Swap":               {backend: llmhttp.NewSwap(scoring), want: line},
+		"in a Swap":               {backend: llmhttp.NewSwappableBackend(scoring), want: line},
 		"in wrappers":             {backend: passing{passing{scoring}}, want: line},
 		"hidden":                  {backend: hiding{scoring}},
 		"of a request only":       {backend: panickingWrapper{scoring}},

@@ -44,7 +44,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 		return request{"POST", chatPath, body, options}
 	}
 	fail := func(e *llm.Error) config { return config{backend: failingBackend(e)} }
-	limited := func(limits llmhttp.Limits, levels ...llmhttp.Level) config {
+	limited := func(limits llmhttp.Limits, levels ...llmhttp.BucketLevel) config {
 		return config{keys: limitedKeys(limits), opts: llmhttp.Options{Estimates: llmhttp.TokenEstimates{TextTokens: countWords}, Limiter: fixedLevels(levels...)}}
 	}
 	usedUp := llmhttp.Quota{Tokens: -1}
@@ -106,11 +106,11 @@ func TestError_EachKindOfFailure(t *testing.T) {
 		{"content type", config{}, chat(chatBody, withHeader("Content-Type", "text/plain")), 415,
 			errorBody("Unsupported content type: 'text/plain'. This API only accepts 'application/json'.", invalid, "", "unsupported_media_type"), nil},
 		{"422", fail(llm.Errorf(422, "unprocessable", "No.")), chat(chatBody), 422, errorBody("No.", invalid, "", "unprocessable"), nil},
-		{"limit of requests", limited(llmhttp.Limits{Requests: llmhttp.PerMinute(3)}, llmhttp.Level{RetryAfter: 20 * time.Second, ResetAfter: time.Minute}), chat(chatBody), 429,
+		{"limit of requests", limited(llmhttp.Limits{Requests: llmhttp.PerMinute(3)}, llmhttp.BucketLevel{RetryAfter: 20 * time.Second, ResetAfter: time.Minute}), chat(chatBody), 429,
 			errorBody("Rate limit reached on requests per min (RPM): Limit 3, Used 3, Requested 1. Please try again in 20s.", "requests", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "20", "Retry-After-Ms": "20000", "X-Should-Retry": "true",
 				"X-Ratelimit-Limit-Requests": "3", "X-Ratelimit-Remaining-Requests": "0", "X-Ratelimit-Reset-Requests": "1m0s", "X-Ratelimit-Limit-Tokens": ""}},
-		{"limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(50000)}, llmhttp.Level{Remaining: 2051, RetryAfter: 1146 * time.Millisecond, ResetAfter: 57539 * time.Millisecond}), chat(chatWith(`"max_tokens":3002`)), 429,
+		{"limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(50000)}, llmhttp.BucketLevel{Remaining: 2051, RetryAfter: 1146 * time.Millisecond, ResetAfter: 57539 * time.Millisecond}), chat(chatWith(`"max_tokens":3002`)), 429,
 			errorBody("Rate limit reached on tokens per min (TPM): Limit 50000, Used 47949, Requested 3006. Please try again in 1.146s.", "tokens", "", "rate_limit_exceeded"),
 			headers{"Retry-After": "2", "Retry-After-Ms": "1146", "X-Should-Retry": "true", "X-Ratelimit-Limit-Requests": "",
 				"X-Ratelimit-Limit-Tokens": "50000", "X-Ratelimit-Remaining-Tokens": "2051", "X-Ratelimit-Reset-Tokens": "57.539s"}},
@@ -121,7 +121,7 @@ func TestError_EachKindOfFailure(t *testing.T) {
 		{"quota is used up", limited(llmhttp.Limits{Quota: usedUp}), chat(chatBody), 429,
 			errorBody(quota, "insufficient_quota", "", "insufficient_quota"),
 			headers{"Retry-After": "", "Retry-After-Ms": "", "X-Should-Retry": "false"}},
-		{"quota and limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(100), Quota: usedUp}, llmhttp.Level{}), chat(chatBody), 429,
+		{"quota and limit of tokens", limited(llmhttp.Limits{Tokens: llmhttp.PerMinute(100), Quota: usedUp}, llmhttp.BucketLevel{}), chat(chatBody), 429,
 			errorBody(quota, "insufficient_quota", "", "insufficient_quota"),
 			headers{"X-Should-Retry": "false"}},
 		{"limit of requests in progress", config{keys: limitedKeys(llmhttp.Limits{Concurrent: -1})}, chat(chatBody), 429,

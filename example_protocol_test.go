@@ -42,7 +42,7 @@ func (lines) decode(ctx context.Context, _ *http.Request, body []byte) (*llm.Cha
 	if in.Prompt == "" { // Validate cannot tell a prompt that is missing from an empty message
 		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "There is no prompt.")
 	}
-	prompt := llm.Message{Role: llm.RoleUser, Content: llm.Text(in.Prompt)}
+	prompt := llm.Message{Role: llm.RoleUser, Content: llm.TextContent(in.Prompt)}
 	req := &llm.ChatRequest{Model: in.Model, Stream: true, Messages: []llm.Message{prompt}}
 	return req, lineEncoder{}, req.Validate()
 }

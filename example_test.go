@@ -186,7 +186,7 @@ func ExampleBackend_clone() {
 		req.Messages[0].Content = nil
 		return llm.Fail(errors.New("out of memory"))
 	})
-	req := &llm.ChatRequest{Model: "demo", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}}}
+	req := &llm.ChatRequest{Model: "demo", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hello!")}}}
 	reply, err := join.Collect(fallback{broken, shout}.Chat(context.Background(), req))
 	if err != nil {
 		panic(err)
@@ -209,7 +209,7 @@ func (a agent) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 			return
 		}
 		req.Messages = append(req.Messages, draft.Choices[0].Message,
-			llm.Message{Role: llm.RoleUser, Content: llm.Text("Check that.")})
+			llm.Message{Role: llm.RoleUser, Content: llm.TextContent("Check that.")})
 		callCtx, end = llm.StartCall(ctx, req.Model)
 		var used *llm.Usage // the last one counts: a chunk has the usage of its call so far
 		defer func() { end(llm.CallResult{Usage: used}) }()
@@ -244,7 +244,7 @@ func (p polite) Unwrap(context.Context) llmhttp.Backend { return p.Backend }
 
 func (p polite) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	last := &req.Messages[len(req.Messages)-1]
-	last.Content = llm.Text(last.Content.Text() + " Please.")
+	last.Content = llm.TextContent(last.Content.Text() + " Please.")
 	return p.Backend.Chat(ctx, req)
 }
 

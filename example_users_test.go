@@ -16,7 +16,7 @@ func ExampleOptions_user() {
 		return &llmhttp.Key{ID: "webui", Account: "acme", PerUser: llmhttp.Limits{Requests: llmhttp.PerMinute(1)}}, nil
 	})
 	h := llmhttp.NewHandler(shout, keys, &llmhttp.Options{
-		TrustedOrigins: []string{"*"},
+		Accept: llmhttp.AcceptOptions{TrustedOrigins: []string{"*"}},
 		User: func(r *http.Request, named string) (string, error) {
 			return r.Header.Get("X-OpenWebUI-User-Id"), nil
 		},

@@ -75,7 +75,7 @@ type observedGeneration struct {
 func ownChat() *llm.ChatRequest {
 	return &llm.ChatRequest{
 		Model: "m", MaxTokens: new(100), Temperature: new(0.5), Extra: llm.Extra{"user": []byte(`"ada"`)},
-		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("12345678")}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("12345678")}},
 	}
 }
 

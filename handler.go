@@ -74,11 +74,14 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 		panic("llmhttp: Options.Prefix " + err.Error())
 	}
 	var err error
-	if h.origins, err = origin.NewPolicy(h.opts.TrustedOrigins); err != nil {
-		panic("llmhttp: Options.TrustedOrigins " + err.Error())
+	if h.origins, err = origin.NewPolicy(h.opts.Accept.TrustedOrigins); err != nil {
+		panic("llmhttp: Options.Accept.TrustedOrigins " + err.Error())
+	}
+	if err := h.opts.Limits.Validate(); err != nil {
+		panic("llmhttp: Options." + err.Error())
 	}
 	h.books = books{
-		limiter: h.opts.Limiter, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.Estimates.TextTokens,
+		limiter: h.opts.Limiter, keyLimits: h.opts.Limits, store: h.opts.Usage, price: h.opts.Price, countTokens: h.opts.Estimates.TextTokens,
 	}
 	h.books.quotas = budget.NewCache(h.books.sumQuota)
 	h.addProtocol(chatCompletions{})

@@ -569,28 +569,28 @@ func (u *usageLog) records() []llmhttp.UsageRecord {
 // A stubLimiter is a Limiter that keeps the draws of each call. It admits every request
 // unless its funcs are set.
 type stubLimiter struct {
-	take   func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error)
+	take   func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error)
 	adjust func(context.Context) error
 
 	mu              sync.Mutex
-	taken, adjusted [][]llmhttp.Draw // the draws of each call
+	taken, adjusted [][]llmhttp.BucketAmount // the draws of each call
 }
 
-func (l *stubLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *stubLimiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	l.mu.Lock()
 	l.taken = append(l.taken, slices.Clone(draws))
 	l.mu.Unlock()
 	if l.take != nil {
 		return l.take(ctx, draws)
 	}
-	levels := make([]llmhttp.Level, len(draws))
+	levels := make([]llmhttp.BucketLevel, len(draws))
 	for i, d := range draws {
 		levels[i].Remaining = int64(d.Rate.WithDefaults().Burst) - d.Amount
 	}
 	return levels, nil
 }
 
-func (l *stubLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *stubLimiter) Adjust(ctx context.Context, draws ...llmhttp.BucketAmount) error {
 	l.mu.Lock()
 	l.adjusted = append(l.adjusted, slices.Clone(draws))
 	l.mu.Unlock()
@@ -601,15 +601,15 @@ func (l *stubLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 }
 
 // calls returns the draws of all calls of Take and Adjust.
-func (l *stubLimiter) calls() (taken, adjusted [][]llmhttp.Draw) {
+func (l *stubLimiter) calls() (taken, adjusted [][]llmhttp.BucketAmount) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.taken), slices.Clone(l.adjusted)
 }
 
 // fixedLevels returns a Limiter whose Take always returns levels, one for each draw.
-func fixedLevels(levels ...llmhttp.Level) *stubLimiter {
-	return &stubLimiter{take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+func fixedLevels(levels ...llmhttp.BucketLevel) *stubLimiter {
+	return &stubLimiter{take: func(_ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		return levels[:len(draws)], nil
 	}}
 }
@@ -617,10 +617,10 @@ func fixedLevels(levels ...llmhttp.Level) *stubLimiter {
 // A stubConcurrencyLimiter is a stubLimiter that also counts requests in progress.
 type stubConcurrencyLimiter struct {
 	stubLimiter
-	acquire func(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error)
+	acquire func(ctx context.Context, slots ...llmhttp.SlotAmount) (release func(), full int, err error)
 }
 
-func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error) {
+func (l *stubConcurrencyLimiter) Acquire(ctx context.Context, slots ...llmhttp.SlotAmount) (release func(), full int, err error) {
 	return l.acquire(ctx, slots...)
 }
 

@@ -165,7 +165,7 @@ var workarounds = []struct {
 	{"fallback on context length", isText("context_length_exceeded"), `var isTooLong = code == "context_length_exceeded"`},
 	{"a box in the context for the end user", isUse("context.WithValue"), `var _ = context.WithValue(ctx, boxKey{}, new(box))`},
 	{"a second Limiter for end users", isUse("llmhttp.NewLimiter", "rate.NewLimiter"), `var users = llmhttp.NewLimiter()`},
-	{"a second Limiter for end users", isMethod("Take", anything), `func (u *users) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) { return nil, nil }`},
+	{"a second Limiter for end users", isMethod("Take", anything), `func (u *users) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, nil }`},
 	{"a budget of an account", isMethod("Chat", isCall("Query")), `func (b budget) Chat() { b.usage.Query(ctx, q) }`},
 	{"copies by marshal and unmarshal", isCopy, `func clone(r *llm.ChatRequest) { b, _ := json.Marshal(r); json.Unmarshal(b, r) }`},
 	{"redaction of requests and streams", isUse("strings.Replace", "strings.ReplaceAll", "strings.NewReplacer"), `var _ = strings.ReplaceAll(text, secret, "")`},

@@ -74,12 +74,12 @@ type loggedLimiter struct {
 	log *callLog
 }
 
-func (l loggedLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l loggedLimiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	l.log.add(ctx, "Limiter.Take, "+string(draws[0].Bucket))
 	return l.Limiter.Take(ctx, draws...)
 }
 
-func (l loggedLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l loggedLimiter) Adjust(ctx context.Context, draws ...llmhttp.BucketAmount) error {
 	l.log.add(ctx, "Limiter.Adjust, "+string(draws[0].Bucket))
 	return l.Limiter.Adjust(ctx, draws...)
 }

@@ -46,16 +46,17 @@ type ledger struct {
 	uncounted  bool // setUsage has left out tokens that setCost may have to estimate
 
 	// What it tells.
-	refused   Refusal   // the limit that has refused the request
-	usage     llm.Usage // what was used; its numbers are those of UsageRecord.Units
-	priceErr  error     // of Options.Price for the final record
-	recordErr error     // of UsageStore.Record
+	refused   LimitRefusal // the limit that has refused the request
+	usage     llm.Usage    // what was used; its numbers are those of UsageRecord.Units
+	priceErr  error        // of Options.Price for the final record
+	recordErr error        // of UsageStore.Record
 }
 
 // books are what the ledgers of a Handler share.
 type books struct {
 	limiter     Limiter
 	localSlots  localSlots                       // if limiter is not a ConcurrencyLimiter
+	keyLimits   Limits                           // of keys that have none
 	store       UsageStore                       // nil if usage is not recorded
 	price       func(*UsageRecord) (Cost, error) // nil if requests cost nothing
 	countTokens func(model, text string) int
@@ -75,16 +76,16 @@ type limitedSubject struct {
 // A tokenReservation is what reserve has taken from buckets of the Limiter.
 type tokenReservation struct {
 	tokens  int
-	draws   []Draw  // empty if no subject has a bucket that counts tokens
-	storage [2]Draw // the storage of draws, and before that of the draws of admit and readLevels
+	draws   []BucketAmount  // empty if no subject has a bucket that counts tokens
+	storage [2]BucketAmount // the storage of draws, and before that of the draws of admit and readLevels
 }
 
 // newDraws returns an empty list for n draws, in storage if they fit.
-func (r *tokenReservation) newDraws(n int) []Draw {
+func (r *tokenReservation) newDraws(n int) []BucketAmount {
 	if n <= len(r.storage) {
 		return r.storage[:0]
 	}
-	return make([]Draw, 0, n)
+	return make([]BucketAmount, 0, n)
 }
 
 // An estimate is what a request is expected to use.
@@ -105,7 +106,11 @@ func (l *ledger) open(k *Key, op *operation) {
 	if n := len(k.Subjects); n > 0 || k.PerUser != (Limits{}) {
 		l.subjects = make([]limitedSubject, 0, n+2) // with the key and the end user
 	}
-	l.subjects = append(l.subjects, limitedSubject{id: SubjectID{KindKey, k.ID}, limits: &k.Limits})
+	limits := &k.Limits
+	if *limits == (Limits{}) {
+		limits = &l.books.keyLimits
+	}
+	l.subjects = append(l.subjects, limitedSubject{id: SubjectID{KindKey, k.ID}, limits: limits})
 	for i := range k.Subjects {
 		l.subjects = append(l.subjects, limitedSubject{id: k.Subjects[i].ID, limits: &k.Subjects[i].Limits})
 	}
@@ -170,7 +175,7 @@ func (l *ledger) admitSubjects(ctx context.Context, subjects []limitedSubject) e
 
 // requestDraws returns the draws that take a number of requests from the bucket of each of
 // subjects and read its tokens. They may be in the storage of the reservation.
-func (l *ledger) requestDraws(subjects []limitedSubject, requests int64) []Draw {
+func (l *ledger) requestDraws(subjects []limitedSubject, requests int64) []BucketAmount {
 	draws := l.reservation.newDraws(2 * len(subjects))
 	for i := range subjects {
 		s := &subjects[i]
@@ -190,17 +195,17 @@ func requestLimit(l *Limits, countsTokens bool) (bucket string, r Rate) {
 }
 
 // concurrentSlots returns the slots for Limits.Concurrent of subjects.
-func concurrentSlots(subjects []limitedSubject) (slots []Slot) {
+func concurrentSlots(subjects []limitedSubject) (slots []SlotAmount) {
 	for i := range subjects {
 		if limit := subjects[i].limits.Concurrent; limit != 0 {
-			slots = append(slots, Slot{Subject: subjects[i].id, Name: SlotConcurrent, Amount: 1, Limit: int64(limit)})
+			slots = append(slots, SlotAmount{Subject: subjects[i].id, Name: SlotConcurrent, Amount: 1, Limit: int64(limit)})
 		}
 	}
 	return slots
 }
 
 // acquireSlots takes the wanted slots, or returns an error if one of them is full.
-func (l *ledger) acquireSlots(ctx context.Context, wanted []Slot) error {
+func (l *ledger) acquireSlots(ctx context.Context, wanted []SlotAmount) error {
 	acquire := l.localSlots.Acquire
 	if c, ok := LimiterAs[ConcurrencyLimiter](l.limiter); ok {
 		acquire = c.Acquire
@@ -213,7 +218,7 @@ func (l *ledger) acquireSlots(ctx context.Context, wanted []Slot) error {
 		return storeError(ClassLimiter, err, messageLimits)
 	}
 	if release == nil {
-		l.refused = Refusal{wanted[full].Subject, SlotConcurrent}
+		l.refused = LimitRefusal{wanted[full].Subject, SlotConcurrent}
 		return errConcurrent(&wanted[full])
 	}
 	l.slots.add(l.log, release)
@@ -228,7 +233,7 @@ func (l *ledger) reserve(ctx context.Context, record *UsageRecord, e estimate) e
 	l.expected = e
 	tokens := max(e.tokens, l.reservation.tokens)
 	if s, burst := tooSmall(l.subjects, tokens); s != nil {
-		l.refused = Refusal{s.id, BucketTokens}
+		l.refused = LimitRefusal{s.id, BucketTokens}
 		return errRequestTooLarge(s.id, burst, tokens)
 	}
 	if err := l.reserveQuota(ctx, record); err != nil {
@@ -258,24 +263,24 @@ func tooSmall(subjects []limitedSubject, tokens int) (_ *limitedSubject, burst i
 }
 
 // tokenDraws appends the draws that take cost from all buckets of tokens.
-func tokenDraws(draws []Draw, subjects []limitedSubject, cost int64) []Draw {
+func tokenDraws(draws []BucketAmount, subjects []limitedSubject, cost int64) []BucketAmount {
 	for i := range subjects {
 		draws = appendDraw(draws, subjects[i].id, BucketTokens, subjects[i].limits.Tokens, cost)
 	}
 	return draws
 }
 
-// appendDraw appends a Draw if its Rate is a limit.
-func appendDraw(draws []Draw, s SubjectID, bucket string, r Rate, cost int64) []Draw {
+// appendDraw appends a BucketAmount if its Rate is a limit.
+func appendDraw(draws []BucketAmount, s SubjectID, bucket string, r Rate, cost int64) []BucketAmount {
 	if r.N == 0 {
 		return draws
 	}
-	return append(draws, Draw{Subject: s, Bucket: bucket, Rate: r, Amount: cost})
+	return append(draws, BucketAmount{Subject: s, Bucket: bucket, Rate: r, Amount: cost})
 }
 
 // take takes draws from the Limiter. If one of them has to wait, it takes none and returns
 // the error for the client.
-func (l *ledger) take(ctx context.Context, draws []Draw) error {
+func (l *ledger) take(ctx context.Context, draws []BucketAmount) error {
 	l.asked = true
 	levels, err := l.limiter.Take(ctx, draws...)
 	if err == nil && len(levels) != len(draws) {
@@ -294,12 +299,12 @@ func (l *ledger) take(ctx context.Context, draws []Draw) error {
 
 // refusal returns which limit has to be waited for longest and the error for it, or nil if
 // none has to.
-func refusal(draws []Draw, levels []Level) (refused Refusal, err error) {
+func refusal(draws []BucketAmount, levels []BucketLevel) (refused LimitRefusal, err error) {
 	var longest time.Duration
 	for i, level := range levels {
 		if wait := level.RetryAfter; wait > longest {
 			longest = wait
-			refused, err = Refusal{draws[i].Subject, draws[i].Bucket}, errRateLimit(draws[i], level)
+			refused, err = LimitRefusal{draws[i].Subject, draws[i].Bucket}, errRateLimit(draws[i], level)
 		}
 	}
 	return refused, err
@@ -339,7 +344,7 @@ func (l *ledger) refund(ctx context.Context) {
 		return
 	}
 	l.refundable = false
-	var draws []Draw
+	var draws []BucketAmount
 	for i := range l.subjects {
 		s := &l.subjects[i]
 		if !s.admitted {
@@ -375,7 +380,7 @@ func (l *ledger) readLevels(ctx context.Context) {
 }
 
 // noteLevels stores the levels of the buckets of requests and tokens in subjects.
-func noteLevels(subjects []limitedSubject, draws []Draw, levels []Level) {
+func noteLevels(subjects []limitedSubject, draws []BucketAmount, levels []BucketLevel) {
 	for i, level := range levels {
 		s := slices.IndexFunc(subjects, func(s limitedSubject) bool { return s.id == draws[i].Subject })
 		if s < 0 || level.Unknown {

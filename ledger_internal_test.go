@@ -32,23 +32,23 @@ func newLedger(t *testing.T, limiter Limiter, ofKey, ofAccount Limits) *ledger {
 // A drawLog is a Limiter in memory that keeps the draws and the slots of each call.
 type drawLog struct {
 	Limiter
-	taken, adjusted [][]Draw
-	acquired        [][]Slot
+	taken, adjusted [][]BucketAmount
+	acquired        [][]SlotAmount
 	slots           localSlots
 }
 
-func (l *drawLog) Take(ctx context.Context, draws ...Draw) ([]Level, error) {
-	l.taken = append(l.taken, append([]Draw(nil), draws...))
+func (l *drawLog) Take(ctx context.Context, draws ...BucketAmount) ([]BucketLevel, error) {
+	l.taken = append(l.taken, append([]BucketAmount(nil), draws...))
 	return l.Limiter.Take(ctx, draws...)
 }
 
-func (l *drawLog) Adjust(ctx context.Context, draws ...Draw) error {
-	l.adjusted = append(l.adjusted, append([]Draw(nil), draws...))
+func (l *drawLog) Adjust(ctx context.Context, draws ...BucketAmount) error {
+	l.adjusted = append(l.adjusted, append([]BucketAmount(nil), draws...))
 	return l.Limiter.Adjust(ctx, draws...)
 }
 
-func (l *drawLog) Acquire(ctx context.Context, slots ...Slot) (func(), int, error) {
-	l.acquired = append(l.acquired, append([]Slot(nil), slots...))
+func (l *drawLog) Acquire(ctx context.Context, slots ...SlotAmount) (func(), int, error) {
+	l.acquired = append(l.acquired, append([]SlotAmount(nil), slots...))
 	return l.slots.Acquire(ctx, slots...)
 }
 
@@ -58,19 +58,19 @@ func perYear(n int) Rate { return Rate{N: n, Per: 365 * day} }
 func TestLedger_SeveralSubjects(t *testing.T) {
 	ofKey := Limits{Requests: perYear(5), Tokens: perYear(1000), Concurrent: 2}
 	ofAccount := Limits{Requests: perYear(50), Tokens: perYear(4000), Concurrent: 7}
-	requests := func(n int64) []Draw {
-		return []Draw{{subjectKey, BucketRequests, ofKey.Requests, n}, {subjectAccount, BucketRequests, ofAccount.Requests, n}}
+	requests := func(n int64) []BucketAmount {
+		return []BucketAmount{{subjectKey, BucketRequests, ofKey.Requests, n}, {subjectAccount, BucketRequests, ofAccount.Requests, n}}
 	}
-	tokens := func(n int64) []Draw {
-		return []Draw{{subjectKey, BucketTokens, ofKey.Tokens, n}, {subjectAccount, BucketTokens, ofAccount.Tokens, n}}
+	tokens := func(n int64) []BucketAmount {
+		return []BucketAmount{{subjectKey, BucketTokens, ofKey.Tokens, n}, {subjectAccount, BucketTokens, ofAccount.Tokens, n}}
 	}
-	admitted := []Draw{requests(1)[0], tokens(0)[0], requests(1)[1], tokens(0)[1]}
+	admitted := []BucketAmount{requests(1)[0], tokens(0)[0], requests(1)[1], tokens(0)[1]}
 	start := func(t *testing.T) (*drawLog, *ledger) {
 		l := &drawLog{Limiter: NewLimiter()}
 		lg := newLedger(t, l, ofKey, ofAccount)
 		require.NoError(t, lg.admit(t.Context()))
-		assert.Equal(t, [][]Draw{admitted}, l.taken)
-		assert.Equal(t, [][]Slot{{{subjectKey, SlotConcurrent, 1, 2}, {subjectAccount, SlotConcurrent, 1, 7}}}, l.acquired)
+		assert.Equal(t, [][]BucketAmount{admitted}, l.taken)
+		assert.Equal(t, [][]SlotAmount{{{subjectKey, SlotConcurrent, 1, 2}, {subjectAccount, SlotConcurrent, 1, 7}}}, l.acquired)
 		assert.Equal(t, 2, l.slots.table.Len())
 		return l, lg
 	}
@@ -79,10 +79,10 @@ func TestLedger_SeveralSubjects(t *testing.T) {
 		lg.commit()
 		require.NoError(t, lg.reserve(t.Context(), new(UsageRecord), estimate{tokens: 100}))
 		require.NoError(t, lg.reserve(t.Context(), new(UsageRecord), estimate{tokens: 130}))
-		assert.Equal(t, [][]Draw{admitted, tokens(100), tokens(30)}, l.taken)
+		assert.Equal(t, [][]BucketAmount{admitted, tokens(100), tokens(30)}, l.taken)
 		lg.settle(t.Context(), new(storedRecord), &outcome{called: true, reported: &llm.Usage{PromptTokens: 4, CompletionTokens: 6}})
 		lg.refund(t.Context())
-		assert.Equal(t, [][]Draw{tokens(10 - 130)}, l.adjusted)
+		assert.Equal(t, [][]BucketAmount{tokens(10 - 130)}, l.adjusted)
 		lg.slots.release()
 		assert.Zero(t, l.slots.table.Len())
 		levels, err := l.Limiter.Take(t.Context(), append(requests(0), tokens(0)...)...)
@@ -92,7 +92,7 @@ func TestLedger_SeveralSubjects(t *testing.T) {
 	t.Run("refund", func(t *testing.T) {
 		l, lg := start(t)
 		lg.refund(t.Context())
-		assert.Equal(t, [][]Draw{requests(-1)}, l.adjusted)
+		assert.Equal(t, [][]BucketAmount{requests(-1)}, l.adjusted)
 		assert.EqualValues(t, 5, lg.limits().requests.info.Remaining)
 		assert.EqualValues(t, 50, lg.subjects[1].states.requests.info.Remaining)
 	})
@@ -105,15 +105,15 @@ func TestLedger_SeveralSubjects(t *testing.T) {
 		l := &drawLog{Limiter: NewLimiter()}
 		lg := newLedger(t, l, Limits{Tokens: ofKey.Tokens}, ofAccount)
 		lg.readLevels(t.Context())
-		assert.Equal(t, [][]Draw{{tokens(0)[0], requests(0)[1], tokens(0)[1]}}, l.taken)
+		assert.Equal(t, [][]BucketAmount{{tokens(0)[0], requests(0)[1], tokens(0)[1]}}, l.taken)
 	})
 	t.Run("the account alone has limits", func(t *testing.T) {
 		l := &drawLog{Limiter: NewLimiter()}
 		lg := newLedger(t, l, Limits{}, ofAccount)
 		require.NoError(t, lg.admit(t.Context()))
 		require.NoError(t, lg.reserve(t.Context(), new(UsageRecord), estimate{tokens: 5}))
-		assert.Equal(t, [][]Draw{{requests(1)[1], tokens(0)[1]}, {tokens(5)[1]}}, l.taken)
-		assert.Equal(t, [][]Slot{{{subjectAccount, SlotConcurrent, 1, 7}}}, l.acquired)
+		assert.Equal(t, [][]BucketAmount{{requests(1)[1], tokens(0)[1]}, {tokens(5)[1]}}, l.taken)
+		assert.Equal(t, [][]SlotAmount{{{subjectAccount, SlotConcurrent, 1, 7}}}, l.acquired)
 	})
 }
 
@@ -124,21 +124,21 @@ func TestLedger_SubjectThatRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name               string
 		ofKey, ofAccount   Limits
-		wantRefused        Refusal
+		wantRefused        LimitRefusal
 		wantMessage        string
 		wantKey, wantLimit Limits // rates of which nothing was taken
 	}{
-		{"requests of the key", Limits{Requests: none}, Limits{Requests: perYear(5)}, Refusal{subjectKey, BucketRequests},
+		{"requests of the key", Limits{Requests: none}, Limits{Requests: perYear(5)}, LimitRefusal{subjectKey, BucketRequests},
 			"Rate limit reached on requests per min (RPM): Limit 0.", Limits{}, Limits{Requests: perYear(5)}},
-		{"requests of the account", Limits{Requests: perYear(5)}, Limits{Requests: none}, Refusal{subjectAccount, BucketRequests},
+		{"requests of the account", Limits{Requests: perYear(5)}, Limits{Requests: none}, LimitRefusal{subjectAccount, BucketRequests},
 			"Rate limit reached for your account on requests per min (RPM): Limit 0.", Limits{Requests: perYear(5)}, Limits{}},
-		{"tokens of the account", Limits{Tokens: perYear(50)}, Limits{Tokens: Rate{N: 30, Per: time.Minute, Burst: 30}}, Refusal{subjectAccount, BucketTokens},
+		{"tokens of the account", Limits{Tokens: perYear(50)}, Limits{Tokens: Rate{N: 30, Per: time.Minute, Burst: 30}}, LimitRefusal{subjectAccount, BucketTokens},
 			"Request too large for your account: Limit 30 tokens, Requested 40. Ask for fewer tokens, or shorten the messages.", Limits{Tokens: perYear(50)}, Limits{}},
-		{"tokens of the key", Limits{Tokens: perYear(30)}, Limits{Tokens: perYear(50)}, Refusal{subjectKey, BucketTokens},
+		{"tokens of the key", Limits{Tokens: perYear(30)}, Limits{Tokens: perYear(50)}, LimitRefusal{subjectKey, BucketTokens},
 			"Request too large: Limit 30 tokens, Requested 40. Ask for fewer tokens, or shorten the messages.", Limits{}, Limits{Tokens: perYear(50)}},
-		{"slots of the key", Limits{Concurrent: -1}, Limits{Concurrent: 1}, Refusal{subjectKey, SlotConcurrent},
+		{"slots of the key", Limits{Concurrent: -1}, Limits{Concurrent: 1}, LimitRefusal{subjectKey, SlotConcurrent},
 			"Too many requests in progress: Limit 0. Please try again when one has ended.", Limits{}, Limits{}},
-		{"slots of the account", Limits{Concurrent: 1}, Limits{Concurrent: -1}, Refusal{subjectAccount, SlotConcurrent},
+		{"slots of the account", Limits{Concurrent: 1}, Limits{Concurrent: -1}, LimitRefusal{subjectAccount, SlotConcurrent},
 			"Too many requests in progress for your account: Limit 0. Please try again when one has ended.", Limits{}, Limits{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestLedger_SubjectThatRefuses(t *testing.T) {
 			for s, limits := range map[SubjectID]Limits{subjectKey: tt.wantKey, subjectAccount: tt.wantLimit} {
 				for bucket, rate := range map[string]Rate{BucketRequests: limits.Requests, BucketTokens: limits.Tokens} {
 					if rate.N > 0 {
-						levels, err := l.Limiter.Take(t.Context(), Draw{s, bucket, rate, 0})
+						levels, err := l.Limiter.Take(t.Context(), BucketAmount{s, bucket, rate, 0})
 						require.NoError(t, err)
 						assert.EqualValues(t, rate.N, levels[0].Remaining, "%s of the %s", bucket, s.Kind)
 					}
@@ -170,8 +170,8 @@ func TestLedger_SubjectThatRefuses(t *testing.T) {
 // Of several subjects, the headers have the limit of which the smallest part remains, or the
 // one that resets later.
 func TestLedger_ReportsNearestLimit(t *testing.T) {
-	level := func(limit int, remaining int64, reset time.Duration) (Rate, Level) {
-		return PerMinute(limit), Level{Remaining: remaining, ResetAfter: reset}
+	level := func(limit int, remaining int64, reset time.Duration) (Rate, BucketLevel) {
+		return PerMinute(limit), BucketLevel{Remaining: remaining, ResetAfter: reset}
 	}
 	for _, tt := range []struct {
 		name                     string
@@ -196,7 +196,7 @@ func TestLedger_ReportsNearestLimit(t *testing.T) {
 			accountRate, accountLevel := level(tt.accountLimit, tt.accountLeft, tt.accountReset)
 			keyLevel.Unknown, accountLevel.Unknown = tt.keyUnknown, tt.accUnknown
 			for _, bucket := range []string{BucketRequests, BucketTokens} {
-				noteLevels(subjects, []Draw{{subjectKey, bucket, keyRate, 0}, {subjectAccount, bucket, accountRate, 0}}, []Level{keyLevel, accountLevel})
+				noteLevels(subjects, []BucketAmount{{subjectKey, bucket, keyRate, 0}, {subjectAccount, bucket, accountRate, 0}}, []BucketLevel{keyLevel, accountLevel})
 			}
 			limits := nearestLimits(subjects)
 			for _, got := range []*LimitInfo{limits.requests.get(), limits.tokens.get()} {
@@ -207,20 +207,20 @@ func TestLedger_ReportsNearestLimit(t *testing.T) {
 	}
 	t.Run("an earlier state remains", func(t *testing.T) {
 		subjects := []limitedSubject{{id: subjectKey}, {id: subjectAccount}}
-		draws := []Draw{{subjectKey, BucketTokens, PerMinute(10), 0}, {subjectAccount, BucketTokens, PerMinute(10), 0}}
-		noteLevels(subjects, draws, []Level{{Remaining: 9}, {Remaining: 3}})
-		noteLevels(subjects, draws, []Level{{Remaining: 4}, {Unknown: true}})
+		draws := []BucketAmount{{subjectKey, BucketTokens, PerMinute(10), 0}, {subjectAccount, BucketTokens, PerMinute(10), 0}}
+		noteLevels(subjects, draws, []BucketLevel{{Remaining: 9}, {Remaining: 3}})
+		noteLevels(subjects, draws, []BucketLevel{{Remaining: 4}, {Unknown: true}})
 		assert.EqualValues(t, 3, nearestLimits(subjects).tokens.info.Remaining)
 	})
 }
 
 // Of several limits that refuse, the one that has to be waited for longest is told.
 func TestRefusal_LongestWait(t *testing.T) {
-	draws := []Draw{{subjectKey, BucketTokens, PerMinute(10), 1}, {subjectAccount, BucketRequests, PerMinute(10), 1}, {subjectAccount, BucketTokens, PerMinute(10), 1}}
-	refused, err := refusal(draws, []Level{{RetryAfter: time.Second}, {RetryAfter: time.Minute}, {Unknown: true}})
-	assert.Equal(t, Refusal{subjectAccount, BucketRequests}, refused)
+	draws := []BucketAmount{{subjectKey, BucketTokens, PerMinute(10), 1}, {subjectAccount, BucketRequests, PerMinute(10), 1}, {subjectAccount, BucketTokens, PerMinute(10), 1}}
+	refused, err := refusal(draws, []BucketLevel{{RetryAfter: time.Second}, {RetryAfter: time.Minute}, {Unknown: true}})
+	assert.Equal(t, LimitRefusal{subjectAccount, BucketRequests}, refused)
 	assert.ErrorContains(t, err, "Rate limit reached for your account on requests")
-	refused, err = refusal(draws, []Level{{}, {}, {}})
+	refused, err = refusal(draws, []BucketLevel{{}, {}, {}})
 	assert.Zero(t, refused)
 	assert.NoError(t, err)
 }
@@ -228,7 +228,7 @@ func TestRefusal_LongestWait(t *testing.T) {
 // The line of a request names the kind of the subject that refused it, unless that is the key.
 func TestLogRequests_SubjectThatRefused(t *testing.T) {
 	for _, tt := range []struct{ kind, want string }{{KindKey, ""}, {KindAccount, "account"}, {"", ""}} {
-		s := RequestSummary{Refused: Refusal{SubjectID{tt.kind, "id"}, BucketTokens}}
+		s := RequestSummary{Refused: LimitRefusal{SubjectID{tt.kind, "id"}, BucketTokens}}
 		var got string
 		for _, a := range s.logAttrs(nil, httptest.NewRequest("POST", "/", nil)) {
 			if a.Key == "limit_subject" {
@@ -304,7 +304,7 @@ func TestLedger_SettledUsage(t *testing.T) {
 			if test.wantRecorded {
 				assert.Equal(t, test.want, store.recorded[0].Units)
 			}
-			levels, err := limiter.Take(t.Context(), Draw{subjectKey, BucketTokens, perYear(1000), 0})
+			levels, err := limiter.Take(t.Context(), BucketAmount{subjectKey, BucketTokens, perYear(1000), 0})
 			require.NoError(t, err)
 			assert.EqualValues(t, 1000-test.want.Tokens(), levels[0].Remaining, "the reservation is corrected")
 			lg.settle(t.Context(), record, &outcome{called: true, reported: &llm.Usage{PromptTokens: 77}})
@@ -352,10 +352,10 @@ func TestLedger_Commits(t *testing.T) {
 	refused := &outcome{err: errors.New("refused"), errStatus: 400}
 	for name, test := range map[string]struct {
 		commit func(*ledger)
-		want   [][]Draw
+		want   [][]BucketAmount
 	}{
-		"no":     {func(*ledger) {}, [][]Draw{{{subjectKey, BucketRequests, perYear(5), -1}}, {{subjectKey, BucketTokens, perYear(1000), -50}}}},
-		"yes":    {(*ledger).commit, [][]Draw{{{subjectKey, BucketTokens, perYear(1000), -50}}}},
+		"no":     {func(*ledger) {}, [][]BucketAmount{{{subjectKey, BucketRequests, perYear(5), -1}}, {{subjectKey, BucketTokens, perYear(1000), -50}}}},
+		"yes":    {(*ledger).commit, [][]BucketAmount{{{subjectKey, BucketTokens, perYear(1000), -50}}}},
 		"costly": {(*ledger).commitCostly, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -399,7 +399,7 @@ func TestLedger_ErrorClasses(t *testing.T) {
 			cred := &credential{r: httptest.NewRequest("POST", "/", nil)}
 			assert.Equal(t, test.wantStatus, cred.errorStatus(err))
 			assert.Equal(t, test.wantClass, classOf(err))
-			assert.Equal(t, test.wantStatus == 429, lg.refused != Refusal{})
+			assert.Equal(t, test.wantStatus == 429, lg.refused != LimitRefusal{})
 		})
 	}
 }
@@ -407,5 +407,7 @@ func TestLedger_ErrorClasses(t *testing.T) {
 // A brokenLimiter fails.
 type brokenLimiter struct{ err error }
 
-func (l brokenLimiter) Take(context.Context, ...Draw) ([]Level, error) { return nil, l.err }
-func (l brokenLimiter) Adjust(context.Context, ...Draw) error          { return l.err }
+func (l brokenLimiter) Take(context.Context, ...BucketAmount) ([]BucketLevel, error) {
+	return nil, l.err
+}
+func (l brokenLimiter) Adjust(context.Context, ...BucketAmount) error { return l.err }

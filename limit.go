@@ -87,7 +87,7 @@ func (r Rate) validate(name string) error {
 
 // WithDefaults returns r with its defaults filled in: Per is positive, and N and Burst are not
 // negative. A Rate that permits nothing has an N and a Burst of zero, so the result is not for a
-// Key, where a zero N means no limit. Limiters use it to read the Rate of a [Draw].
+// Key, where a zero N means no limit. Limiters use it to read the Rate of a [BucketAmount].
 func (r Rate) WithDefaults() Rate {
 	if r.Per <= 0 {
 		r.Per = time.Minute
@@ -103,7 +103,7 @@ func (r Rate) WithDefaults() Rate {
 
 // A Limiter enforces rates with token buckets. Each subject has its own buckets, told apart
 // by their names. A bucket is full when it is first used and refills at the [Rate] of the
-// latest Draw on it.
+// latest BucketAmount on it.
 //
 // A [Handler] uses it in three steps. Before it reads the body of a request, it takes one request
 // with Take. Before it calls the Backend, it reserves with Take the tokens of the prompt and of the
@@ -129,7 +129,7 @@ type Limiter interface {
 	// Take takes the Amount of each draw from its bucket if every bucket of every subject
 	// holds enough. Otherwise it takes nothing from any of them.
 	//
-	// It returns one Level for each draw, in the same order. The tokens were taken if RetryAfter is
+	// It returns one BucketLevel for each draw, in the same order. The tokens were taken if RetryAfter is
 	// zero in all of them. If not, RetryAfter is positive for the buckets that hold too little, at
 	// least those of the first subject that refuses. A Limiter need not ask the subjects after that
 	// one: the levels of their draws may then be Unknown.
@@ -146,7 +146,7 @@ type Limiter interface {
 	// If ctx is canceled after the store was asked, because the client has left,
 	// Take should still wait for the answer for a short time. The Handler can only
 	// give back what it knows to be taken.
-	Take(ctx context.Context, draws ...Draw) ([]Level, error)
+	Take(ctx context.Context, draws ...BucketAmount) ([]BucketLevel, error)
 
 	// Adjust takes the Amount of each draw from its bucket, no matter how much the bucket holds. A
 	// bucket that held less is then in debt: it must refill to zero before it gains tokens. A
@@ -154,12 +154,12 @@ type Limiter interface {
 	//
 	// The subjects are independent: if one fails, the others are adjusted nevertheless.
 	// After an error it is unknown which draws took effect.
-	Adjust(ctx context.Context, draws ...Draw) error
+	Adjust(ctx context.Context, draws ...BucketAmount) error
 }
 
 // A ConcurrencyLimiter is a [Limiter] that also counts requests in progress. With one, a [Handler]
 // does not count them itself, so that Limits.Concurrent holds for all Handlers that share the
-// Limiter or its store.
+// Limiter or its store. See "Limiters" in the package documentation.
 type ConcurrencyLimiter interface {
 	Limiter
 
@@ -182,12 +182,12 @@ type ConcurrencyLimiter interface {
 	//
 	// If a process dies, it does not release its slots. A Limiter on a shared store must therefore
 	// let them expire, and renew those of the processes that are running.
-	Acquire(ctx context.Context, slots ...Slot) (release func(), full int, err error)
+	Acquire(ctx context.Context, slots ...SlotAmount) (release func(), full int, err error)
 }
 
 // A Reserver is a [ConcurrencyLimiter] that keeps what requests use for some time after they
 // have ended. With one, a [Handler] shares what it has reserved of a [Quota] with all Handlers
-// that share the Limiter or its store.
+// that share the Limiter or its store. See "Limiters" in the package documentation.
 type Reserver interface {
 	ConcurrencyLimiter
 
@@ -203,11 +203,12 @@ type Reserver interface {
 	//
 	// settle must work after ctx is done and from any goroutine. Calls after the first must
 	// have no effect. Until then the slots are in use; those of a process that dies expire.
-	Reserve(ctx context.Context, slots ...Slot) (settle func(linger time.Duration, amounts ...int64), full int, err error)
+	Reserve(ctx context.Context, slots ...SlotAmount) (settle func(linger time.Duration, amounts ...int64), full int, err error)
 }
 
-// A Slot is an amount to acquire of what a subject may have in use at a time.
-type Slot struct {
+// A SlotAmount is an amount to acquire of what a subject may have in use at a time. See "Limiters" in
+// the package documentation.
+type SlotAmount struct {
 	Subject SubjectID
 
 	// Name tells what is limited, such as [SlotConcurrent]. Names are compared byte for
@@ -251,8 +252,8 @@ func (l *Limits) tokenCountRate() Rate {
 	return r
 }
 
-// A Draw is an amount to take from one bucket of a subject.
-type Draw struct {
+// A BucketAmount is an amount to take from one bucket of a subject.
+type BucketAmount struct {
 	Subject SubjectID
 
 	// Bucket is the name of the bucket. Two names are the same only if they are equal byte for
@@ -271,8 +272,9 @@ type Draw struct {
 	Amount int64
 }
 
-// A Level is the state of a bucket after a Take.
-type Level struct {
+// A BucketLevel is the state of a bucket after a Take. See "Limiters" in
+// the package documentation.
+type BucketLevel struct {
 	// Remaining is the number of tokens in the bucket, rounded down, and at most the burst. It is
 	// zero for a bucket in debt. Of a burst above 2^53 it has the precision of a float64.
 	Remaining int64
@@ -318,7 +320,7 @@ func forSubject(s SubjectID) string {
 }
 
 // errRateLimit tells which limit was reached, in OpenAI's words.
-func errRateLimit(d Draw, l Level) *llm.Error {
+func errRateLimit(d BucketAmount, l BucketLevel) *llm.Error {
 	rate := d.Rate.WithDefaults()
 	short, typ := "RPM", "requests"
 	if d.Bucket == BucketTokens {
@@ -368,7 +370,7 @@ func errRequestTooLarge(s SubjectID, burst, tokens int) *llm.Error {
 }
 
 // errConcurrent is the error for a request beyond Limits.Concurrent.
-func errConcurrent(s *Slot) *llm.Error {
+func errConcurrent(s *SlotAmount) *llm.Error {
 	e := llm.Errorf(http.StatusTooManyRequests, codeRateLimit,
 		"Too many requests in progress%s: Limit %d. Please try again when one has ended.", forSubject(s.Subject), max(s.Limit, 0))
 	e.RetryAfter = time.Second

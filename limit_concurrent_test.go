@@ -98,7 +98,7 @@ func TestConcurrent_IsReleased(t *testing.T) {
 	})
 	t.Run("Limiter fails", func(t *testing.T) {
 		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Concurrent: 1, Requests: llmhttp.PerMinute(1)}), opts: llmhttp.Options{
-			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause }}}})
+			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, errCause }}}})
 		for range 3 {
 			s.chat(chatBody).checkError(t, 503)
 		}
@@ -110,11 +110,11 @@ func TestConcurrent_IsReleased(t *testing.T) {
 func TestConcurrent_LimiterOfSeveralHandlers(t *testing.T) {
 	var mu sync.Mutex
 	var inside []string
-	l := &stubConcurrencyLimiter{acquire: func(_ context.Context, slots ...llmhttp.Slot) (func(), int, error) {
+	l := &stubConcurrencyLimiter{acquire: func(_ context.Context, slots ...llmhttp.SlotAmount) (func(), int, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		assert.Len(t, slots, 1)
-		assert.Equal(t, llmhttp.Slot{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, Name: llmhttp.SlotConcurrent, Amount: 1, Limit: slots[0].Limit}, slots[0])
+		assert.Equal(t, llmhttp.SlotAmount{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, Name: llmhttp.SlotConcurrent, Amount: 1, Limit: slots[0].Limit}, slots[0])
 		if int64(len(inside)) >= slots[0].Limit {
 			return nil, 0, nil
 		}
@@ -157,16 +157,18 @@ func TestConcurrent_LimiterOfSeveralHandlers(t *testing.T) {
 
 func TestConcurrent_LimiterFails(t *testing.T) {
 	for name, tt := range map[string]struct {
-		acquire func(context.Context, ...llmhttp.Slot) (func(), int, error)
+		acquire func(context.Context, ...llmhttp.SlotAmount) (func(), int, error)
 		status  int
 	}{
-		"error": {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 0, errCause }, 503},
-		"*Error is shown": {func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+		"error": {func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) { return nil, 0, errCause }, 503},
+		"*Error is shown": {func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) {
 			return nil, 0, llm.Errorf(418, "", "Tea.")
 		}, 418},
-		"panic":          {func(context.Context, ...llmhttp.Slot) (func(), int, error) { panic(errCause) }, 500},
-		"no such slot":   {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 1, nil }, 503},
-		"release panics": {func(context.Context, ...llmhttp.Slot) (func(), int, error) { return func() { panic(errCause) }, 0, nil }, 200},
+		"panic":        {func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) { panic(errCause) }, 500},
+		"no such slot": {func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) { return nil, 1, nil }, 503},
+		"release panics": {func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) {
+			return func() { panic(errCause) }, 0, nil
+		}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Concurrent: 1}), opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{acquire: tt.acquire}}})
@@ -187,7 +189,7 @@ func TestConcurrent_LimiterFails(t *testing.T) {
 // to release it.
 func slowRelease() llmhttp.Limiter {
 	var inside atomic.Int64
-	return &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+	return &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) {
 		if inside.Add(1) > 1 {
 			inside.Add(-1)
 			return nil, 0, nil

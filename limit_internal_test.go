@@ -12,16 +12,16 @@ func TestErrRateLimit_Messages(t *testing.T) {
 	hourly := Rate{N: 3, Per: time.Hour}
 	for _, tc := range []struct {
 		name        string
-		draw        Draw
-		level       Level
+		draw        BucketAmount
+		level       BucketLevel
 		wantMessage string
 		wantNoRetry bool
 	}{
-		{"a wait", Draw{Subject: SubjectID{Kind: KindKey}, Bucket: BucketRequests, Rate: PerMinute(3), Amount: 1}, Level{RetryAfter: 20 * time.Second},
+		{"a wait", BucketAmount{Subject: SubjectID{Kind: KindKey}, Bucket: BucketRequests, Rate: PerMinute(3), Amount: 1}, BucketLevel{RetryAfter: 20 * time.Second},
 			"Rate limit reached on requests per min (RPM): Limit 3, Used 3, Requested 1. Please try again in 20s.", false},
-		{"tokens by the hour", Draw{Subject: SubjectID{Kind: KindKey}, Bucket: BucketTokens, Rate: hourly, Amount: 2}, Level{Remaining: 1, RetryAfter: time.Minute},
+		{"tokens by the hour", BucketAmount{Subject: SubjectID{Kind: KindKey}, Bucket: BucketTokens, Rate: hourly, Amount: 2}, BucketLevel{Remaining: 1, RetryAfter: time.Minute},
 			"Rate limit reached on tokens per 1h0m0s: Limit 3, Used 2, Requested 2. Please try again in 1m0s.", false},
-		{"never", Draw{Subject: SubjectID{Kind: KindKey}, Bucket: BucketTokens, Rate: PerMinute(3), Amount: 9}, Level{RetryAfter: never},
+		{"never", BucketAmount{Subject: SubjectID{Kind: KindKey}, Bucket: BucketTokens, Rate: PerMinute(3), Amount: 9}, BucketLevel{RetryAfter: never},
 			"Rate limit reached on tokens per min (TPM): Limit 3.", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

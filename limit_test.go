@@ -335,6 +335,25 @@ func TestLimits_BelongToAKey(t *testing.T) {
 	assert.Equal(t, 200, ask("a"))
 }
 
+// Options.Limits are those of keys that have none, and each of these has its own buckets.
+func TestLimits_OfKeysThatHaveNone(t *testing.T) {
+	limits := map[string]llmhttp.Limits{"limited": {Requests: noRefill(3)}, "unlimited": {Concurrent: math.MaxInt}}
+	s := startServer(t, config{
+		keys: llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
+			return &llmhttp.Key{ID: secret, Limits: limits[secret]}, nil
+		}),
+		opts: llmhttp.Options{Limits: llmhttp.Limits{Requests: noRefill(2)}},
+	})
+	for secret, want := range map[string][]int{"a": {200, 200, 429}, "b": {200, 200, 429}, "limited": {200, 200, 200, 429}, "unlimited": {200, 200, 200, 200}} {
+		for _, status := range want {
+			assert.Equal(t, status, s.chat(chatBody, withSecret(secret)).StatusCode, secret)
+		}
+	}
+	opts := &llmhttp.Options{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Per: time.Hour}}}
+	assert.PanicsWithValue(t, "llmhttp: Options.Limits.Quota.Per: is set, but neither Tokens nor Cost",
+		func() { llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), opts) })
+}
+
 // Every reply to a key with limits has the X-Ratelimit headers.
 func TestLimits_Headers(t *testing.T) {
 	s := startServer(t, config{
@@ -413,7 +432,7 @@ func TestLimits_FormOfResetHeaders(t *testing.T) {
 		math.MaxInt64:           "876000h0m0s",
 	} {
 		s := startServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: noRefill(5)}), opts: llmhttp.Options{
-			Limiter: fixedLevels(llmhttp.Level{Remaining: 3, ResetAfter: d})}})
+			Limiter: fixedLevels(llmhttp.BucketLevel{Remaining: 3, ResetAfter: d})}})
 		r := s.chat(chatBody)
 		assert.Equal(t, want, r.Header.Get("X-Ratelimit-Reset-Requests"))
 		assert.Equal(t, "3", r.Header.Get("X-Ratelimit-Remaining-Requests"))
@@ -456,9 +475,9 @@ func TestLimits_LongWaits(t *testing.T) {
 		assert.Equal(t, "false", r.Header.Get("X-Should-Retry"))
 		return r
 	}
-	r := ask(noRefill(5), fixedLevels(llmhttp.Level{RetryAfter: time.Hour}))
+	r := ask(noRefill(5), fixedLevels(llmhttp.BucketLevel{RetryAfter: time.Hour}))
 	assert.Equal(t, "3600", r.Header.Get("Retry-After"))
-	r = ask(noRefill(5), fixedLevels(llmhttp.Level{RetryAfter: 1<<63 - 1})) // never
+	r = ask(noRefill(5), fixedLevels(llmhttp.BucketLevel{RetryAfter: 1<<63 - 1})) // never
 	assert.Empty(t, r.Header.Get("Retry-After"))
 	ask(llmhttp.Rate{N: -1}, nil) // permits nothing
 }
@@ -466,16 +485,18 @@ func TestLimits_LongWaits(t *testing.T) {
 // A request is refused if the Limiter fails. Take is called once.
 func TestLimits_LimiterFails(t *testing.T) {
 	tests := map[string]struct {
-		take   func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error)
+		take   func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error)
 		status int
 	}{
-		"error":           {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause }, 503},
-		"too few levels":  {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, nil }, 503},
-		"too many levels": {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return make([]llmhttp.Level, 9), nil }, 503},
-		"*Error is shown": {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) {
+		"error":          {func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, errCause }, 503},
+		"too few levels": {func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, nil }, 503},
+		"too many levels": {func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+			return make([]llmhttp.BucketLevel, 9), nil
+		}, 503},
+		"*Error is shown": {func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 			return nil, llm.Errorf(418, "", "Tea.")
 		}, 418},
-		"panic": {func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { panic(errCause) }, 500},
+		"panic": {func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { panic(errCause) }, 500},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -507,9 +528,9 @@ func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startPipeServer(t, config{keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(9)}), opts: llmhttp.Options{
 			Bounds: llmhttp.Bounds{Timeout: 2 * time.Second},
-			Limiter: &stubLimiter{take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+			Limiter: &stubLimiter{take: func(_ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 				time.Sleep(5 * time.Second)
-				return make([]llmhttp.Level, len(draws)), nil
+				return make([]llmhttp.BucketLevel, len(draws)), nil
 			}},
 		}})
 		// ImageSizes is called before, so that the Timeout of the Backend runs.
@@ -526,21 +547,21 @@ func TestLimits_LimiterIgnoresItsContext(t *testing.T) {
 func TestLimits_Draws(t *testing.T) {
 	limits := llmhttp.Limits{Requests: llmhttp.PerMinute(5), Tokens: llmhttp.Rate{N: 7000, Per: time.Second, Burst: 9000}, Quota: llmhttp.Quota{Tokens: hugeLimit}}
 	key := llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}
-	requests := func(cost int64) llmhttp.Draw {
-		return llmhttp.Draw{Subject: key, Bucket: llmhttp.BucketRequests, Rate: limits.Requests, Amount: cost}
+	requests := func(cost int64) llmhttp.BucketAmount {
+		return llmhttp.BucketAmount{Subject: key, Bucket: llmhttp.BucketRequests, Rate: limits.Requests, Amount: cost}
 	}
-	tokens := func(cost int64) llmhttp.Draw {
-		return llmhttp.Draw{Subject: key, Bucket: llmhttp.BucketTokens, Rate: limits.Tokens, Amount: cost}
+	tokens := func(cost int64) llmhttp.BucketAmount {
+		return llmhttp.BucketAmount{Subject: key, Bucket: llmhttp.BucketTokens, Rate: limits.Tokens, Amount: cost}
 	}
-	reserve := func(n int64) []llmhttp.Draw { return []llmhttp.Draw{requests(1), tokens(0), tokens(n)} }
-	settle := func(n int64) []llmhttp.Draw { return []llmhttp.Draw{tokens(n)} }
-	onlyRequest := []llmhttp.Draw{requests(1), tokens(0)}
-	returnDraw := []llmhttp.Draw{requests(-1)}
+	reserve := func(n int64) []llmhttp.BucketAmount { return []llmhttp.BucketAmount{requests(1), tokens(0), tokens(n)} }
+	settle := func(n int64) []llmhttp.BucketAmount { return []llmhttp.BucketAmount{tokens(n)} }
+	onlyRequest := []llmhttp.BucketAmount{requests(1), tokens(0)}
+	returnDraw := []llmhttp.BucketAmount{requests(-1)}
 	tests := []struct {
 		name               string
 		backend            llmhttp.Backend
 		method, path, body string
-		take, adjust       []llmhttp.Draw // nil if there is no call
+		take, adjust       []llmhttp.BucketAmount // nil if there is no call
 	}{
 		{"whole", usageBackend(4, 6), "POST", chatPath, chatWith(`"max_tokens":100,"n":2`), reserve(204), settle(-194)},
 		{"stream", usageBackend(4, 600), "POST", chatPath, chatWith(`"max_tokens":100,"stream":true`), reserve(104), settle(500)},

@@ -99,7 +99,7 @@ type bucket struct {
 	tokens *rate.Limiter
 }
 
-func (l *memoryLimiter) Take(_ context.Context, draws ...Draw) ([]Level, error) {
+func (l *memoryLimiter) Take(_ context.Context, draws ...BucketAmount) ([]BucketLevel, error) {
 	if len(draws) == 0 {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func (l *memoryLimiter) Take(_ context.Context, draws ...Draw) ([]Level, error) 
 	// backwards counts what it gained in between twice.
 	now := time.Now()
 	buckets := make([]bucket, 0, 3) // on the stack for the draws of a Handler
-	levels := make([]Level, len(draws))
+	levels := make([]BucketLevel, len(draws))
 	granted := true
 	var s *limiterShard
 	var ofSubject subjectBuckets
@@ -135,7 +135,7 @@ func (l *memoryLimiter) Take(_ context.Context, draws ...Draw) ([]Level, error) 
 	return levels, nil
 }
 
-func (l *memoryLimiter) Adjust(_ context.Context, draws ...Draw) error {
+func (l *memoryLimiter) Adjust(_ context.Context, draws ...BucketAmount) error {
 	if len(draws) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ type shardSet uint64
 const _ = uint(64 - limiterShards) // does not compile if there are more
 
 // lock locks the shards of draws, in the order of their indices, and returns which they are.
-func (l *memoryLimiter) lock(draws []Draw) (locked shardSet) {
+func (l *memoryLimiter) lock(draws []BucketAmount) (locked shardSet) {
 	for i := range draws {
 		if i == 0 || draws[i].Subject != draws[i-1].Subject {
 			locked |= 1 << l.shardIndex(draws[i].Subject)
@@ -195,7 +195,7 @@ func (l *memoryLimiter) shard(locked shardSet, s SubjectID) *limiterShard {
 // getBucket returns the bucket of a draw, with the Rate of the draw. It creates
 // the bucket if there is none. buckets are those in s.subjects of the subject. It is called
 // with mu held.
-func (s *limiterShard) getBucket(buckets *subjectBuckets, d *Draw, now time.Time) bucket {
+func (s *limiterShard) getBucket(buckets *subjectBuckets, d *BucketAmount, now time.Time) bucket {
 	r := d.Rate.WithDefaults()
 	if b := buckets.find(d.Bucket); b != nil {
 		if b.rate != r {
@@ -346,7 +346,7 @@ type slotID struct {
 }
 
 // Acquire is like that of a [ConcurrencyLimiter], but release must be called only once.
-func (l *localSlots) Acquire(_ context.Context, wanted ...Slot) (release func(), full int, err error) {
+func (l *localSlots) Acquire(_ context.Context, wanted ...SlotAmount) (release func(), full int, err error) {
 	list := make([]slots.Slot[slotID], len(wanted))
 	for i := range wanted {
 		w := &wanted[i]

@@ -21,9 +21,9 @@ import (
 func key(id string) SubjectID { return SubjectID{KindKey, id} }
 
 // take1 takes cost from one bucket and returns its level.
-func take1(t testing.TB, l Limiter, r Rate, cost int64) Level {
+func take1(t testing.TB, l Limiter, r Rate, cost int64) BucketLevel {
 	t.Helper()
-	levels, err := l.Take(t.Context(), Draw{key("key"), "bucket", r, cost})
+	levels, err := l.Take(t.Context(), BucketAmount{key("key"), "bucket", r, cost})
 	require.NoError(t, err)
 	require.Len(t, levels, 1)
 	return levels[0]
@@ -32,7 +32,7 @@ func take1(t testing.TB, l Limiter, r Rate, cost int64) Level {
 // adjust1 adjusts the bucket of take1.
 func adjust1(t testing.TB, l Limiter, r Rate, cost int64) {
 	t.Helper()
-	require.NoError(t, l.Adjust(t.Context(), Draw{key("key"), "bucket", r, cost}))
+	require.NoError(t, l.Adjust(t.Context(), BucketAmount{key("key"), "bucket", r, cost}))
 }
 
 // assertNear allows for rounding of durations.
@@ -45,7 +45,7 @@ func TestLimiter_Refill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, r := NewLimiter(), Rate{N: 60, Per: time.Minute, Burst: 10}
 		level := take1(t, l, r, 0)
-		assert.Equal(t, Level{Remaining: 10}, level, "a new bucket is full")
+		assert.Equal(t, BucketLevel{Remaining: 10}, level, "a new bucket is full")
 		level = take1(t, l, r, 10)
 		assert.EqualValues(t, 0, level.Remaining)
 		assert.Zero(t, level.RetryAfter)
@@ -65,14 +65,14 @@ func TestLimiter_Refill(t *testing.T) {
 
 		time.Sleep(time.Hour)
 		level = take1(t, l, r, 0)
-		assert.Equal(t, Level{Remaining: 10}, level, "a bucket does not fill beyond its burst")
+		assert.Equal(t, BucketLevel{Remaining: 10}, level, "a bucket does not fill beyond its burst")
 	})
 }
 
 func TestLimiter_CostAboveBurst(t *testing.T) {
 	l, r := NewLimiter(), PerMinute(10)
-	assert.Equal(t, Level{Remaining: 10, RetryAfter: never}, take1(t, l, r, 11))
-	assert.Equal(t, Level{RetryAfter: never}, take1(t, l, Rate{N: -1}, 1), "a negative N permits nothing")
+	assert.Equal(t, BucketLevel{Remaining: 10, RetryAfter: never}, take1(t, l, r, 11))
+	assert.Equal(t, BucketLevel{RetryAfter: never}, take1(t, l, Rate{N: -1}, 1), "a negative N permits nothing")
 	assert.Zero(t, take1(t, l, Rate{N: -1}, 0).RetryAfter, "a cost of zero is always available")
 }
 
@@ -119,7 +119,7 @@ func TestLimiter_NegativeAdjustReturnsTokens(t *testing.T) {
 		assert.EqualValues(t, 7, take1(t, l, r, 0).Remaining)
 		adjust1(t, l, r, -5)
 		adjust1(t, l, r, -1000)
-		assert.Equal(t, Level{Remaining: 10}, take1(t, l, r, 0), "tokens beyond the burst are lost")
+		assert.Equal(t, BucketLevel{Remaining: 10}, take1(t, l, r, 0), "tokens beyond the burst are lost")
 		take1(t, l, r, 10)
 		assert.Positive(t, take1(t, l, r, 1).RetryAfter)
 		adjust1(t, l, r, 0)
@@ -187,8 +187,8 @@ func TestLimiter_RateChangeAfterHoursIsExact(t *testing.T) {
 func TestLimiter_TakeIsAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter()
-		draws := []Draw{{key("key"), "a", PerMinute(10), 1}, {key("key"), "b", PerMinute(5), 5}, {key("key"), "c", PerMinute(7), 2}}
-		take := func() []Level {
+		draws := []BucketAmount{{key("key"), "a", PerMinute(10), 1}, {key("key"), "b", PerMinute(5), 5}, {key("key"), "c", PerMinute(7), 2}}
+		take := func() []BucketLevel {
 			levels, err := l.Take(t.Context(), draws...)
 			require.NoError(t, err)
 			require.Len(t, levels, 3)
@@ -220,14 +220,14 @@ func TestLimiter_DifferentNamesAreDifferentBuckets(t *testing.T) {
 	parts := []string{"", "a", "b", "ab", ":", "a:", ":a", "a:b", "A", " a", "\x00", "a\x00"}
 	for i, id := range parts {
 		for j, name := range parts {
-			d := Draw{key(id), name, Rate{N: 1000, Per: 1000 * time.Hour}, int64(i*len(parts) + j)}
+			d := BucketAmount{key(id), name, Rate{N: 1000, Per: 1000 * time.Hour}, int64(i*len(parts) + j)}
 			_, err := l.Take(t.Context(), d)
 			require.NoError(t, err)
 		}
 	}
 	for i, id := range parts {
 		for j, name := range parts {
-			levels, err := l.Take(t.Context(), Draw{key(id), name, Rate{N: 1000, Per: 1000 * time.Hour}, 0})
+			levels, err := l.Take(t.Context(), BucketAmount{key(id), name, Rate{N: 1000, Per: 1000 * time.Hour}, 0})
 			require.NoError(t, err)
 			assert.EqualValues(t, 1000-i*len(parts)-j, levels[0].Remaining, "bucket %q of key %q", name, id)
 		}
@@ -272,7 +272,7 @@ func TestLimiter_EvictsFullBuckets(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		before := heapInUse()
 		for i := range keys {
-			_, err := l.Take(t.Context(), Draw{key(strconv.Itoa(i)), "bucket", Rate{N: 60, Per: time.Second}, 1})
+			_, err := l.Take(t.Context(), BucketAmount{key(strconv.Itoa(i)), "bucket", Rate{N: 60, Per: time.Second}, 1})
 			require.NoError(t, err)
 		}
 		require.Equal(t, keys, l.subjects())
@@ -301,18 +301,18 @@ func TestLimiter_ManyEndUsers_NoRace(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		limits := Limits{Requests: PerMinute(60), Tokens: PerMinute(1000)}
 		owes := UserSubject("acme", "in debt")
-		require.NoError(t, l.Adjust(t.Context(), Draw{owes, BucketTokens, limits.Tokens, 100_000}))
+		require.NoError(t, l.Adjust(t.Context(), BucketAmount{owes, BucketTokens, limits.Tokens, 100_000}))
 		for round := range 50 {
 			for i := range each {
 				id := UserSubject("acme", fmt.Sprint(round, "-", i))
-				_, err := l.Take(t.Context(), Draw{id, BucketRequests, limits.Requests, 1}, Draw{id, BucketTokens, limits.Tokens, 100})
+				_, err := l.Take(t.Context(), BucketAmount{id, BucketRequests, limits.Requests, 1}, BucketAmount{id, BucketTokens, limits.Tokens, 100})
 				require.NoError(t, err)
 			}
 			time.Sleep(evictEvery)
 			synctest.Wait()
 			require.LessOrEqual(t, l.subjects(), 2*each+1)
 		}
-		levels, err := l.Take(t.Context(), Draw{owes, BucketTokens, limits.Tokens, 1})
+		levels, err := l.Take(t.Context(), BucketAmount{owes, BucketTokens, limits.Tokens, 1})
 		require.NoError(t, err)
 		assert.Equal(t, (100_000-50*1000-1000+1)*time.Minute/1000, levels[0].RetryAfter)
 	})
@@ -324,13 +324,13 @@ func TestLimiter_ForgetsEndUsers_NoRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		slow := Rate{N: 100, Per: 1000 * time.Hour}
-		take := func(id SubjectID, n int64) Level {
-			levels, err := l.Take(t.Context(), Draw{id, BucketTokens, slow, n})
+		take := func(id SubjectID, n int64) BucketLevel {
+			levels, err := l.Take(t.Context(), BucketAmount{id, BucketTokens, slow, n})
 			require.NoError(t, err)
 			return levels[0]
 		}
 		owes, empty, other := UserSubject("acme", "in debt"), UserSubject("acme", "empty"), key("another")
-		require.NoError(t, l.Adjust(t.Context(), Draw{owes, BucketTokens, slow, 101}))
+		require.NoError(t, l.Adjust(t.Context(), BucketAmount{owes, BucketTokens, slow, 101}))
 		take(empty, 100)
 		take(other, 1)
 		const most = limiterShards * maxShardUsers
@@ -357,7 +357,7 @@ func TestLimiter_ManyEndUsersInDebt_NoRace(t *testing.T) {
 		l := NewLimiter().(*memoryLimiter)
 		const users = 9 * limiterShards * maxShardUsers / 8
 		for i := range users {
-			require.NoError(t, l.Adjust(t.Context(), Draw{UserSubject("acme", strconv.Itoa(i)), BucketTokens, PerMinute(1), 5000}))
+			require.NoError(t, l.Adjust(t.Context(), BucketAmount{UserSubject("acme", strconv.Itoa(i)), BucketTokens, PerMinute(1), 5000}))
 			if i%1000 == 0 {
 				time.Sleep(time.Microsecond)
 			}
@@ -378,7 +378,7 @@ func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 		take := func(i int) {
 			id := key(strconv.Itoa(i))
 			levels, err := l.Take(t.Context(),
-				Draw{id, BucketRequests, slow(burst), 1}, Draw{id, BucketTokens, slow(100), 10}, Draw{id, BucketTokenCounts, slow(100), 10})
+				BucketAmount{id, BucketRequests, slow(burst), 1}, BucketAmount{id, BucketTokens, slow(100), 10}, BucketAmount{id, BucketTokenCounts, slow(100), 10})
 			require.NoError(t, err)
 			if levels[0].RetryAfter == 0 {
 				granted[i]++
@@ -390,7 +390,7 @@ func TestLimiter_KeepsBucketsThatAreNotFull(t *testing.T) {
 				take(key)
 			}
 			for n := range 10 * keys >> round {
-				_, err := l.Take(t.Context(), Draw{key(fmt.Sprintf("evicted-%d", n)), BucketRequests, PerMinute(600), 1})
+				_, err := l.Take(t.Context(), BucketAmount{key(fmt.Sprintf("evicted-%d", n)), BucketRequests, PerMinute(600), 1})
 				require.NoError(t, err)
 			}
 			time.Sleep(3 * evictEvery)
@@ -448,7 +448,7 @@ func (b *modelBucket) take(cost int64) { b.tokens = min(b.tokens-float64(cost), 
 
 // checkLevel checks the level that a Take of cost returned. lacked is the number of
 // tokens that b lacked, or zero or less if the tokens were available.
-func (b *modelBucket) checkLevel(t *testing.T, level Level, cost int64, lacked float64) {
+func (b *modelBucket) checkLevel(t *testing.T, level BucketLevel, cost int64, lacked float64) {
 	t.Helper()
 	require.InDelta(t, max(math.Floor(b.tokens), 0), level.Remaining, 1.0001)
 	if cost > int64(b.rate.Burst) {
@@ -479,7 +479,7 @@ func TestLimiter_Model(t *testing.T) {
 		model := map[bucketID]*modelBucket{}
 		// lookup returns the bucket of d. It changes the rate of a bucket at
 		// times, but not of a full one, which may have been evicted.
-		lookup := func(d *Draw) *modelBucket {
+		lookup := func(d *BucketAmount) *modelBucket {
 			id := bucketID{d.Subject, d.Bucket}
 			b := model[id]
 			if b == nil {
@@ -503,12 +503,12 @@ func TestLimiter_Model(t *testing.T) {
 				time.Sleep(time.Duration(rnd.Int64N(int64(20 * time.Second))))
 			}
 			adjust := rnd.IntN(4) == 0
-			var draws []Draw
+			var draws []BucketAmount
 			var buckets []*modelBucket
 			granted, close := true, false
 			for _, s := range rnd.Perm(len(subjects))[:1+rnd.IntN(3)] {
 				for _, i := range rnd.Perm(len(names))[:1+rnd.IntN(3)] {
-					d := Draw{Subject: subjects[s], Bucket: names[i], Amount: rnd.Int64N(12)}
+					d := BucketAmount{Subject: subjects[s], Bucket: names[i], Amount: rnd.Int64N(12)}
 					if adjust {
 						d.Amount = rnd.Int64N(200) - 100
 					}
@@ -562,7 +562,7 @@ func TestLimiter_ConcurrentTakesAreBounded(t *testing.T) {
 	for range 200 {
 		wg.Go(func() {
 			for range 500 {
-				levels, err := l.Take(t.Context(), Draw{key("key"), "bucket", r, 1})
+				levels, err := l.Take(t.Context(), BucketAmount{key("key"), "bucket", r, 1})
 				if err == nil && levels[0].RetryAfter == 0 {
 					granted.Add(1)
 				}
@@ -583,10 +583,10 @@ func TestLimiter_ConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(g), 2))
 			for range 2000 {
-				var draws []Draw
+				var draws []BucketAmount
 				for _, s := range rnd.Perm(3)[:1+rnd.IntN(3)] {
 					for _, i := range rnd.Perm(3)[:1+rnd.IntN(3)] {
-						draws = append(draws, Draw{key(strconv.Itoa(s)), strconv.Itoa(i), PerMinute(1 + i), rnd.Int64N(3)})
+						draws = append(draws, BucketAmount{key(strconv.Itoa(s)), strconv.Itoa(i), PerMinute(1 + i), rnd.Int64N(3)})
 					}
 				}
 				_, err := l.Take(t.Context(), draws...)
@@ -618,9 +618,9 @@ func TestRate_WithDefaults(t *testing.T) {
 // the part of all memory that eviction gives back.
 func BenchmarkLimiter(b *testing.B) {
 	r := Rate{N: min(1<<40, math.MaxInt), Per: time.Second}
-	var draws [2]Draw
-	ofKey := func(s SubjectID) []Draw {
-		draws = [2]Draw{{s, BucketRequests, r, 1}, {s, BucketTokens, r, 300}}
+	var draws [2]BucketAmount
+	ofKey := func(s SubjectID) []BucketAmount {
+		draws = [2]BucketAmount{{s, BucketRequests, r, 1}, {s, BucketTokens, r, 300}}
 		return draws[:]
 	}
 	requests, tokens := rate.NewLimiter(refillRate(r), r.N), rate.NewLimiter(refillRate(r), r.N)
@@ -681,8 +681,8 @@ func BenchmarkLimiter(b *testing.B) {
 func TestLimiter_ManyBucketsOfAKey_NoRace(t *testing.T) {
 	l := NewLimiter().(*memoryLimiter)
 	const n = 50_000
-	take := func(i int) Level {
-		levels, err := l.Take(t.Context(), Draw{Subject: key("key"), Bucket: fmt.Sprint("a bucket of which the name begins like others/", i), Rate: Rate{N: 3, Per: time.Hour}, Amount: 1})
+	take := func(i int) BucketLevel {
+		levels, err := l.Take(t.Context(), BucketAmount{Subject: key("key"), Bucket: fmt.Sprint("a bucket of which the name begins like others/", i), Rate: Rate{N: 3, Per: time.Hour}, Amount: 1})
 		require.NoError(t, err)
 		return levels[0]
 	}

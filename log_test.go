@@ -141,7 +141,7 @@ func TestLog_WhatWasUsed(t *testing.T) {
 		want  map[string]any
 	}{
 		"everything": {
-			"ada", usage, price(llmhttp.Cost{Input: 12 * llm.MoneyUnit / 1000, Output: llm.MoneyUnit / 2000}, nil),
+			"ada", usage, price(llmhttp.Cost{Input: llm.USD(12) / 1000, Output: llm.MoneyUnit / 2000}, nil),
 			with(map[string]any{"user": "ada", "cost": "0.0125"}),
 		},
 		"no price":           {"", usage, nil, all},

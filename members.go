@@ -34,7 +34,7 @@ var refusedMembers = []string{
 	"kv_transfer_params", // vLLM (disaggregated prefill): the host and port from which it loads a cache
 }
 
-// DefaultUnknownMembers is what a Handler uses if Options.UnknownMembers is nil. It
+// DefaultUnknownMembers is what a Handler uses if Options.Accept.UnknownMembers is nil. It
 // returns false for members that change the model, the price or the address of a request
 // at a server of another program, according to the documents of that program:
 //
@@ -49,12 +49,12 @@ func DefaultUnknownMembers(name string) bool {
 
 // AllowsUnknownMember reports whether a request may have a top-level member with the
 // given name, for which the format has no field. It is for Protocols, which refuse the
-// request if it reports false. The Options.UnknownMembers of the Handler whose request ctx
+// request if it reports false. The Options.Accept.UnknownMembers of the Handler whose request ctx
 // belongs to decides, by the name in lower case; if ctx belongs to none,
 // [DefaultUnknownMembers] does. See "Protocols" in the package documentation.
 func AllowsUnknownMember(ctx context.Context, name string) bool {
 	if q := requestFrom(ctx); q != nil {
-		return q.h.opts.UnknownMembers(membername.Lower(name))
+		return q.h.opts.Accept.UnknownMembers(membername.Lower(name))
 	}
 	return DefaultUnknownMembers(name)
 }

@@ -142,9 +142,9 @@ func TestUnknownMembers_Option(t *testing.T) {
 		return llm.Reply("Hello!")
 	}}
 	s := startServer(t, config{backend: b, opts: llmhttp.Options{
-		UnknownMembers: func(name string) bool {
+		Accept: llmhttp.AcceptOptions{UnknownMembers: func(name string) bool {
 			return name == "models" || name != "seed" && llmhttp.DefaultUnknownMembers(name)
-		},
+		}},
 	}})
 	ask := func(members string) reply {
 		return s.do("POST", chatPath, strings.TrimSuffix(chatBody, "}")+","+members+"}")
@@ -155,14 +155,14 @@ func TestUnknownMembers_Option(t *testing.T) {
 	assert.Equal(t, "api_base", ask(`"x":1,"seed":1,"api_base":"b"`).checkError(t, 400).Param, "the first by name")
 	assert.Equal(t, "Model", ask(`"Model":"big"`).checkError(t, 400).Param, "no Option allows another case")
 	assert.Equal(t, "Unknown parameter: 'models'.",
-		startServer(t, config{opts: llmhttp.Options{UnknownMembers: func(string) bool { return false }}}).
+		startServer(t, config{opts: llmhttp.Options{Accept: llmhttp.AcceptOptions{UnknownMembers: func(string) bool { return false }}}}).
 			do("POST", chatPath, strings.TrimSuffix(chatBody, "}")+`,"models":[]}`).checkError(t, 400).Message)
 }
 
 // A denylist of a host holds for a name in any case, and the error quotes the name.
 func TestUnknownMembers_IgnoresCase(t *testing.T) {
 	s := startServer(t, config{backend: new(stubBackend), opts: llmhttp.Options{
-		UnknownMembers: func(name string) bool { return name != "tasks" && name != "topk" },
+		Accept: llmhttp.AcceptOptions{UnknownMembers: func(name string) bool { return name != "tasks" && name != "topk" }},
 	}})
 	for path, body := range modelBodies {
 		for _, name := range []string{"tasks", "Tasks", "TASKS", "ta\u017f\u212as", "topK"} {

@@ -58,7 +58,7 @@ func TestStartTry_TargetIsBounded(t *testing.T) {
 				return llm.Reply("hello")
 			}),
 			opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
-				return ctx, llmhttp.Observation{Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
+				return ctx, llmhttp.Observation{Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.TargetTry)) {
 					told = target
 					return ctx, nil
 				}}

@@ -31,15 +31,15 @@ func (n *requestNotes) getRare() *rareNotes {
 	return n.rare
 }
 
-// A keptSwap is the Backend that a request uses of a Swap.
+// A keptSwap is the Backend that a request uses of a SwappableBackend.
 type keptSwap struct {
-	swap    *Swap
+	swap    *SwappableBackend
 	backend *Backend
 }
 
 // keep returns the Backend that the request uses of s: that of the first call, for which it is
 // current.
-func (n *requestNotes) keep(s *Swap, current *Backend) *Backend {
+func (n *requestNotes) keep(s *SwappableBackend, current *Backend) *Backend {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	rare := n.getRare()

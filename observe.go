@@ -30,7 +30,7 @@ type Observation struct {
 	// [StartTry]. It returns the context for the call, which must derive from ctx,
 	// or nil for ctx itself, and a function to call when the call has ended, or nil.
 	// It may be called concurrently if the Backend calls StartTry concurrently.
-	Try func(ctx context.Context, target string) (context.Context, func(Try))
+	Try func(ctx context.Context, target string) (context.Context, func(TargetTry))
 
 	// Transcript receives the texts of a chat before Ended is called, if the
 	// Backend was called. Texts are only collected if this function is set.
@@ -115,8 +115,8 @@ func (all observations) started(ctx context.Context, info *RequestInfo) context.
 	return ctx
 }
 
-func (all observations) try(ctx context.Context, target string) (context.Context, func(Try)) {
-	var ends []func(Try)
+func (all observations) try(ctx context.Context, target string) (context.Context, func(TargetTry)) {
+	var ends []func(TargetTry)
 	for _, o := range all {
 		if o.Try == nil {
 			continue
@@ -129,7 +129,7 @@ func (all observations) try(ctx context.Context, target string) (context.Context
 			ends = append(ends, end)
 		}
 	}
-	return ctx, func(t Try) {
+	return ctx, func(t TargetTry) {
 		for _, end := range ends {
 			defer end(t)
 		}
@@ -226,27 +226,27 @@ type RequestSummary struct {
 	Requested  string       // the model that the request asks for, if it was refused for that: printable, at most 128 bytes and a mark where it is cut. Any client can choose it: do not make it a label of a metric
 	Request    *RequestInfo // nil if the Backend was not called for an operation that calls a model
 	Reply      ReplySummary
-	Route      string     // method and pattern of the path, with Options.Prefix, such as "GET /v1/models/{id...}"; empty for unknown paths
-	Scope      Scope      // of the route; empty if the key was not found
-	Status     int        // HTTP status; 499 if the client disconnected before one was sent
-	Err        error      // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
-	ErrorClass ErrorClass // of Err; empty if it is nil
-	Refused    Refusal    // the limit that refused the request; zero if none did
-	Quotas     []QuotaUse // of the key, its Subjects and the end user; nil if none was looked at
-	PriceErr   error      // why Options.Price did not return what the request costs, so that its Record is Unpriced; nil if it did, or was not called then
-	RecordErr  error      // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
-	SaveErr    error      // why a reply that was sent was not stored: see ReplySaver; otherwise nil
-	Streamed   bool       // whether the client asked for a stream; not known if Request is nil
-	Chunks     int        // number of chunks that the Backend yielded
-	Tries      []Try      // in the order of their start; the first 100 that the Backend reported with [StartTry]
+	Route      string       // method and pattern of the path, with Options.Prefix, such as "GET /v1/models/{id...}"; empty for unknown paths
+	Scope      Scope        // of the route; empty if the key was not found
+	Status     int          // HTTP status; 499 if the client disconnected before one was sent
+	Err        error        // why the request failed; nil if it succeeded. If a stream fails, Status is still 200
+	ErrorClass ErrorClass   // of Err; empty if it is nil
+	Refused    LimitRefusal // the limit that refused the request; zero if none did
+	Quotas     []QuotaUse   // of the key, its Subjects and the end user; nil if none was looked at
+	PriceErr   error        // why Options.Price did not return what the request costs, so that its Record is Unpriced; nil if it did, or was not called then
+	RecordErr  error        // why UsageStore.Record did not store the UsageRecord; nil if it did, or was not called
+	SaveErr    error        // why a reply that was sent was not stored: see ReplySaver; otherwise nil
+	Streamed   bool         // whether the client asked for a stream; not known if Request is nil
+	Chunks     int          // number of chunks that the Backend yielded
+	Tries      []TargetTry  // in the order of their start; the first 100 that the Backend reported with [StartTry]
 }
 
-// LimitQuota is the Limit of a [Refusal] by Limits.Quota.
+// LimitQuota is the Limit of a [LimitRefusal] by Limits.Quota.
 const LimitQuota = "quota"
 
-// A Refusal tells which limit has refused a request. If several have, it is the one that has
+// A LimitRefusal tells which limit has refused a request. If several have, it is the one that has
 // to be waited for longest.
-type Refusal struct {
+type LimitRefusal struct {
 	Subject SubjectID // whose limit it is; of an end user, the UserSubject
 	Limit   string    // the name of a bucket, such as BucketTokens; SlotConcurrent; or LimitQuota
 }
@@ -274,8 +274,8 @@ type ReplySummary struct {
 	FinishReasons []llm.FinishReason // of the choices of a chat in the order of their indices; empty for one that did not end
 }
 
-// A Try is a call of a Backend to one of several targets.
-type Try struct {
+// A TargetTry is a call of a Backend to one of several targets.
+type TargetTry struct {
 	Target     string        // the name that the host configured; bounded as in StartTry
 	Start      time.Duration // from the arrival of the request
 	Duration   time.Duration // until the try ended, or if it did not, until the request did

@@ -236,7 +236,7 @@ func TestRequestSummary_ErrorClass(t *testing.T) {
 	scoped := testKey()
 	scoped.Scopes = []llmhttp.Scope{}
 	keyStore := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, errCause })
-	limiter := &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause }}
+	limiter := &stubLimiter{take: func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, errCause }}
 	panics := streamBackend(func(context.Context, yieldFunc) { panic(secretCause) })
 	ownError := &llm.Error{Status: 599, Code: "code-of-an-upstream-server", Err: errCause}
 	for _, test := range []struct {

@@ -115,12 +115,12 @@ type contextLimiter struct {
 	see func(context.Context)
 }
 
-func (l *contextLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *contextLimiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	l.see(ctx)
 	return l.stubLimiter.Take(ctx, draws...)
 }
 
-func (l *contextLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *contextLimiter) Adjust(ctx context.Context, draws ...llmhttp.BucketAmount) error {
 	l.see(ctx)
 	return l.stubLimiter.Adjust(ctx, draws...)
 }
@@ -172,8 +172,8 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 		return func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 			return see(ctx, "begin"), llmhttp.Observation{
 				Started: func(ctx context.Context, _ *llmhttp.RequestInfo) context.Context { return see(ctx, "started") },
-				Try: func(ctx context.Context, _ string) (context.Context, func(llmhttp.Try)) {
-					return see(ctx, "try"), func(llmhttp.Try) { see(ctx, "tried") }
+				Try: func(ctx context.Context, _ string) (context.Context, func(llmhttp.TargetTry)) {
+					return see(ctx, "try"), func(llmhttp.TargetTry) { see(ctx, "tried") }
 				},
 				Transcript: func(*llmhttp.Transcript) { see(t.Context(), "transcript") },
 				Ended: func(*llmhttp.RequestSummary) {
@@ -186,7 +186,7 @@ func TestObservers_CallsAllFunctions(t *testing.T) {
 	silent := func(context.Context, *http.Request) (context.Context, llmhttp.Observation) {
 		return nil, llmhttp.Observation{
 			Started: func(context.Context, *llmhttp.RequestInfo) context.Context { return nil },
-			Try:     func(context.Context, string) (context.Context, func(llmhttp.Try)) { return nil, nil },
+			Try:     func(context.Context, string) (context.Context, func(llmhttp.TargetTry)) { return nil, nil },
 		}
 	}
 	s := startServer(t, config{
@@ -338,7 +338,7 @@ func TestObserve_ContextIsUsedOnOtherGoroutines(t *testing.T) {
 	s := startServer(t, config{opts: llmhttp.Options{Observe: func(ctx context.Context, _ *http.Request) (context.Context, llmhttp.Observation) {
 		using.Go(func() {
 			for range 100 {
-				llmhttp.Warn(ctx, "used", errors.New("by an Observer"))
+				llmhttp.LogBackendMistake(ctx, "used", errors.New("by an Observer"))
 				llm.ClientLeft(ctx)
 				runtime.Gosched()
 			}

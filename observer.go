@@ -35,7 +35,7 @@ type observerData struct {
 	transcript  *transcript     // nil unless one was asked for
 
 	mu    sync.Mutex // guards the field below
-	tries []Try
+	tries []TargetTry
 
 	// Storage of what the Observer gets (budget: whole 0.5 KB with otelllm; BenchmarkObserve).
 	info          observedInfo
@@ -107,9 +107,9 @@ func (ro *requestObserver) startTry(ctx context.Context, target string) (context
 	if d == nil {
 		return ctx, func(error) {}
 	}
-	try := Try{Target: target, Start: start.Sub(ro.data.arrived)}
+	try := TargetTry{Target: target, Start: start.Sub(ro.data.arrived)}
 	n := d.addTry(try)
-	var ended func(Try)
+	var ended func(TargetTry)
 	if d.observation.Try != nil {
 		next, end := d.observation.Try(ctx, target)
 		if next != nil {
@@ -133,7 +133,7 @@ func (ro *requestObserver) startTry(ctx context.Context, target string) (context
 }
 
 // addTry adds a try, and returns its number.
-func (d *observerData) addTry(t Try) int {
+func (d *observerData) addTry(t TargetTry) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := len(d.tries)
@@ -144,7 +144,7 @@ func (d *observerData) addTry(t Try) int {
 }
 
 // setTry replaces the try of that number, if there is room for it.
-func (d *observerData) setTry(n int, t Try) {
+func (d *observerData) setTry(n int, t TargetTry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n < maxTries {
@@ -154,7 +154,7 @@ func (d *observerData) setTry(n int, t Try) {
 
 // copyTries returns the tries. Those that have not ended last until the request ends, after
 // the given duration.
-func (d *observerData) copyTries(duration time.Duration) []Try {
+func (d *observerData) copyTries(duration time.Duration) []TargetTry {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	tries := slices.Clone(d.tries)
@@ -192,13 +192,13 @@ type endedRequest struct {
 	record     *UsageRecord
 	info       *RequestInfo // nil if the Backend was not called for an operation that calls a model
 	route      string
-	scope      Scope     // that the route needs; empty if the key was not found
-	requested  string    // the model that the client asked for; any text
-	refused    Refusal   // the limit that refused the request; zero if none did
-	status     int       // zero if nothing was written
-	admitted   time.Time // when the Backend was called; zero if it was not
-	firstWrite time.Time // zero if nothing was written
-	streamed   bool      // the client asked for a stream
+	scope      Scope        // that the route needs; empty if the key was not found
+	requested  string       // the model that the client asked for; any text
+	refused    LimitRefusal // the limit that refused the request; zero if none did
+	status     int          // zero if nothing was written
+	admitted   time.Time    // when the Backend was called; zero if it was not
+	firstWrite time.Time    // zero if nothing was written
+	streamed   bool         // the client asked for a stream
 	quotas     []QuotaUse
 	priceErr   error
 	recordErr  error

@@ -135,7 +135,7 @@ func suggest[T ~string](s T, known []T) T {
 
 // SupportedBy reports whether [As] finds the method in b that op needs. Every Backend supports
 // [OperationChat], and none that of an [Endpoint] of a host. ctx is that of the request, if there is one:
-// see [Swap].
+// see [SwappableBackend].
 func (op Operation) SupportedBy(ctx context.Context, b Backend) bool {
 	if op == "" {
 		return false

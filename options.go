@@ -27,7 +27,13 @@ type Options struct {
 	// front of a slow store.
 	Usage UsageStore
 
-	// Limiter enforces Key.Limits; if nil, [NewLimiter] does.
+	// Limits are those of each key whose Key.Limits are zero: one that shall have no
+	// limit has one that never refuses, such as a Concurrent of math.MaxInt. Key.Subjects and Key.PerUser have their own. What
+	// [KeyFrom] returns, and what stores and package console show of a key, does not have them. The
+	// zero Limits set none. NewHandler panics if their Validate returns an error.
+	Limits Limits
+
+	// Limiter enforces Limits and Key.Limits; if nil, [NewLimiter] does.
 	Limiter Limiter
 
 	// Protocols are wire formats to serve besides OpenAI's.
@@ -78,29 +84,8 @@ type Options struct {
 	// SHA-256 in hexadecimal. If nil, the user is named; [HashUser] hashes it.
 	User func(r *http.Request, named string) (string, error)
 
-	// UnknownMembers reports whether a request may have a top-level member for which
-	// its format has no field. The Backend gets it in Extra. If the function returns
-	// false, the client gets a 400 that names the member. It is also called for
-	// parameters that are documented and have no field, such as seed.
-	//
-	// The function gets names in lower case, because servers may ignore case: Models as
-	// models, and topK as topk. U+212A counts as k and U+017F as s. Members that differ
-	// from a field only in case never pass, at no level. The function must be safe for
-	// concurrent use. If nil, [DefaultUnknownMembers] is used.
-	UnknownMembers func(name string) bool
-
-	// TrustedOrigins are the origins of web pages that may use the server without a
-	// key, such as "https://app.example.com", and so the names by which browsers know the
-	// server itself: "https://llm.example.com". They only matter for requests that the
-	// KeyStore admits without a secret, or with an unknown one, as [AllowAll] does. Of
-	// these, the Handler refuses with a 403 those that a page of another site may have
-	// sent: what [http.CrossOriginProtection] refuses, and, because of DNS rebinding,
-	// requests to an unknown host that come from a browser (with Origin, Sec-Fetch-Site
-	// or Cookie) or have arrived on loopback. Addresses, localhost, the name of the
-	// machine and the hosts of TrustedOrigins are known. A program may call the server by any
-	// name, except on loopback. "*" trusts every page and knows every host. A browser
-	// shows replies to pages of other origins only if middleware for CORS allows it.
-	TrustedOrigins []string
+	// Accept tells which requests are accepted.
+	Accept AcceptOptions
 
 	// ImageURL stores an image for a client that asked for a URL, and returns the
 	// URL. It must not modify data; mediaType is, for example, "image/png". If
@@ -177,6 +162,33 @@ type Bounds struct {
 	WriteTimeout time.Duration
 }
 
+// AcceptOptions tell which requests are accepted. The zero value is ready to use.
+type AcceptOptions struct {
+	// UnknownMembers reports whether a request may have a top-level member for which
+	// its format has no field. The Backend gets it in Extra. If the function returns
+	// false, the client gets a 400 that names the member. It is also called for
+	// parameters that are documented and have no field, such as seed.
+	//
+	// The function gets names in lower case, because servers may ignore case: Models as
+	// models, and topK as topk. U+212A counts as k and U+017F as s. Members that differ
+	// from a field only in case never pass, at no level. The function must be safe for
+	// concurrent use. If nil, [DefaultUnknownMembers] is used.
+	UnknownMembers func(name string) bool
+
+	// TrustedOrigins are the origins of web pages that may use the server without a
+	// key, such as "https://app.example.com", and so the names by which browsers know the
+	// server itself: "https://llm.example.com". They only matter for requests that the
+	// KeyStore admits without a secret, or with an unknown one, as [AllowAll] does. Of
+	// these, the Handler refuses with a 403 those that a page of another site may have
+	// sent: what [http.CrossOriginProtection] refuses, and, because of DNS rebinding,
+	// requests to an unknown host that come from a browser (with Origin, Sec-Fetch-Site
+	// or Cookie) or have arrived on loopback. Addresses, localhost, the name of the
+	// machine and the hosts of TrustedOrigins are known. A program may call the server by any
+	// name, except on loopback. "*" trusts every page and knows every host. A browser
+	// shows replies to pages of other origins only if middleware for CORS allows it.
+	TrustedOrigins []string
+}
+
 // TokenEstimates tell how many tokens a request is expected to use, and has used if the Backend does
 // not report it. The zero value is ready to use.
 type TokenEstimates struct {
@@ -219,8 +231,8 @@ func (o *Options) withDefaults() Options {
 		n.Limiter = NewLimiter()
 	}
 	n.Logger = cmp.Or(n.Logger, slog.Default())
-	if n.UnknownMembers == nil {
-		n.UnknownMembers = DefaultUnknownMembers
+	if n.Accept.UnknownMembers == nil {
+		n.Accept.UnknownMembers = DefaultUnknownMembers
 	}
 	n.Bounds.setDefaults()
 	n.Estimates.ReserveCompletion = max(cmp.Or(n.Estimates.ReserveCompletion, defaultReserveCompletion), 0)

@@ -108,7 +108,7 @@ func TestOrigin_WithoutKeys(t *testing.T) {
 					assert.Equal(t, want, status, message)
 					assert.Equal(t, want == 200, calls == 1, "the Backend was called")
 
-					h = llmhttp.NewHandler(new(stubBackend), keys, &llmhttp.Options{TrustedOrigins: []string{"*"}})
+					h = llmhttp.NewHandler(new(stubBackend), keys, &llmhttp.Options{Accept: llmhttp.AcceptOptions{TrustedOrigins: []string{"*"}}})
 					status, _, message = respond(t, h, arrivingAt(ip, requestTo(tt.host, tt.header...)))
 					assert.Equal(t, 200, status, message)
 				})
@@ -198,7 +198,7 @@ func TestOrigin_WithKeys(t *testing.T) {
 
 func TestOrigin_Trusted(t *testing.T) {
 	h := llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{
-		TrustedOrigins: []string{"https://App.example.org", "http://llm.acme.test:8080", "vscode-webview://abc"},
+		Accept: llmhttp.AcceptOptions{TrustedOrigins: []string{"https://App.example.org", "http://llm.acme.test:8080", "vscode-webview://abc"}},
 	})
 	for _, tt := range []struct {
 		host, origin string
@@ -221,7 +221,7 @@ func TestOrigin_Trusted(t *testing.T) {
 	}
 	for _, malformed := range []string{"", "app.example.org", "localhost:3000", "https://", "https://a/", "https://a/b", "https://a?b", "https://u@a", "https://a#b", "null", "**", "%"} {
 		assert.Panics(t, func() {
-			llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{TrustedOrigins: []string{malformed}})
+			llmhttp.NewHandler(new(stubBackend), llmhttp.AllowAll("a"), &llmhttp.Options{Accept: llmhttp.AcceptOptions{TrustedOrigins: []string{malformed}}})
 		}, malformed)
 	}
 }

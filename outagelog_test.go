@@ -18,15 +18,15 @@ func TestOutage_IsLoggedOnceInAnInterval(t *testing.T) {
 	fails := func(context.Context) error { return errCause }
 	for name, c := range map[string]config{
 		"Take": {keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: &stubLimiter{
-			take:   func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, errCause },
+			take:   func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, errCause },
 			adjust: fails,
 		}}},
 		"Take of tokens, and Adjust": {keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(1000), Tokens: llmhttp.PerMinute(1000)}), opts: llmhttp.Options{Limiter: &stubLimiter{
-			take: func(_ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+			take: func(_ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 				if draws[0].Bucket == llmhttp.BucketTokens {
 					return nil, errCause
 				}
-				return []llmhttp.Level{{Remaining: 1}}, nil
+				return []llmhttp.BucketLevel{{Remaining: 1}}, nil
 			},
 			adjust: fails,
 		}}},

@@ -300,7 +300,7 @@ func TestOutcomes(t *testing.T) {
 						assert.Equal(t, tt.store != nil, summary.RecordErr != nil)
 						taken, adjusted := limiter.calls()
 						var tokens int64
-						for _, calls := range [][][]llmhttp.Draw{taken, adjusted} {
+						for _, calls := range [][][]llmhttp.BucketAmount{taken, adjusted} {
 							for _, draws := range calls {
 								for _, d := range draws {
 									if d.Bucket == llmhttp.BucketTokens {

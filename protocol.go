@@ -79,7 +79,7 @@ type Route struct {
 // A reply is AppendStart, any number of AppendChunk, and AppendEnd. What they append to b is,
 // one after the other, the reply: a stream is sent as they append it, and a whole reply when
 // it is complete. A format whose whole reply is not the sum of its chunks appends nothing
-// before AppendEnd; a [join.Joiner] joins chunks. A stream that fails ends by AppendFailure
+// before AppendEnd; a [join.Accumulator] joins chunks. A stream that fails ends by AppendFailure
 // instead of AppendEnd, and a whole reply that fails is replaced by Protocol.AppendError.
 // AppendFailure may come without AppendStart, after Framing.KeepAlive, unless the Framing
 // has StartsEarly.
@@ -285,12 +285,12 @@ func SetConversation(ctx context.Context, id string) {
 	}
 }
 
-// Warn logs a mistake of the Backend in a reply that is sent nevertheless, at level Warn. It is
+// LogBackendMistake logs a mistake of the Backend in a reply that is sent nevertheless, at level Warn. It is
 // for a Protocol. ctx must be that of a request to a Handler; if it is not, nothing
 // happens. The message and err, which tells more about the mistake, must not quote the
 // request or the reply. Warn may be called concurrently. See "Protocols" in the package
 // documentation.
-func Warn(ctx context.Context, message string, err error) {
+func LogBackendMistake(ctx context.Context, message string, err error) {
 	if q := requestFrom(ctx); q != nil {
 		q.log.print(slog.LevelWarn, message, err)
 	}

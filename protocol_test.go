@@ -63,7 +63,7 @@ func (plainProtocol) decode(_ context.Context, _ *http.Request, body []byte) (*l
 	if err := json.Unmarshal(body, &req); err != nil || req.Model == "" {
 		return nil, nil, llm.Errorf(http.StatusBadRequest, "", "Not a request.")
 	}
-	message := llm.Message{Role: llm.RoleUser, Content: llm.Text(req.Text)}
+	message := llm.Message{Role: llm.RoleUser, Content: llm.TextContent(req.Text)}
 	return &llm.ChatRequest{Model: req.Model, Messages: []llm.Message{message}, Stream: req.Stream}, &plainEncoder{whole: !req.Stream}, nil
 }
 

@@ -41,8 +41,8 @@ var readNames = sync.OnceValues(func() (hosts, authors []string) {
 })
 
 // forHostsToo are names for authors that hosts use as well: in the types of Options.Protocols and
-// Options.Routes, in KeyStores and in agents.
-var forHostsToo = []string{"Protocol", "Route", "BearerSecret", "SetConversation"}
+// Options.Routes, in Options.Limiter and in what probes one, in KeyStores and in agents.
+var forHostsToo = []string{"Protocol", "Route", "Limiter", "BucketAmount", "BearerSecret", "SetConversation"}
 
 // The last sections of the package documentation, for authors of endpoints and of protocols, list the
 // names that only these need, except functions whose name begins with Bind.

@@ -227,10 +227,10 @@ func (l *ledger) giveBackQuotas(subjects []limitedSubject, replaced []budget.Res
 func (l *ledger) quotaError(s *limitedSubject, err error) error {
 	switch _, told := errors.AsType[*llm.Error](err); {
 	case err == budget.ErrExhausted:
-		l.refused = Refusal{s.id, LimitQuota}
+		l.refused = LimitRefusal{s.id, LimitQuota}
 		return errQuota(s.id)
 	case err == budget.ErrReserved:
-		l.refused = Refusal{s.id, LimitQuota}
+		l.refused = LimitRefusal{s.id, LimitQuota}
 		return errQuotaReserved(s.id)
 	case told:
 		return classify(ClassUsageStore, err)
@@ -356,15 +356,15 @@ func ReportDoubtful(ctx context.Context, sums ...UsageSum) {
 // A sharedQuota is what a request has reserved of the quotas of its subjects with a Reserver.
 type sharedQuota struct {
 	settle func(linger time.Duration, amounts ...int64)
-	slots  []Slot
+	slots  []SlotAmount
 	inCost []bool // whether each of slots is in money, not in tokens
 }
 
 // quotaSlot returns the slot of an amount of a quota, of which a store has recorded what was
 // used. name is SlotQuotaTokens or SlotQuotaCost. The Amount is positive also if nothing is
 // reserved, because that is what usage is settled with.
-func quotaSlot(s SubjectID, name, account string, reserved, limit, used int64) Slot {
-	return Slot{Subject: s, Name: name + "/" + account, Amount: max(reserved, 1), Limit: limit - used}
+func quotaSlot(s SubjectID, name, account string, reserved, limit, used int64) SlotAmount {
+	return SlotAmount{Subject: s, Name: name + "/" + account, Amount: max(reserved, 1), Limit: limit - used}
 }
 
 // shareQuotas reserves with the Reserver, if the Limiter is one, what reserveQuota has reserved
@@ -389,7 +389,7 @@ func (l *ledger) shareQuotas(ctx context.Context, minimum budget.Amount) error {
 	}
 	if settle == nil {
 		subject := shared.slots[full].Subject
-		l.refused = Refusal{subject, LimitQuota}
+		l.refused = LimitRefusal{subject, LimitQuota}
 		return errQuotaReserved(subject)
 	}
 	shared.settle = settle

@@ -121,10 +121,10 @@ func TestQuota_Periods(t *testing.T) {
 
 func TestQuota_Cost(t *testing.T) {
 	perToken := func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-		return llmhttp.Cost{Output: (llm.MoneyUnit / 100).Scale(r.Units.Tokens(), 1)}, nil
+		return llmhttp.Cost{Output: (llm.USD(0.01)).Scale(r.Units.Tokens(), 1)}, nil
 	}
 	synctest.Test(t, func(t *testing.T) {
-		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: 505 * llm.MoneyUnit / 1000, Tokens: 1000}, now: day(2026, 3, 10), price: perToken}
+		q := &quotaTest{store: memory.NewUsageStore(), quota: llmhttp.Quota{Cost: llm.USD(505) / 1000, Tokens: 1000}, now: day(2026, 3, 10), price: perToken}
 		requireLeft(t, q.start(t), 5)
 		requireLeft(t, q.start(t), 0)
 	})
@@ -148,7 +148,7 @@ func TestQuota_Cost(t *testing.T) {
 }
 
 func TestQuota_PermitsNothing(t *testing.T) {
-	for _, quota := range []llmhttp.Quota{{Tokens: -1}, {Cost: -1}, {Tokens: math.MinInt, Per: -1}, {Tokens: 100, Cost: -llm.MoneyUnit / 10}} {
+	for _, quota := range []llmhttp.Quota{{Tokens: -1}, {Cost: -1}, {Tokens: math.MinInt, Per: -1}, {Tokens: 100, Cost: -llm.USD(0.1)}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := &quotaTest{store: memory.NewUsageStore(), quota: quota, price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) { return llmhttp.Cost{}, nil }}
 			requireLeft(t, q.start(t), 0)
@@ -235,7 +235,7 @@ func TestQuota_Reservations(t *testing.T) {
 func TestQuota_ReservesImages(t *testing.T) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	s := startServer(t, config{
-		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 5 * llm.MoneyUnit}}),
+		keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(5)}}),
 		opts: llmhttp.Options{Usage: memory.NewUsageStore(), Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 			return llmhttp.Cost{Output: llm.MoneyUnit.Scale(r.Units.Images, 1)}, nil
 		}},

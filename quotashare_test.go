@@ -21,8 +21,8 @@ import (
 // A stubReserver grants all reservations, unless refuse tells otherwise, and notes its calls.
 type stubReserver struct {
 	stubConcurrencyLimiter
-	refuse   func(slots []llmhttp.Slot) (full int, refused bool, err error) // nil grants
-	onSettle func()                                                         // nil does nothing
+	refuse   func(slots []llmhttp.SlotAmount) (full int, refused bool, err error) // nil grants
+	onSettle func()                                                               // nil does nothing
 
 	mu    sync.Mutex
 	calls []string
@@ -40,7 +40,7 @@ func (l *stubReserver) noted() []string {
 	return slices.Clone(l.calls)
 }
 
-func (l *stubReserver) Reserve(_ context.Context, slots ...llmhttp.Slot) (func(time.Duration, ...int64), int, error) {
+func (l *stubReserver) Reserve(_ context.Context, slots ...llmhttp.SlotAmount) (func(time.Duration, ...int64), int, error) {
 	call := "reserve"
 	for _, s := range slots {
 		call += fmt.Sprintf(" %d/%d %s of %s %s", s.Amount, s.Limit, s.Name, s.Subject.Kind, s.Subject.ID)
@@ -102,7 +102,7 @@ func TestQuota_IsReserved(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				test.key.ID = "key_1"
 				limiter := new(stubReserver)
-				limiter.acquire = func(context.Context, ...llmhttp.Slot) (func(), int, error) { return func() {}, 0, nil }
+				limiter.acquire = func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) { return func() {}, 0, nil }
 				var store llmhttp.UsageStore = memory.NewUsageStore()
 				if test.buffered {
 					buffer := usagebuffer.New(store, &usagebuffer.Options{Delay: 3 * time.Second})
@@ -133,12 +133,12 @@ func TestQuota_IsReserved(t *testing.T) {
 
 // A Reserver that refuses what a request is expected to use is asked for the least that it needs.
 func TestQuota_ReserverRefuses(t *testing.T) {
-	above := func(limit int64) func([]llmhttp.Slot) (int, bool, error) {
-		return func(slots []llmhttp.Slot) (int, bool, error) { return 0, slots[0].Amount > limit, nil }
+	above := func(limit int64) func([]llmhttp.SlotAmount) (int, bool, error) {
+		return func(slots []llmhttp.SlotAmount) (int, bool, error) { return 0, slots[0].Amount > limit, nil }
 	}
 	for _, test := range []struct {
 		name    string
-		refuse  func([]llmhttp.Slot) (int, bool, error)
+		refuse  func([]llmhttp.SlotAmount) (int, bool, error)
 		members string
 		status  int
 		code    string
@@ -147,9 +147,9 @@ func TestQuota_ReserverRefuses(t *testing.T) {
 		{"what has no bound", above(100), "", 200, "", 2},
 		{"the least, too", above(1), "", 429, "rate_limit_exceeded", 2},
 		{"what has a bound", above(9), tenTokens, 429, "rate_limit_exceeded", 1},
-		{"no slot", func([]llmhttp.Slot) (int, bool, error) { return 1, true, nil }, tenTokens, 503, "", 1},
-		{"a negative slot", func([]llmhttp.Slot) (int, bool, error) { return -1, true, nil }, tenTokens, 503, "", 1},
-		{"by an error", func([]llmhttp.Slot) (int, bool, error) { return 0, false, errors.New("down") }, tenTokens, 503, "", 1},
+		{"no slot", func([]llmhttp.SlotAmount) (int, bool, error) { return 1, true, nil }, tenTokens, 503, "", 1},
+		{"a negative slot", func([]llmhttp.SlotAmount) (int, bool, error) { return -1, true, nil }, tenTokens, 503, "", 1},
+		{"by an error", func([]llmhttp.SlotAmount) (int, bool, error) { return 0, false, errors.New("down") }, tenTokens, 503, "", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -39,24 +39,24 @@ var hostFaults = map[string]func() error{
 // end of the request, the request is no longer in progress, and Shutdown returns.
 func TestRequest_HostFunctionFails(t *testing.T) {
 	limits := limitedKeys(llmhttp.Limits{Requests: noRefill(100), Tokens: noRefill(1 << 20), Concurrent: 1})
-	acquire := func(context.Context, ...llmhttp.Slot) (func(), int, error) { return func() {}, 0, nil }
+	acquire := func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) { return func() {}, 0, nil }
 	steps := map[string]func(fault func() error) config{
 		"Lookup": func(fault func() error) config {
 			return config{keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { return nil, fault() })}
 		},
 		"Take": func(fault func() error) config {
-			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { return nil, fault() }}}}
+			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubLimiter{take: func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) { return nil, fault() }}}}
 		},
 		"Adjust": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubLimiter{adjust: func(context.Context) error { return fault() }}}}
 		},
 		"Acquire": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{
-				acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) { return nil, 0, fault() }}}}
+				acquire: func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) { return nil, 0, fault() }}}}
 		},
 		"release": func(fault func() error) config {
 			return config{keys: limits, opts: llmhttp.Options{Limiter: &stubConcurrencyLimiter{
-				acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+				acquire: func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) {
 					return func() {
 						if err := fault(); err != nil {
 							panic(err) // release has no result
@@ -201,7 +201,10 @@ func TestRequest_HostCallsGoexit(t *testing.T) {
 		"KeyStore": {keys: llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) { goexit(); return nil, nil })},
 		"Backend":  {backend: streamBackend(func(context.Context, yieldFunc) { goexit() })},
 		"Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: noRefill(9), Concurrent: 1}), opts: llmhttp.Options{
-			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) { goexit(); return nil, nil }}}},
+			Limiter: &stubLimiter{take: func(context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+				goexit()
+				return nil, nil
+			}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, c)

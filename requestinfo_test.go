@@ -106,12 +106,12 @@ type infoLimiter struct {
 	taken, adjusted []*llmhttp.RequestInfo
 }
 
-func (l *infoLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *infoLimiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	l.taken = append(l.taken, llmhttp.RequestInfoFrom(ctx))
 	return l.Limiter.Take(ctx, draws...)
 }
 
-func (l *infoLimiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *infoLimiter) Adjust(ctx context.Context, draws ...llmhttp.BucketAmount) error {
 	l.adjusted = append(l.adjusted, llmhttp.RequestInfoFrom(ctx))
 	return l.Limiter.Adjust(ctx, draws...)
 }

@@ -312,7 +312,7 @@ func TestSettle_CountTokensPanics(t *testing.T) {
 func TestSettle_ErrorReachesTheClientAfterSlowSettlement(t *testing.T) {
 	for name, limiter := range map[string]llmhttp.Limiter{
 		"slow UsageStore": nil,
-		"and slow release": &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+		"and slow release": &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) {
 			return func() { time.Sleep(40 * time.Second) }, 0, nil
 		}},
 	} {
@@ -337,10 +337,10 @@ func TestSettle_ClientLeavesBeforeTheBackend(t *testing.T) {
 	for path, body := range modelBodies {
 		t.Run(path, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			l := &stubLimiter{take: func(ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+			l := &stubLimiter{take: func(ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 				cancel()
 				<-ctx.Done() // the client has left when the Limiter answers
-				return make([]llmhttp.Level, len(draws)), nil
+				return make([]llmhttp.BucketLevel, len(draws)), nil
 			}}
 			called := false
 			s := startServer(t, config{keys: keysWithThousandTokens, opts: llmhttp.Options{Limiter: l}, backend: &stubBackend{
@@ -421,7 +421,7 @@ func TestSettle_EveryStepOfSettlingRuns(t *testing.T) {
 				}
 				estimates := 0 // of the price: the reservation, and the least that is enough
 				released := make(chan struct{})
-				l := &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.Slot) (func(), int, error) {
+				l := &stubConcurrencyLimiter{acquire: func(context.Context, ...llmhttp.SlotAmount) (func(), int, error) {
 					return func() { close(released); mustNotFail("release") }, 0, nil
 				}}
 				l.adjust = func(context.Context) error { return at("Adjust") }
@@ -429,7 +429,7 @@ func TestSettle_EveryStepOfSettlingRuns(t *testing.T) {
 				store := recordFunc(func(r llmhttp.UsageRecord) error { recorded = append(recorded, r); return at("Record") })
 				s := startServer(t, config{
 					backend: textBackend(reply),
-					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: 1000 * llm.MoneyUnit}}),
+					keys:    limitedKeys(llmhttp.Limits{Tokens: noRefill(10_000), Concurrent: 1, Quota: llmhttp.Quota{Cost: llm.USD(1000)}}),
 					opts: llmhttp.Options{
 						Limiter: l, Usage: store,
 						Estimates: llmhttp.TokenEstimates{TextTokens: func(model, text string) int {
@@ -476,7 +476,7 @@ func (f recordFunc) Record(_ context.Context, records ...llmhttp.UsageRecord) er
 func TestSettle_ClientLeavesBeforeA404(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var l stubConcurrencyLimiter
-	l.acquire = func(requestCtx context.Context, _ ...llmhttp.Slot) (func(), int, error) {
+	l.acquire = func(requestCtx context.Context, _ ...llmhttp.SlotAmount) (func(), int, error) {
 		return func() { leave(); <-requestCtx.Done() }, 0, nil
 	}
 	s := startServer(t, config{
@@ -614,7 +614,7 @@ func TestSettle_ClientsLeaveBeforeTheUsage(t *testing.T) {
 	for op, test := range streamedReplies {
 		t.Run(string(op), func(t *testing.T) {
 			s := startServer(t, config{
-				backend: test.backend, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: 1000 * llm.MoneyUnit}}),
+				backend: test.backend, keys: limitedKeys(llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(1000)}}),
 				opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 					return llmhttp.Cost{Output: llm.MoneyUnit.Scale(r.Units.CompletionTokens, 1000)}, nil
 				}},

@@ -169,7 +169,7 @@ func TestShutdown_BeforeTheBackend(t *testing.T) {
 			return nil, ctx.Err()
 		})},
 		"in the Limiter": {keys: limitedKeys(llmhttp.Limits{Requests: llmhttp.PerMinute(9)}), opts: llmhttp.Options{
-			Limiter: &stubLimiter{take: func(ctx context.Context, _ []llmhttp.Draw) ([]llmhttp.Level, error) {
+			Limiter: &stubLimiter{take: func(ctx context.Context, _ []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}},

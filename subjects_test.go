@@ -94,15 +94,15 @@ func TestSubjects_RatesAreShared(t *testing.T) {
 	for name, tt := range map[string]struct {
 		subject     llmhttp.Subject
 		wantMessage string
-		wantRefusal llmhttp.Refusal
+		wantRefusal llmhttp.LimitRefusal
 		wantHeader  string // the limit of requests that the second reply tells
 	}{
 		"requests of the account": {subject(acme, llmhttp.Limits{Requests: noRefill(2)}),
-			"Rate limit reached for your account on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", llmhttp.Refusal{Subject: acme, Limit: llmhttp.BucketRequests}, "2"},
+			"Rate limit reached for your account on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", llmhttp.LimitRefusal{Subject: acme, Limit: llmhttp.BucketRequests}, "2"},
 		"tokens of the account": {subject(acme, llmhttp.Limits{Tokens: noRefill(29)}),
-			"Rate limit reached for your account on tokens per 8760h0m0s: Limit 29, Used 20, Requested 10. Please try again in 302h4m8.276s.", llmhttp.Refusal{Subject: acme, Limit: llmhttp.BucketTokens}, "10"},
+			"Rate limit reached for your account on tokens per 8760h0m0s: Limit 29, Used 20, Requested 10. Please try again in 302h4m8.276s.", llmhttp.LimitRefusal{Subject: acme, Limit: llmhttp.BucketTokens}, "10"},
 		"requests of a team": {subject(search, llmhttp.Limits{Requests: noRefill(2)}),
-			"Rate limit reached for your team on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", llmhttp.Refusal{Subject: search, Limit: llmhttp.BucketRequests}, "2"},
+			"Rate limit reached for your team on requests per 8760h0m0s: Limit 2, Used 2, Requested 1. Please try again in 4380h0m0s.", llmhttp.LimitRefusal{Subject: search, Limit: llmhttp.BucketRequests}, "2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestSubjects_QuotasAreShared(t *testing.T) {
 					e = ask(s, secret).checkError(t, 429)
 					assert.Equal(t, "insufficient_quota", e.Code)
 					assert.Equal(t, "You exceeded your current quota for your "+id.Kind+", please check your plan and billing details.", e.Message)
-					assert.Equal(t, llmhttp.Refusal{Subject: id, Limit: llmhttp.LimitQuota}, lastSummary(s).Refused)
+					assert.Equal(t, llmhttp.LimitRefusal{Subject: id, Limit: llmhttp.LimitQuota}, lastSummary(s).Refused)
 				}
 			})
 		})

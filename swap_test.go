@@ -23,8 +23,8 @@ func ExampleChatOnly() {
 	// Output: false
 }
 
-func ExampleSwap() {
-	backend := llmhttp.NewSwap(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
+func ExampleSwappableBackend() {
+	backend := llmhttp.NewSwappableBackend(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream {
 		return llm.Reply("the first configuration")
 	}))
 	h := llmhttp.NewHandler(backend, llmhttp.AllowAll("demo"), nil)
@@ -62,8 +62,8 @@ func named(name string) *stubBackend {
 	}
 }
 
-func TestSwap_OptionalInterfacesFollow(t *testing.T) {
-	swap := llmhttp.NewSwap(llmhttp.ChatOnly(named("a")))
+func TestSwappableBackend_OptionalInterfacesFollow(t *testing.T) {
+	swap := llmhttp.NewSwappableBackend(llmhttp.ChatOnly(named("a")))
 	_, ok := llmhttp.As[llmhttp.ModelLister](t.Context(), swap)
 	assert.False(t, ok)
 	b := named("b")
@@ -75,9 +75,9 @@ func TestSwap_OptionalInterfacesFollow(t *testing.T) {
 }
 
 // A request whose Backend is replaced between two of its calls makes both of the same one.
-func TestSwap_RequestKeepsItsBackend(t *testing.T) {
+func TestSwappableBackend_RequestKeepsItsBackend(t *testing.T) {
 	old := named("old")
-	swap := llmhttp.NewSwap(old)
+	swap := llmhttp.NewSwappableBackend(old)
 	old.sizes = func(context.Context, string) ([]string, error) {
 		swap.Replace(named("new"))
 		return nil, nil
@@ -86,7 +86,7 @@ func TestSwap_RequestKeepsItsBackend(t *testing.T) {
 	assert.Contains(t, s.do("POST", imagesPath, imageBody).body, "https://old")
 	assert.Contains(t, s.do("POST", imagesPath, imageBody).body, "https://new")
 
-	// An agent that calls a Swap several times keeps the Backend too, and a stream that has begun goes on.
+	// An agent that calls a SwappableBackend several times keeps the Backend too, and a stream that has begun goes on.
 	twice := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		return func(yield func(*llm.ChatChunk, error) bool) {
 			for range 2 {
@@ -103,8 +103,8 @@ func TestSwap_RequestKeepsItsBackend(t *testing.T) {
 	newServer.chat(streamBody).checkText(t, "newestnewest")
 }
 
-func TestSwap_ReplacedUnderLoad(t *testing.T) {
-	swap := llmhttp.NewSwap(named("0"))
+func TestSwappableBackend_ReplacedUnderLoad(t *testing.T) {
+	swap := llmhttp.NewSwappableBackend(named("0"))
 	s := startServer(t, config{backend: swap})
 	var running sync.WaitGroup
 	for range 4 {
@@ -120,10 +120,10 @@ func TestSwap_ReplacedUnderLoad(t *testing.T) {
 	running.Wait()
 }
 
-func TestSwap_Nil(t *testing.T) {
-	assert.Panics(t, func() { llmhttp.NewSwap(nil) })
-	assert.Panics(t, func() { llmhttp.NewSwap(llmhttp.BackendFunc(nil)) })
-	assert.Panics(t, func() { llmhttp.NewSwap(named("a")).Replace(nil) })
+func TestSwappableBackend_Nil(t *testing.T) {
+	assert.Panics(t, func() { llmhttp.NewSwappableBackend(nil) })
+	assert.Panics(t, func() { llmhttp.NewSwappableBackend(llmhttp.BackendFunc(nil)) })
+	assert.Panics(t, func() { llmhttp.NewSwappableBackend(named("a")).Replace(nil) })
 	assert.Panics(t, func() { llmhttp.ChatOnly(nil) })
 }
 

@@ -38,7 +38,7 @@ func (o *Observation) transcriptLimit() int64 {
 type transcript struct {
 	out       Transcript
 	bytesLeft int // that may still be added
-	reply     join.Joiner
+	reply     join.Accumulator
 	next      order.Sink
 }
 

@@ -63,14 +63,14 @@ func TestTranscript(t *testing.T) {
 	}
 	want := &llmhttp.Transcript{
 		Messages: []llm.Message{
-			{Role: "system", Content: llm.Text("be brief")},
+			{Role: "system", Content: llm.TextContent("be brief")},
 			{Role: "user", Name: "u", Content: llm.Content{{Type: "text", Text: "what is this?"}, {Type: "image_url"}, {Type: "input_audio"}}},
 			{Role: "assistant", Reasoning: "hm", ToolCalls: []llm.ToolCall{{ID: "call_1", Type: "function", Function: llm.FunctionCall{Name: "look", Arguments: "{}"}}}},
-			{Role: "tool", ToolCallID: "call_1", Content: llm.Text("my key is [redacted]")},
+			{Role: "tool", ToolCallID: "call_1", Content: llm.TextContent("my key is [redacted]")},
 		},
 		Tools: []llm.Tool{{Type: "function", Function: &llm.Function{Name: "look", Description: "looks", Parameters: json.RawMessage(`{"type":"object"}`)}}},
 		Choices: []llm.Choice{
-			{Index: 0, FinishReason: "tool_calls", Message: llm.Message{Role: "assistant", Reasoning: "let me see", Content: llm.Text("a cat, [redacted]"),
+			{Index: 0, FinishReason: "tool_calls", Message: llm.Message{Role: "assistant", Reasoning: "let me see", Content: llm.TextContent("a cat, [redacted]"),
 				ToolCalls: []llm.ToolCall{{ID: "c", Type: "function", Function: llm.FunctionCall{Name: "look", Arguments: `{"a":1}`}}}}},
 			{Index: 1, FinishReason: "stop", Message: llm.Message{Role: "assistant", Refusal: "no"}},
 		},
@@ -136,7 +136,7 @@ func TestTranscript_ZeroAndNegative(t *testing.T) {
 func TestTranscript_Failures(t *testing.T) {
 	assert.Nil(t, transcribe(t, 0, nil, "{"))
 	cut := transcribe(t, 0, failAfter(errCause, "a", "b"), streamBody)
-	assert.Equal(t, []llm.Choice{{Message: llm.Message{Role: "assistant", Content: llm.Text("ab")}}}, cut.Choices)
+	assert.Equal(t, []llm.Choice{{Message: llm.Message{Role: "assistant", Content: llm.TextContent("ab")}}}, cut.Choices)
 	failed := transcribe(t, 0, failingBackend(errCause), chatBody)
 	assert.Len(t, failed.Messages, 1)
 	assert.Empty(t, failed.Choices)

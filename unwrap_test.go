@@ -33,12 +33,12 @@ type slotLimiter struct {
 	acquired, reserved atomic.Int64
 }
 
-func (l *slotLimiter) Acquire(context.Context, ...llmhttp.Slot) (release func(), full int, err error) {
+func (l *slotLimiter) Acquire(context.Context, ...llmhttp.SlotAmount) (release func(), full int, err error) {
 	l.acquired.Add(1)
 	return func() {}, 0, nil
 }
 
-func (l *slotLimiter) Reserve(context.Context, ...llmhttp.Slot) (settle func(time.Duration, ...int64), full int, err error) {
+func (l *slotLimiter) Reserve(context.Context, ...llmhttp.SlotAmount) (settle func(time.Duration, ...int64), full int, err error) {
 	l.reserved.Add(1)
 	return func(time.Duration, ...int64) {}, 0, nil
 }
@@ -58,7 +58,7 @@ func (contextual) Unwrap(ctx context.Context) llmhttp.Backend {
 
 func TestAs(t *testing.T) {
 	stub := new(stubBackend)
-	swap := llmhttp.NewSwap(passing{stub})
+	swap := llmhttp.NewSwappableBackend(passing{stub})
 	for name, test := range map[string]struct {
 		ctx     context.Context
 		backend llmhttp.Backend

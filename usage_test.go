@@ -102,9 +102,9 @@ func TestUsage_Range(t *testing.T) {
 
 func TestUsage_Report(t *testing.T) {
 	usage := &usageLog{sums: []llmhttp.UsageSum{
-		{Start: day(2026, 3, 11), Model: "a", Requests: 2, Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 5}, Cost: llmhttp.Cost{Input: llm.MoneyUnit / 2, Output: llm.MoneyUnit / 2}},
-		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Units: llmhttp.Units{Images: 3}, Cost: llmhttp.Cost{Other: llm.MoneyUnit * 6 / 100}},
-		{Start: day(2026, 3, 12), Model: "a", Requests: 1, Units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, Cost: llmhttp.Cost{Input: llm.MoneyUnit / 10}},
+		{Start: day(2026, 3, 11), Model: "a", Requests: 2, Units: llmhttp.Units{PromptTokens: 10, CompletionTokens: 5}, Cost: llmhttp.Cost{Input: llm.USD(0.5), Output: llm.USD(0.5)}},
+		{Start: day(2026, 3, 11), Model: "b\"", Requests: 1, Units: llmhttp.Units{Images: 3}, Cost: llmhttp.Cost{Other: llm.USD(6) / 100}},
+		{Start: day(2026, 3, 12), Model: "a", Requests: 1, Units: llmhttp.Units{PromptTokens: 1, CompletionTokens: 1}, Cost: llmhttp.Cost{Input: llm.USD(0.1)}},
 	}}
 	s := startServer(t, config{usage: usage})
 	assert.Equal(t, `{"object":"list","daily_costs":[`+
@@ -149,7 +149,7 @@ func TestUsage_Subscription(t *testing.T) {
 	}{
 		"no limit":      {llmhttp.Key{}, reply("100000000", 0, "")},
 		"expiry":        {llmhttp.Key{Expires: expires}, reply("100000000", expires.Unix(), "")},
-		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 25 * llm.MoneyUnit / 2}}}, reply("12.5", 0, "")},
+		"cost":          {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(25) / 2}}}, reply("12.5", 0, "")},
 		"nothing":       {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: -1, Tokens: -1}}}, reply("0", 0, `,"hard_limit_tokens":0`)},
 		"tokens":        {llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Tokens: 5000}}}, reply("100000000", 0, `,"hard_limit_tokens":5000`)},
 		"another scope": {llmhttp.Key{Scopes: []llmhttp.Scope{llmhttp.ScopeChat}}, ""},

@@ -84,7 +84,7 @@ func TestUsers_Rates(t *testing.T) {
 			assert.Equal(t, "2", r.Header.Get("X-Ratelimit-Limit-Requests"))
 			assert.Equal(t, "0", r.Header.Get("X-Ratelimit-Remaining-Requests"))
 		}
-		assert.Equal(t, llmhttp.Refusal{Subject: llmhttp.UserSubject("acme", "ann"), Limit: llmhttp.BucketRequests}, lastSummary(s).Refused)
+		assert.Equal(t, llmhttp.LimitRefusal{Subject: llmhttp.UserSubject("acme", "ann"), Limit: llmhttp.BucketRequests}, lastSummary(s).Refused)
 		assert.Equal(t, "ann", lastSummary(s).Record.User)
 		for range 2 {
 			require.Equal(t, 200, s.chat(asUser("bob"), withSecret("a")).StatusCode)
@@ -149,7 +149,7 @@ func TestUsers_Concurrent(t *testing.T) {
 
 // Counts of tokens are taken from a bucket of the end user too, and stored responses once.
 func TestUsers_OtherOperations(t *testing.T) {
-	taken := func(t *testing.T, path, body string) (draws []llmhttp.Draw) {
+	taken := func(t *testing.T, path, body string) (draws []llmhttp.BucketAmount) {
 		limiter := new(stubLimiter)
 		s := startServer(t, config{
 			keys: perUserKeys(llmhttp.Limits{}, llmhttp.Limits{Requests: noRefill(5)}),
@@ -170,10 +170,10 @@ func TestUsers_OtherOperations(t *testing.T) {
 		}
 		return draws
 	}
-	ann := llmhttp.Draw{Subject: llmhttp.UserSubject("acme", "ann"), Bucket: llmhttp.BucketRequests, Rate: noRefill(5), Amount: 1}
-	assert.Equal(t, []llmhttp.Draw{ann, ann}, taken(t, "/v1/responses", `{"model":"m","input":"Hi","user":"ann"}`))
+	ann := llmhttp.BucketAmount{Subject: llmhttp.UserSubject("acme", "ann"), Bucket: llmhttp.BucketRequests, Rate: noRefill(5), Amount: 1}
+	assert.Equal(t, []llmhttp.BucketAmount{ann, ann}, taken(t, "/v1/responses", `{"model":"m","input":"Hi","user":"ann"}`))
 	ann.Bucket, ann.Rate.Burst = llmhttp.BucketTokenCounts, 100
-	assert.Equal(t, []llmhttp.Draw{ann}, taken(t, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`))
+	assert.Equal(t, []llmhttp.BucketAmount{ann}, taken(t, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"Hi"}],"metadata":{"user_id":"ann"}}`))
 }
 
 // forEachUserStore calls f, in a bubble, with each kind of UsageStore that can sum for users.

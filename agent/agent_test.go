@@ -68,7 +68,7 @@ var (
 
 // question returns a request with the names of tools of the client.
 func question(clientTools ...string) *llm.ChatRequest {
-	req := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hi")}}}
+	req := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hi")}}}
 	for _, name := range clientTools {
 		req.Tools = append(req.Tools, llm.Tool{Type: "function", Function: &llm.Function{Name: name}})
 	}
@@ -122,7 +122,7 @@ func TestBackend(t *testing.T) {
 	messages := m.requests[1].Messages
 	require.Len(t, messages, 3)
 	assert.Equal(t, "c1", messages[1].ToolCalls[0].ID)
-	assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: "c1", Content: llm.Text(`found {"a":1}`)}, messages[2])
+	assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: "c1", Content: llm.TextContent(`found {"a":1}`)}, messages[2])
 }
 
 func TestBackend_Progress(t *testing.T) {
@@ -210,11 +210,11 @@ func TestBackend_Bounds(t *testing.T) {
 		"turns by default":     {nil, false, 8},
 		"turns":                {&agent.Options{MaxTurns: 3}, false, 3},
 		"one turn":             {&agent.Options{MaxTurns: 1}, false, 1},
-		"cost":                 {&agent.Options{MaxCost: 6 * llm.MoneyUnit}, false, 3},
-		"cost, reached":        {&agent.Options{MaxCost: 5 * llm.MoneyUnit}, false, 2},
-		"cost and turns":       {&agent.Options{MaxCost: 100 * llm.MoneyUnit, MaxTurns: 2}, false, 2},
-		"cost, no turns":       {&agent.Options{MaxCost: 50 * llm.MoneyUnit, MaxTurns: -1}, false, 11},
-		"cost, not reported":   {&agent.Options{MaxCost: 100 * llm.MoneyUnit}, true, 2},
+		"cost":                 {&agent.Options{MaxCost: llm.USD(6)}, false, 3},
+		"cost, reached":        {&agent.Options{MaxCost: llm.USD(5)}, false, 2},
+		"cost and turns":       {&agent.Options{MaxCost: llm.USD(100), MaxTurns: 2}, false, 2},
+		"cost, no turns":       {&agent.Options{MaxCost: llm.USD(50), MaxTurns: -1}, false, 11},
+		"cost, not reported":   {&agent.Options{MaxCost: llm.USD(100)}, true, 2},
 		"without cost, silent": {&agent.Options{MaxTurns: 4}, true, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestBackend_Errors(t *testing.T) {
 
 func TestNew_Panics(t *testing.T) {
 	assert.Panics(t, func() { agent.New(nil, tools(), nil) })
-	assert.PanicsWithValue(t, "agent: New without a model or tools", func() { agent.New((*llmhttp.Swap)(nil), tools(), nil) })
+	assert.PanicsWithValue(t, "agent: New without a model or tools", func() { agent.New((*llmhttp.SwappableBackend)(nil), tools(), nil) })
 	assert.Panics(t, func() { agent.New(model(), nil, nil) })
 }
 
@@ -335,7 +335,7 @@ func TestBackend_ModelChangesRequest(t *testing.T) {
 	m := model(callLook, answer)
 	changing := llmhttp.BackendFunc(func(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 		stream := m.Chat(ctx, req)
-		req.Messages[0].Content = llm.Text("changed")
+		req.Messages[0].Content = llm.TextContent("changed")
 		return stream
 	})
 	ask(t, agent.New(changing, tools(look), nil), question())
@@ -412,11 +412,11 @@ var (
 
 // An agent lists the models also of what its model wraps, unless that is hidden, and as the request has it.
 func TestBackend_ListModels(t *testing.T) {
-	swap := llmhttp.NewSwap(memory.Echo())
+	swap := llmhttp.NewSwappableBackend(memory.Echo())
 	for name, m := range map[string]agent.Model{
 		"a lister":            memory.Echo(),
 		"a wrapper":           llmhttp.Choices(memory.Echo()),
-		"a wrapper in a Swap": llmhttp.NewSwap(llmhttp.Choices(memory.Echo())),
+		"a wrapper in a Swap": llmhttp.NewSwappableBackend(llmhttp.Choices(memory.Echo())),
 		"an agent":            agent.New(swap, tools(), nil),
 	} {
 		models, err := agent.New(m, tools(), nil).ListModels(t.Context())
@@ -433,7 +433,7 @@ func TestBackend_ListModels(t *testing.T) {
 		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
 	}
 
-	// A Swap keeps the Backend of a request.
+	// A SwappableBackend keeps the Backend of a request.
 	b := agent.New(swap, tools(), nil)
 	listing := llmhttp.BackendFunc(func(ctx context.Context, _ *llm.ChatRequest) llm.ChatStream {
 		_, before := b.ListModels(ctx)
@@ -460,7 +460,7 @@ func TestNewTool(t *testing.T) {
 	for given, want := range map[string]string{`{"city":"Bergen"}`: "in Bergen", "": "in ", "{}": "in "} {
 		m, err := tool.Run(t.Context(), given)
 		assert.Equal(t, io.EOF, err)
-		assert.Equal(t, llm.Message{Content: llm.Text(want)}, m)
+		assert.Equal(t, llm.Message{Content: llm.TextContent(want)}, m)
 	}
 	for _, given := range []string{`{"city":`, `{"city":1}`, "Bergen"} {
 		m, err := tool.Run(t.Context(), given)

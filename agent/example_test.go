@@ -33,7 +33,7 @@ func Example() {
 
 	// A Handler calls it, as any other Backend.
 	reply, err := join.Collect(b.Chat(context.Background(), &llm.ChatRequest{
-		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("How is the weather in Bergen?")}},
+		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("How is the weather in Bergen?")}},
 	}))
 	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
 	// Output: Let me look. It rains. Take an umbrella. <nil>

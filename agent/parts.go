@@ -17,7 +17,7 @@ import (
 
 var errNoChoice = errors.New("agent: the reply has no choice")
 
-// Relay sends what a model generates in s on while it comes, and returns the whole reply as
+// ForwardReply sends what a model generates in s on while it comes, and returns the whole reply as
 // [join.Collect] does. It is for agents of a host's own, which show the client what the model says and carry out the
 // tool calls of the reply.
 //
@@ -25,9 +25,9 @@ var errNoChoice = errors.New("agent: the reply has no choice")
 // sends those calls that are for the client, and at the end the reason and the usage of the whole
 // request. The chunks that send gets are copies.
 //
-// If s or send fails, Relay returns the error, and what came before as a reply. A reply without a
+// If s or send fails, ForwardReply returns the error, and what came before as a reply. A reply without a
 // choice is an error too. The reply is never nil, so that its Usage can be added in any case.
-func Relay(s llm.ChatStream, send func(*llm.ChatChunk) error) (*llm.ChatResponse, error) {
+func ForwardReply(s llm.ChatStream, send func(*llm.ChatChunk) error) (*llm.ChatResponse, error) {
 	if s == nil {
 		s = llm.Fail(callctx.ErrNilStream)
 	}
@@ -51,7 +51,7 @@ func Relay(s llm.ChatStream, send func(*llm.ChatChunk) error) (*llm.ChatResponse
 	return reply, err
 }
 
-// relayed returns a copy of what Relay sends of c, or nil if that is nothing.
+// relayed returns a copy of what ForwardReply sends of c, or nil if that is nothing.
 func relayed(c *llm.ChatChunk) *llm.ChatChunk {
 	if c == nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 )
 
 // An agent of a host's own that lets a model call one tool.
-func ExampleRelay() {
+func ExampleForwardReply() {
 	var model llmhttp.Backend = &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
 		if last := req.Messages[len(req.Messages)-1]; last.Role == llm.RoleTool {
 			return []memory.Step{memory.Say("It is " + last.Content.Text() + ".")}
@@ -32,7 +32,7 @@ func ExampleRelay() {
 		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 			for range 5 {
 				callCtx, end := llm.StartCall(ctx, req.Model)
-				reply, err := agent.Relay(model.Chat(callCtx, req.Clone()), send)
+				reply, err := agent.ForwardReply(model.Chat(callCtx, req.Clone()), send)
 				end(llm.CallResult{Model: reply.Model, Usage: reply.Usage, Err: err})
 				if err != nil {
 					return err
@@ -42,7 +42,7 @@ func ExampleRelay() {
 					return nil
 				}
 				results, err := agent.CallTools(ctx, m.ToolCalls, func(context.Context, llm.ToolCall) (llm.Message, error) {
-					return llm.Message{Content: llm.Text("noon")}, nil
+					return llm.Message{Content: llm.TextContent("noon")}, nil
 				})
 				if err != nil {
 					return err
@@ -53,7 +53,7 @@ func ExampleRelay() {
 		})
 	}
 	reply, err := join.Collect(own.Chat(context.Background(), &llm.ChatRequest{
-		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("What time is it?")}},
+		Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("What time is it?")}},
 	}))
 	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
 	// Output: Let me look. It is noon. <nil>
@@ -67,9 +67,9 @@ func ExampleCallTools() {
 	results, err := agent.CallTools(context.Background(), calls, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
 		var arguments struct{ Country string }
 		if json.Unmarshal([]byte(call.Function.Arguments), &arguments) != nil {
-			return llm.Message{Content: llm.Text("country must be a string"), IsError: true}, nil
+			return llm.Message{Content: llm.TextContent("country must be a string"), IsError: true}, nil
 		}
-		return llm.Message{Content: llm.Text("Oslo")}, nil
+		return llm.Message{Content: llm.TextContent("Oslo")}, nil
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -106,7 +106,7 @@ func parseChunks(t *testing.T, lines ...string) (chunks []*llm.ChatChunk) {
 }
 
 // Relay sends what the model says, as it comes, and keeps what is for the agent.
-func TestRelay(t *testing.T) {
+func TestForwardReply(t *testing.T) {
 	chunks := parseChunks(t,
 		`{"id":"r1","model":"inner","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`,
 		`{"choices":[{"index":0,"delta":{"reasoning_content":"Hm. "}}]}`,
@@ -116,7 +116,7 @@ func TestRelay(t *testing.T) {
 		`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`,
 		`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7}}`)
 	var sent []string
-	r, err := agent.Relay(streamOf(chunks...), func(c *llm.ChatChunk) error {
+	r, err := agent.ForwardReply(streamOf(chunks...), func(c *llm.ChatChunk) error {
 		b, err := json.Marshal(c)
 		sent = append(sent, string(b))
 		for i := range c.Choices { // the receiver may change it
@@ -143,19 +143,19 @@ func TestRelay(t *testing.T) {
 	assert.Equal(t, 7, r.Usage.TotalTokens)
 }
 
-func TestRelay_Errors(t *testing.T) {
+func TestForwardReply_Errors(t *testing.T) {
 	discard := func(*llm.ChatChunk) error { return nil }
 	failing := func(yield func(*llm.ChatChunk, error) bool) {
 		if yield(llm.TextChunk("a"), nil) {
 			yield(nil, errCause)
 		}
 	}
-	r, err := agent.Relay(failing, discard)
+	r, err := agent.ForwardReply(failing, discard)
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, "a", r.Choices[0].Message.Content.Text())
 
 	for name, s := range map[string]llm.ChatStream{"nil": nil, "empty": streamOf(), "usage only": streamOf(&llm.ChatChunk{Usage: &llm.Usage{PromptTokens: 1, CompletionTokens: 2}})} {
-		r, err := agent.Relay(s, discard)
+		r, err := agent.ForwardReply(s, discard)
 		assert.Error(t, err, name)
 		require.NotNil(t, r, name)
 		assert.Empty(t, r.Choices, name)
@@ -166,7 +166,7 @@ func TestRelay_Errors(t *testing.T) {
 	chunks[0].Usage = &llm.Usage{TotalTokens: 7}
 	read := 0
 	counted := llm.Tee(streamOf(chunks...), func(*llm.ChatChunk, error) { read++ })
-	r, err = agent.Relay(counted, func(*llm.ChatChunk) error { return errCause })
+	r, err = agent.ForwardReply(counted, func(*llm.ChatChunk) error { return errCause })
 	assert.Equal(t, errCause, err)
 	assert.Equal(t, 1, read)
 	assert.Equal(t, 7, r.Usage.TotalTokens)
@@ -184,14 +184,14 @@ func TestCallTools_RunsSomeAtATime(t *testing.T) {
 		start := time.Now()
 		results, err := agent.CallTools(t.Context(), manyCalls(40), func(_ context.Context, call llm.ToolCall) (llm.Message, error) {
 			time.Sleep(time.Second)
-			return llm.Message{Content: llm.Text("result of " + call.ID)}, nil
+			return llm.Message{Content: llm.TextContent("result of " + call.ID)}, nil
 		})
 		require.NoError(t, err)
 		assert.Equal(t, 3*time.Second, time.Since(start), "16 at a time")
 		require.Len(t, results, 40)
 		for i, m := range results {
 			id := fmt.Sprint("c", i)
-			assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: llm.Text("result of " + id)}, m)
+			assert.Equal(t, llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: llm.TextContent("result of " + id)}, m)
 		}
 	})
 	results, err := agent.CallTools(t.Context(), nil, nil)

@@ -105,7 +105,7 @@ func (r *run) callModel(ctx context.Context, isLast bool, send func(*llm.ChatChu
 			r.served = cmp.Or(c.Model, r.served)
 		}
 	})
-	reply, err := Relay(stream, send)
+	reply, err := ForwardReply(stream, send)
 	end(llm.CallResult{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
 	r.used.Add(reply.Usage)
 	r.unknown = r.unknown || reply.Usage == nil

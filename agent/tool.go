@@ -36,9 +36,9 @@ func NewTool[In any](f llm.Function, run func(ctx context.Context, in In) (llm.M
 }
 
 // Result returns the result of a call for the model.
-func Result(text string) llm.Message { return llm.Message{Content: llm.Text(text)} }
+func Result(text string) llm.Message { return llm.Message{Content: llm.TextContent(text)} }
 
 // Failure returns a result that tells the model that the call has failed, and why.
 func Failure(text string) llm.Message {
-	return llm.Message{Content: llm.Text(text), IsError: true}
+	return llm.Message{Content: llm.TextContent(text), IsError: true}
 }

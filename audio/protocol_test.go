@@ -144,7 +144,7 @@ func TestRoutes_UnknownMembers(t *testing.T) {
 		got = req.Extra
 		return says(nil, pieces("a")...)(ctx, req)
 	})
-	w := newServer(t, b, llmhttp.Options{UnknownMembers: func(string) bool { return true }}).Post(speechPath, body)
+	w := newServer(t, b, llmhttp.Options{Accept: llmhttp.AcceptOptions{UnknownMembers: func(string) bool { return true }}}).Post(speechPath, body)
 	assert.Equal(t, 200, w.Code, w.Body)
 	assert.Len(t, got, 1)
 }

@@ -17,8 +17,8 @@ import (
 func take(l llmhttp.Limiter, key string, r llmhttp.Rate) error {
 	subject := llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: key}
 	_, err := l.Take(context.Background(),
-		llmhttp.Draw{Subject: subject, Bucket: llmhttp.BucketRequests, Rate: r, Amount: 1},
-		llmhttp.Draw{Subject: subject, Bucket: llmhttp.BucketTokens, Rate: r, Amount: 300})
+		llmhttp.BucketAmount{Subject: subject, Bucket: llmhttp.BucketRequests, Rate: r, Amount: 1},
+		llmhttp.BucketAmount{Subject: subject, Bucket: llmhttp.BucketTokens, Rate: r, Amount: 300})
 	return err
 }
 

@@ -137,7 +137,7 @@ func (r *Request) asChat() *llm.ChatRequest {
 	}
 	for _, text := range slices.Concat(r.Prompt.Texts, []string{r.Suffix}) {
 		if text != "" {
-			chat.Messages = append(chat.Messages, llm.Message{Role: llm.RoleUser, Content: llm.Text(text)})
+			chat.Messages = append(chat.Messages, llm.Message{Role: llm.RoleUser, Content: llm.TextContent(text)})
 		}
 	}
 	return chat

@@ -64,7 +64,7 @@ func appendChoice(b []byte, c *llm.ChunkChoice) ([]byte, error) {
 // A wholeEncoder encodes one whole reply.
 type wholeEncoder struct {
 	start  llmhttp.ReplyStart
-	joined join.Joiner
+	joined join.Accumulator
 }
 
 func (*wholeEncoder) Framing() llmhttp.Framing {

@@ -93,7 +93,7 @@ func TestAccounts_Edit(t *testing.T) {
 	want := manage.AccountParams{
 		Name: "Acme Inc.", Labels: []llmhttp.Label{{Name: "team", Value: "red"}, {Name: "plan", Value: "pro=1"}}, Suspended: true,
 		Limits: llmhttp.Limits{
-			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Cost: 20 * llm.MoneyUnit}, MaxCompletionTokens: 4000, Concurrent: 4,
+			Requests: llmhttp.PerMinute(60), Tokens: llmhttp.PerMinute(20_000), Quota: llmhttp.Quota{Cost: llm.USD(20)}, MaxCompletionTokens: 4000, Concurrent: 4,
 		},
 		PerUser: llmhttp.Limits{
 			Requests: llmhttp.PerMinute(6), Tokens: llmhttp.PerMinute(2000), Quota: llmhttp.Quota{Cost: llm.MoneyUnit}, MaxCompletionTokens: 400, Concurrent: 2,
@@ -207,7 +207,7 @@ func testCredit(t *testing.T, h *host) {
 	}
 
 	r := record("1", time.Now(), "acme", "key", "m", 0)
-	r.Cost = llmhttp.Cost{Output: 4 * llm.MoneyUnit}
+	r.Cost = llmhttp.Cost{Output: llm.USD(4)}
 	h.mustRecord(t, r)
 	assert.Regexp(t, `(?s)credit</span><span class="limit-value">\$10.25</span>.*\$4.00 of \$10.25 used, \$6.25 left`, v.get("account?id=acme").body)
 	r.ID, r.Cost.Output = "2", 7*llm.MoneyUnit

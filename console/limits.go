@@ -172,7 +172,7 @@ func (l *limitReader) readLevel(ctx context.Context, subject llmhttp.SubjectID, 
 	if l.limiter == nil {
 		return nil
 	}
-	levels, err := l.limiter.Take(ctx, llmhttp.Draw{Subject: subject, Bucket: bucket, Rate: rate})
+	levels, err := l.limiter.Take(ctx, llmhttp.BucketAmount{Subject: subject, Bucket: bucket, Rate: rate})
 	if err != nil {
 		return err
 	}

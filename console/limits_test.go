@@ -27,7 +27,7 @@ func limitOf(t *testing.T, v *visitor, id, name string) string {
 func TestLimits_Used(t *testing.T) {
 	h := newHost(t, nil)
 	info, secret := h.mustCreate(t, manage.KeyParams{Limits: llmhttp.Limits{
-		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: 2 * llm.MoneyUnit},
+		Requests: llmhttp.Rate{N: 100, Per: 24 * time.Hour}, Tokens: llmhttp.Rate{N: 1000, Per: 24 * time.Hour}, Quota: llmhttp.Quota{Cost: llm.USD(2)},
 	}})
 	require.Equal(t, http.StatusOK, h.chat(t, secret))
 	h.mustRecord(t, record("1", time.Now(), info.Account, info.ID, "m", 1_000_000))
@@ -71,8 +71,8 @@ func (fleetLimiter) Concurrent(_ context.Context, s llmhttp.SubjectID) (int64, e
 	return int64(len(s.ID)), nil
 }
 
-func (fleetLimiter) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
-	return make([]llmhttp.Level, len(draws)), nil
+func (fleetLimiter) Take(_ context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+	return make([]llmhttp.BucketLevel, len(draws)), nil
 }
 
 func TestLimits_ConcurrencyCounter(t *testing.T) {

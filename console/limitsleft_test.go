@@ -21,7 +21,7 @@ import (
 func TestLimits_OfTheAccount(t *testing.T) {
 	h := newHost(t, nil)
 	h.mustCreateAccount(t, "acme", manage.AccountParams{
-		Limits:  llmhttp.Limits{Quota: llmhttp.Quota{Cost: 2 * llm.MoneyUnit}, Requests: llmhttp.PerMinute(60)},
+		Limits:  llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(2)}, Requests: llmhttp.PerMinute(60)},
 		PerUser: llmhttp.Limits{Concurrent: 3},
 	}, 0)
 	h.mustCreateAccount(t, "prepaid", manage.AccountParams{Prepaid: true}, 5*llm.MoneyUnit)

@@ -25,7 +25,7 @@ func TestMonitor(t *testing.T) {
 		}})
 	}
 	failed := errors.New("marker")
-	refused := llmhttp.Refusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, Limit: llmhttp.BucketTokens}
+	refused := llmhttp.LimitRefusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "key_1"}, Limit: llmhttp.BucketTokens}
 	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Refused: refused})
 	serve(&llmhttp.RequestSummary{Status: 429, Err: failed, ErrorClass: llmhttp.ClassRateLimit, Refused: refused})
 	refused.Subject = llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: "acme"}

@@ -161,7 +161,7 @@ func TestRights_KeysWithinOwn(t *testing.T) {
 	trial := manage.KeyParams{
 		Account: "acme", Name: "trial", Scopes: []llmhttp.Scope{"chat", "models"}, Models: []string{"demo-*"}, Expires: soon,
 		Limits: llmhttp.Limits{
-			Requests: llmhttp.PerMinute(100), Tokens: llmhttp.PerMinute(10_000), Quota: llmhttp.Quota{Tokens: 100_000, Cost: 5 * llm.MoneyUnit},
+			Requests: llmhttp.PerMinute(100), Tokens: llmhttp.PerMinute(10_000), Quota: llmhttp.Quota{Tokens: 100_000, Cost: llm.USD(5)},
 			MaxCompletionTokens: 100, Concurrent: 2,
 		},
 	}

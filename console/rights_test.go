@@ -20,7 +20,7 @@ func limitedKey() llmhttp.Key {
 	limits := llmhttp.Limits{
 		Requests:            llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10},
 		Tokens:              llmhttp.Rate{N: 1000, Per: time.Minute, Burst: 1000},
-		Quota:               llmhttp.Quota{Tokens: 10_000, Cost: 5 * llm.MoneyUnit, Per: 40 * day, Since: time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)},
+		Quota:               llmhttp.Quota{Tokens: 10_000, Cost: llm.USD(5), Per: 40 * day, Since: time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)},
 		MaxCompletionTokens: 100,
 		Concurrent:          2,
 	}

@@ -68,16 +68,16 @@ func newDemo(t testing.TB) (h *host, key manage.KeyInfo) {
 		params manage.AccountParams
 		credit llm.Money
 	}{
-		{"research", manage.AccountParams{Name: "Research", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 50 * llm.MoneyUnit}, Concurrent: 20}}, 0},
+		{"research", manage.AccountParams{Name: "Research", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(50)}, Concurrent: 20}}, 0},
 		{"design", manage.AccountParams{Name: "Design studio", Suspended: true, Limits: llmhttp.Limits{Tokens: llmhttp.PerMinute(100_000)}}, 0},
 		{"web", manage.AccountParams{
 			Name: "Example web shop", Prepaid: true, Labels: []llmhttp.Label{{Name: "plan", Value: "business"}},
 			Limits: llmhttp.Limits{Requests: llmhttp.PerMinute(600)}, PerUser: llmhttp.Limits{Requests: llmhttp.PerMinute(10), Concurrent: 2},
-		}, 100 * llm.MoneyUnit},
+		}, llm.USD(100)},
 	} {
 		h.mustCreateAccount(t, a.id, a.params, a.credit)
 	}
-	_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: "correction", Account: "web", Amount: -5 * llm.MoneyUnit / 2, Note: "paid twice"})
+	_, err := h.accounts().AddCredit(t.Context(), manage.CreditEntry{ID: "correction", Account: "web", Amount: -llm.USD(5) / 2, Note: "paid twice"})
 	require.NoError(t, err)
 	old, _ := h.mustCreate(t, manage.KeyParams{Name: "Old laptop", Account: "web"})
 	require.NoError(t, h.keys.RevokeKey(t.Context(), old.ID))
@@ -91,7 +91,7 @@ func demoRecord(id string, at time.Time, info *manage.KeyInfo, model string, tok
 	r.User = []string{"ann", "bob", "carol"}[len(id)%3]
 	r.Labels = []llmhttp.Label{{Name: "team", Value: []string{"red", "blue"}[tokens%2]}}
 	price := func(tokens int64, cents llm.Money) llm.Money {
-		return (cents * llm.MoneyUnit / 100).Scale(tokens, 1_000_000)
+		return (cents * llm.USD(0.01)).Scale(tokens, 1_000_000)
 	}
 	u := &r.Units
 	u.CacheWriteTokens = u.PromptTokens / 10
@@ -114,9 +114,9 @@ func fillMonitor(m *console.Monitor) {
 			}}
 			if n%17 == i%5 {
 				s.Status, s.Err, s.ErrorClass = 429, &llm.Error{Status: 429}, llmhttp.ClassRateLimit
-				s.Refused = llmhttp.Refusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: s.Record.KeyID}, Limit: llmhttp.BucketRequests}
+				s.Refused = llmhttp.LimitRefusal{Subject: llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: s.Record.KeyID}, Limit: llmhttp.BucketRequests}
 				if i%4 == 0 {
-					s.Status, s.Err, s.ErrorClass, s.Refused = 502, &llm.Error{Status: 502}, llmhttp.ClassBackend, llmhttp.Refusal{}
+					s.Status, s.Err, s.ErrorClass, s.Refused = 502, &llm.Error{Status: 502}, llmhttp.ClassBackend, llmhttp.LimitRefusal{}
 				}
 			}
 			o.Ended(s)

@@ -85,7 +85,7 @@ func TestUsage_ChartOfGroups(t *testing.T) {
 		r := record(fmt.Sprint(i), time.Now(), account, info.ID, "m", 10*i)
 		r.Units, r.User = llmhttp.Units{PromptTokens: int64(10 * i)}, "user of "+account
 		r.Labels = []llmhttp.Label{{Name: "team", Value: "team of " + account}}
-		r.Cost = llmhttp.Cost{Input: llm.Money(i) * llm.MoneyUnit, Output: llm.MoneyUnit / 2}
+		r.Cost = llmhttp.Cost{Input: llm.Money(i) * llm.MoneyUnit, Output: llm.USD(0.5)}
 		h.mustRecord(t, r)
 	}
 	r := record("last", time.Now(), "account-8", names["account-8"], "m", 0) // without a user and a label

@@ -10,7 +10,7 @@ import (
 )
 
 func TestChatRequest_AppendJSON(t *testing.T) {
-	r := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("hi")}}}
+	r := &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("hi")}}}
 	b, err := r.AppendJSON([]byte("body: "))
 	require.NoError(t, err)
 	assert.Equal(t, `body: {"model":"m","messages":[{"role":"user","content":"hi"}]}`, string(b))

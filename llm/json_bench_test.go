@@ -181,7 +181,7 @@ func BenchmarkEncodeRequest(b *testing.B) {
 
 func BenchmarkEncodeReply(b *testing.B) {
 	r := &llm.ChatResponse{ID: "chatcmpl-0123456789abcdef", Created: 1700000000, Model: "demo-chat",
-		Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text(strings.Repeat("answer ", 10))}, FinishReason: llm.FinishStop}},
+		Choices: []llm.Choice{{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent(strings.Repeat("answer ", 10))}, FinishReason: llm.FinishStop}},
 		Usage:   &llm.Usage{PromptTokens: 90, CompletionTokens: 10}}
 	b.ReportAllocs()
 	for b.Loop() {

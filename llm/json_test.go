@@ -131,7 +131,7 @@ func TestJSON_DecodingReplaces(t *testing.T) {
 	r := llm.ChatRequest{Model: "old", Messages: []llm.Message{{Role: "user"}}, Extra: llm.Extra{"x": json.RawMessage("1")}, Stop: llm.StringList{"s"}}
 	require.NoError(t, json.Unmarshal([]byte(`{"n":2}`), &r))
 	assert.Equal(t, llm.ChatRequest{N: new(2)}, r)
-	c := llm.Text("old")
+	c := llm.TextContent("old")
 	require.NoError(t, json.Unmarshal([]byte(`null`), &c))
 	assert.Nil(t, c)
 	l := llm.StringList{"old"}
@@ -212,11 +212,11 @@ func TestJSON_TypedMembers(t *testing.T) {
 		},
 		"failed tool": {
 			`{"role":"tool","content":"x","tool_call_id":"c","is_error":true}`,
-			llm.Message{Role: llm.RoleTool, Content: llm.Text("x"), ToolCallID: "c", IsError: true},
+			llm.Message{Role: llm.RoleTool, Content: llm.TextContent("x"), ToolCallID: "c", IsError: true},
 		},
 		"reasoning details": {
 			`{"role":"assistant","content":"x","reasoning_details":[{"type":"reasoning.text","text":"t","signature":"s","index":0},{"type":"reasoning.summary","summary":"u"},{"type":"reasoning.encrypted","data":"d","id":"i"}]}`,
-			llm.Message{Role: llm.RoleAssistant, Content: llm.Text("x"), ReasoningDetails: []llm.ReasoningDetail{
+			llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent("x"), ReasoningDetails: []llm.ReasoningDetail{
 				{Type: llm.ReasoningText, Text: "t", Signature: "s", Extra: llm.Extra{"index": json.RawMessage("0")}},
 				{Type: llm.ReasoningSummary, Summary: "u"},
 				{Type: llm.ReasoningEncrypted, Data: "d", Extra: llm.Extra{"id": json.RawMessage(`"i"`)}},
@@ -232,7 +232,7 @@ func TestJSON_TypedMembers(t *testing.T) {
 		},
 		"stop sequence of a whole reply": {
 			`{"index":0,"message":{"role":"assistant","content":"x","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":"END"}`,
-			llm.Choice{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.Text("x")}, FinishReason: llm.FinishStop, StopSequence: "END"},
+			llm.Choice{Message: llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent("x")}, FinishReason: llm.FinishStop, StopSequence: "END"},
 		},
 		"usage": {
 			`{"prompt_tokens":9,"completion_tokens":8,"total_tokens":17,"prompt_tokens_details":{"cached_tokens":1,"cache_write_tokens":2,"audio_tokens":3,"video_tokens":4},"completion_tokens_details":{"reasoning_tokens":5,"audio_tokens":6,"accepted_prediction_tokens":0},"cost":1}`,
@@ -285,7 +285,7 @@ func TestJSON_LineBreaksAreEscaped(t *testing.T) {
 	raw, err := json.Marshal(map[string]string{breaks: breaks})
 	require.NoError(t, err)
 	raw = []byte(strings.NewReplacer(`\u2028`, "\u2028", `\u2029`, "\u2029").Replace(string(raw)))
-	m := llm.Message{Role: llm.RoleUser, Content: llm.Text(breaks), Name: breaks, Extra: llm.Extra{breaks: raw}}
+	m := llm.Message{Role: llm.RoleUser, Content: llm.TextContent(breaks), Name: breaks, Extra: llm.Extra{breaks: raw}}
 	b, err := m.MarshalJSON()
 	require.NoError(t, err)
 	const escaped = `"a\u0085\u2028\u2029\n\r“é”"`

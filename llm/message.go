@@ -294,8 +294,8 @@ func (r *ReasoningDetail) UnmarshalJSON(data []byte) error {
 // it is a single part of text without Extra, and otherwise an array of parts.
 type Content []Part
 
-// Text returns Content that is the text s.
-func Text(s string) Content { return Content{{Type: PartText, Text: s}} }
+// TextContent returns Content that is the text s.
+func TextContent(s string) Content { return Content{{Type: PartText, Text: s}} }
 
 // Text returns the text parts of c, joined without anything between them.
 func (c Content) Text() string {
@@ -345,7 +345,7 @@ func (contentType) Decode(d *jsonwire.Decoder, c *Content) {
 	case kind == '[':
 		partsJSON.Decode(d, (*[]Part)(c))
 	case kind == '"', d.Lenient():
-		*c = Text(d.String())
+		*c = TextContent(d.String())
 	default:
 		d.Mismatch("one of a string or array of objects")
 	}

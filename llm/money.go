@@ -19,6 +19,22 @@ type Money int64
 // MoneyUnit is one unit of the currency.
 const MoneyUnit Money = 1e9
 
+// USD returns an amount of US dollars, or of units of whatever currency the program uses, rounded to the
+// nearest Money: USD(0.25) is a quarter of a dollar. An amount that does not fit is the nearest one that
+// does. USD panics if dollars is not a number.
+func USD(dollars float64) Money {
+	units := math.Round(dollars * float64(MoneyUnit))
+	switch {
+	case math.IsNaN(units):
+		panic("llmhttp: USD of NaN")
+	case units >= math.MaxInt64:
+		return math.MaxInt64
+	case units <= math.MinInt64:
+		return math.MinInt64
+	}
+	return Money(units)
+}
+
 // moneyDigits is the number of decimal places of a Money.
 const moneyDigits = 9
 

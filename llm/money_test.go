@@ -40,6 +40,16 @@ func TestMoney_Text(t *testing.T) {
 	assert.InDelta(t, 1.25, llm.Money(1_250_000_000).Float64(), 0)
 }
 
+func TestUSD(t *testing.T) {
+	for dollars, want := range map[float64]string{
+		0: "0", 50: "50", 0.1: "0.1", 0.29: "0.29", -1.25: "-1.25", 1e-9: "0.000000001", 1.5e-7: "0.00000015", 4e-10: "0", 123456.789: "123456.789",
+		math.Inf(1): "9223372036.854775807", math.Inf(-1): "-9223372036.854775808", 1e10: "9223372036.854775807", -1e300: "-9223372036.854775808",
+	} {
+		assert.Equal(t, want, llm.USD(dollars).String(), "%v", dollars)
+	}
+	assert.Panics(t, func() { llm.USD(math.NaN()) })
+}
+
 func TestMoney_Saturates(t *testing.T) {
 	const largest, smallest = llm.Money(math.MaxInt64), llm.Money(math.MinInt64)
 	for _, tt := range []struct{ a, b, sum, difference llm.Money }{
@@ -58,7 +68,7 @@ func TestMoney_Scale(t *testing.T) {
 		n, per int64
 		want   llm.Money
 	}{
-		{2 * llm.MoneyUnit, 250_000, 1_000_000, llm.MoneyUnit / 2},
+		{llm.USD(2), 250_000, 1_000_000, llm.USD(0.5)},
 		{1, 5, 10, 1}, {1, 4, 10, 0}, {-1, 5, 10, -1}, {1, -5, 10, -1}, {-1, -5, 10, 1}, {7, 0, 3, 0},
 		{largest, math.MaxInt64, 1, largest}, {largest, math.MaxInt64, math.MaxInt64, largest}, {largest, 2, 2, largest}, {largest, 3, 2, largest},
 		{smallest, 1, 1, smallest}, {smallest, 2, 1, smallest}, {smallest, -1, 1, largest}, {smallest, math.MinInt64, math.MaxInt64, largest}, {largest, -2, 1, smallest},

@@ -14,7 +14,7 @@ import (
 // Validate refuses requests that no document can have, too.
 func TestValidate(t *testing.T) {
 	plain := func() *llm.ChatRequest {
-		return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hi")}}}
+		return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hi")}}}
 	}
 	require.NoError(t, plain().Validate())
 	for name, test := range map[string]struct {

@@ -19,7 +19,7 @@ func (b backend) Complete(ctx context.Context, req *completion.Request) llm.Chat
 		})
 		chat := &llm.ChatRequest{Model: req.Model, N: new(req.Choices()), MaxTokens: req.MaxTokens, Stop: req.Stop, Stream: req.Stream}
 		for _, text := range req.Prompt.Texts {
-			chat.Messages = append(chat.Messages, llm.Message{Role: llm.RoleUser, Content: llm.Text(text)})
+			chat.Messages = append(chat.Messages, llm.Message{Role: llm.RoleUser, Content: llm.TextContent(text)})
 		}
 		p := &player{server: b.s, ctx: ctx, exchange: exchangeFrom(ctx), request: request, chat: chat}
 		p.model = func(ctx context.Context) llm.ChatStream {

@@ -142,7 +142,7 @@ func newServer(t TB) *Server {
 		Observe:   observe,
 		Logger:    s.log,
 		// A web page that finds the server may have what a test may have.
-		TrustedOrigins: []string{"*"},
+		Accept: llmhttp.AcceptOptions{TrustedOrigins: []string{"*"}},
 		Bounds: llmhttp.Bounds{
 			KeepAlive: -1, // nothing is sent while a reply waits, and every early error has its status
 			Timeout:   -1,

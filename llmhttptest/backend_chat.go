@@ -64,14 +64,14 @@ var chatOperation = operation{
 }
 
 func (g *guard) chat() *llm.ChatRequest {
-	return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(g.text)}}}
+	return &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent(g.text)}}}
 }
 
 // chatRequest returns a new plain chat request.
 func (b *backendTest) chatRequest() *llm.ChatRequest {
 	return &llm.ChatRequest{
 		Model:    b.opts.ChatModel,
-		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(b.opts.Prompt)}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent(b.opts.Prompt)}},
 	}
 }
 
@@ -116,31 +116,31 @@ func checkChatRequests(t testing.TB, b backendTest) {
 var unusualRequests = map[string]func(r *llm.ChatRequest){
 	"a conversation": func(r *llm.ChatRequest) {
 		r.Messages = []llm.Message{
-			{Role: llm.RoleSystem, Content: llm.Text("Be brief.")},
-			{Role: llm.RoleUser, Content: llm.Text("Hello!"), Name: "Alice"},
-			{Role: llm.RoleAssistant, Content: llm.Text("Hello, Alice!"), Reasoning: "It is Alice."},
+			{Role: llm.RoleSystem, Content: llm.TextContent("Be brief.")},
+			{Role: llm.RoleUser, Content: llm.TextContent("Hello!"), Name: "Alice"},
+			{Role: llm.RoleAssistant, Content: llm.TextContent("Hello, Alice!"), Reasoning: "It is Alice."},
 			r.Messages[0],
 		}
 	},
 	"no user message": func(r *llm.ChatRequest) {
-		r.Messages = []llm.Message{{Role: llm.RoleSystem, Content: llm.Text("Greet the user.")}}
+		r.Messages = []llm.Message{{Role: llm.RoleSystem, Content: llm.TextContent("Greet the user.")}}
 	},
 	"an assistant message at the end": func(r *llm.ChatRequest) {
-		r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Content: llm.Text("Well,")})
+		r.Messages = append(r.Messages, llm.Message{Role: llm.RoleAssistant, Content: llm.TextContent("Well,")})
 	},
 	"a developer message": func(r *llm.ChatRequest) {
-		r.Messages = []llm.Message{{Role: llm.RoleDeveloper, Content: llm.Text("Be brief.")}, r.Messages[0]}
+		r.Messages = []llm.Message{{Role: llm.RoleDeveloper, Content: llm.TextContent("Be brief.")}, r.Messages[0]}
 	},
 	"an empty message": func(r *llm.ChatRequest) {
-		r.Messages = []llm.Message{{Role: llm.RoleUser, Content: llm.Text("")}}
+		r.Messages = []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("")}}
 	},
 	"control characters and emoji": func(r *llm.ChatRequest) {
-		r.Messages[0].Content = llm.Text(
+		r.Messages[0].Content = llm.TextContent(
 			"\x00\x1b\u2028 data: [DONE]\r\n\r\n\"\\ \U0001f468\u200d\U0001f469\u200d\U0001f467 e\u0301 \ufffd",
 		)
 	},
 	"a long text": func(r *llm.ChatRequest) {
-		r.Messages[0].Content = llm.Text(strings.Repeat("A word and another. ", 100))
+		r.Messages[0].Content = llm.TextContent(strings.Repeat("A word and another. ", 100))
 	},
 	"several text parts": func(r *llm.ChatRequest) {
 		r.Messages[0].Content = llm.Content{
@@ -166,11 +166,11 @@ var unusualRequests = map[string]func(r *llm.ChatRequest){
 	"stop sequences": func(r *llm.ChatRequest) { r.Stop = llm.StringList{"fox", "", "\n", "dog"} },
 	"a JSON object": func(r *llm.ChatRequest) {
 		r.ResponseFormat = &llm.ResponseFormat{Type: "json_object"}
-		r.Messages[0].Content = llm.Text("Reply with a JSON object that has a member named a.")
+		r.Messages[0].Content = llm.TextContent("Reply with a JSON object that has a member named a.")
 	},
 	"tools": func(r *llm.ChatRequest) {
 		r.Tools = []llm.Tool{weatherTool}
-		r.Messages[0].Content = llm.Text("What is the weather in Paris?")
+		r.Messages[0].Content = llm.TextContent("What is the weather in Paris?")
 	},
 	"a required tool": func(r *llm.ChatRequest) {
 		r.Tools, r.ToolChoice = []llm.Tool{weatherTool}, &llm.ToolChoice{Mode: llm.ToolChoiceRequired}
@@ -181,10 +181,10 @@ var unusualRequests = map[string]func(r *llm.ChatRequest){
 	"a tool result": func(r *llm.ChatRequest) {
 		r.Tools = []llm.Tool{weatherTool}
 		r.Messages = []llm.Message{
-			{Role: llm.RoleUser, Content: llm.Text("What is the weather in Paris?")},
+			{Role: llm.RoleUser, Content: llm.TextContent("What is the weather in Paris?")},
 			{Role: llm.RoleAssistant, ToolCalls: []llm.ToolCall{
 				{ID: "call_1", Type: "function", Function: llm.FunctionCall{Name: "weather", Arguments: `{"city":"Paris"}`}}}},
-			{Role: llm.RoleTool, ToolCallID: "call_1", Content: llm.Text("It rains.")},
+			{Role: llm.RoleTool, ToolCallID: "call_1", Content: llm.TextContent("It rains.")},
 		}
 	},
 }

@@ -68,8 +68,8 @@ func TestGuard_AcceptsCorrectGuards(t *testing.T) {
 	for name, wrap := range map[string]func(b llmhttp.Backend) llmhttp.Backend{
 		"hides all but chats": func(b llmhttp.Backend) llmhttp.Backend { return chatGuard{b} },
 		"filters all":         filterAll,
-		"behind a Swap":       func(b llmhttp.Backend) llmhttp.Backend { return llmhttp.NewSwap(chatGuard{b}) },
-		"in front of one":     func(b llmhttp.Backend) llmhttp.Backend { return chatGuard{llmhttp.NewSwap(b)} },
+		"behind a Swap":       func(b llmhttp.Backend) llmhttp.Backend { return llmhttp.NewSwappableBackend(chatGuard{b}) },
+		"in front of one":     func(b llmhttp.Backend) llmhttp.Backend { return chatGuard{llmhttp.NewSwappableBackend(b)} },
 		"passes what is safe": func(b llmhttp.Backend) llmhttp.Backend { return passing{filterAll(passing{b})} },
 	} {
 		t.Run(name, func(t *testing.T) { TestGuard(t, wrap, "a secret") })

@@ -33,7 +33,7 @@ func TestBackend_SlowEcho(t *testing.T) {
 }
 
 func TestBackend_Swap(t *testing.T) {
-	llmhttptest.TestBackend(t, llmhttp.NewSwap(modeltest.New()), echoModels)
+	llmhttptest.TestBackend(t, llmhttp.NewSwappableBackend(modeltest.New()), echoModels)
 }
 
 func TestBackend_Scripted(t *testing.T) {

@@ -134,7 +134,7 @@ func (p *protocolTest) newHandler(stream llm.ChatStream, keepAlive time.Duration
 	options := &llmhttp.Options{
 		Logger:         slog.New(slog.DiscardHandler), // the checks provoke errors
 		Bounds:         llmhttp.Bounds{KeepAlive: keepAlive},
-		UnknownMembers: func(name string) bool { return name != refusedMember && llmhttp.DefaultUnknownMembers(name) },
+		Accept: llmhttp.AcceptOptions{UnknownMembers: func(name string) bool { return name != refusedMember && llmhttp.DefaultUnknownMembers(name) }},
 	}
 	if p.protocol != nil {
 		options.Protocols = []llmhttp.Protocol{p.protocol}

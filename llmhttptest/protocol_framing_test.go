@@ -125,8 +125,8 @@ func (f toyFormat) decode(ctx context.Context, _ *http.Request, body []byte) (*l
 type toyEncoder struct {
 	format toyFormat
 	whole  bool
-	joined join.Joiner // of a whole reply
-	opened bool        // format.open was appended
+	joined join.Accumulator // of a whole reply
+	opened bool             // format.open was appended
 	events int
 }
 

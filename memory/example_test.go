@@ -82,7 +82,7 @@ func ExampleKeyStore_AddCredit() {
 	if _, err := keys.CreateAccount(ctx, "acme", manage.AccountParams{Prepaid: true}); err != nil {
 		panic(err)
 	}
-	payment := manage.CreditEntry{ID: "payment-4711", Account: "acme", Amount: 2 * llm.MoneyUnit}
+	payment := manage.CreditEntry{ID: "payment-4711", Account: "acme", Amount: llm.USD(2)}
 	for range 2 { // the second call does nothing
 		if _, err := keys.AddCredit(ctx, payment); err != nil {
 			panic(err)

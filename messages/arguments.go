@@ -57,9 +57,9 @@ func inputOf(arguments []byte) (input []byte, ok bool) {
 // reports whether the reply was cut.
 func warnOfArguments(ctx context.Context, cut bool) {
 	if cut {
-		llmhttp.Warn(ctx, "a tool call was cut", errors.New("messages: its arguments are passed on as far as they came: "+
+		llmhttp.LogBackendMistake(ctx, "a tool call was cut", errors.New("messages: its arguments are passed on as far as they came: "+
 			"the token limit or a content filter ended the reply"))
 		return
 	}
-	llmhttp.Warn(ctx, "the arguments of a tool call are not a JSON object", errors.New("messages: they are passed on unchanged"))
+	llmhttp.LogBackendMistake(ctx, "the arguments of a tool call are not a JSON object", errors.New("messages: they are passed on unchanged"))
 }

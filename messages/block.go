@@ -158,7 +158,7 @@ func textParts(text string) llm.Content {
 	if text == "" {
 		return nil
 	}
-	return llm.Text(text)
+	return llm.TextContent(text)
 }
 
 // checkSource returns an error if an image or a document has no valid source.

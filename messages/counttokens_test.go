@@ -100,7 +100,7 @@ func TestCountTokens_Refund(t *testing.T) {
 	assert.Equal(t, 415, w.Code)
 	rate := llmhttp.Rate{N: 200, Per: 1e15, Burst: 200}
 	key := llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "k"}
-	levels, err := limiter.Take(t.Context(), llmhttp.Draw{Subject: key, Bucket: llmhttp.BucketTokenCounts, Rate: rate}, llmhttp.Draw{Subject: key, Bucket: llmhttp.BucketRequests, Rate: rate})
+	levels, err := limiter.Take(t.Context(), llmhttp.BucketAmount{Subject: key, Bucket: llmhttp.BucketTokenCounts, Rate: rate}, llmhttp.BucketAmount{Subject: key, Bucket: llmhttp.BucketRequests, Rate: rate})
 	require.NoError(t, err)
 	assert.Equal(t, []int64{200, 200}, []int64{levels[0].Remaining, levels[1].Remaining})
 }

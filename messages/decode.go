@@ -18,7 +18,7 @@ func decode[S ~string | ~[]byte](data S, v any) error {
 }
 
 // decodeBody is like decode for the body of a request. It refuses members that
-// Options.UnknownMembers of the Handler refuses.
+// Options.Accept.UnknownMembers of the Handler refuses.
 func decodeBody(ctx context.Context, body []byte, v any) error {
 	allows := func(name string) bool { return llmhttp.AllowsUnknownMember(ctx, name) }
 	return decodeError(jsonwire.UnmarshalTags(body, v, allows))

@@ -82,11 +82,11 @@ func TestMembers_Unknown(t *testing.T) {
 			assert.Equal(t, http.StatusOK, s.do("POST", path, body(name)).Code, name)
 		}
 	}
-	s = newServer(nil, func(o *llmhttp.Options) { o.UnknownMembers = func(name string) bool { return name == "models" } })
+	s = newServer(nil, func(o *llmhttp.Options) { o.Accept.UnknownMembers = func(name string) bool { return name == "models" } })
 	assert.Equal(t, http.StatusOK, s.do("POST", messagesPath, body("models")).Code)
 	assert.Equal(t, http.StatusBadRequest, s.do("POST", messagesPath, body("container")).Code)
 	assert.Equal(t, http.StatusOK, s.do("POST", messagesPath, requestBody(hi+`,"metadata":{"x":1}`)).Code, "a member of another object")
-	s = newServer(nil, func(o *llmhttp.Options) { o.UnknownMembers = func(name string) bool { return name != "tasks" } })
+	s = newServer(nil, func(o *llmhttp.Options) { o.Accept.UnknownMembers = func(name string) bool { return name != "tasks" } })
 	for _, name := range []string{"tasks", "Tasks", "TASKS", "ta\u017f\u212as"} {
 		assert.Contains(t, s.do("POST", messagesPath, body(name)).Body.String(), `"message":"`+name+`: Extra inputs are not permitted"`)
 	}

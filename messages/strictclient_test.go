@@ -387,7 +387,7 @@ func (m *message) response() *llm.ChatResponse {
 			c.Message.ToolCalls = append(c.Message.ToolCalls, call)
 		}
 	}
-	c.Message.Content = llm.Text(text)
+	c.Message.Content = llm.TextContent(text)
 	prompt := *u.InputTokens + *u.CacheCreation + *u.CacheRead
 	return &llm.ChatResponse{
 		ID: m.ID, Model: m.Model, Choices: []llm.Choice{c},

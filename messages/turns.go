@@ -58,7 +58,7 @@ func systemText(blocks content) (string, error) {
 
 func appendSystem(req *llm.ChatRequest, text string) {
 	if text != "" {
-		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleSystem, Content: llm.Text(text)})
+		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleSystem, Content: llm.TextContent(text)})
 	}
 }
 
@@ -168,7 +168,7 @@ func (c *turnConverter) flush(req *llm.ChatRequest) {
 		m := c.assistant
 		m.Role, m.Content, m.Reasoning = llm.RoleAssistant, c.parts, strings.Join(c.reasoning, "")
 		if m.Content == nil && m.ToolCalls == nil {
-			m.Content = llm.Text("")
+			m.Content = llm.TextContent("")
 		}
 		req.Messages = append(req.Messages, m)
 	}
@@ -177,7 +177,7 @@ func (c *turnConverter) flush(req *llm.ChatRequest) {
 // orEmptyText returns parts, or an empty text if there are none.
 func orEmptyText(parts llm.Content) llm.Content {
 	if len(parts) == 0 {
-		return llm.Text("")
+		return llm.TextContent("")
 	}
 	return parts
 }

@@ -78,7 +78,7 @@ func TestRoutes_UnknownMembers(t *testing.T) {
 		got = req.Extra
 		return harmless(nil)(ctx, req)
 	})
-	w := newServer(t, b, llmhttp.Options{UnknownMembers: func(string) bool { return true }}).Post(path, body)
+	w := newServer(t, b, llmhttp.Options{Accept: llmhttp.AcceptOptions{UnknownMembers: func(string) bool { return true }}}).Post(path, body)
 	assert.Equal(t, 200, w.Code, w.Body)
 	assert.Len(t, got, 3)
 }

@@ -96,7 +96,7 @@ func TestContentHook_Panics(t *testing.T) {
 	f := newFixture(t, config{
 		telemetry: otelllm.Options{ContentHook: func(context.Context, trace.Span, *otelllm.Content) { panic("hook") }},
 		opts: llmhttp.Options{Price: func(*llmhttp.UsageRecord) (llmhttp.Cost, error) {
-			return llmhttp.Cost{Output: 3 * llm.MoneyUnit}, nil
+			return llmhttp.Cost{Output: llm.USD(3)}, nil
 		}},
 	})
 	f.chat(chatBody)

@@ -351,7 +351,7 @@ func TestSpend_ByModel(t *testing.T) {
 	f := newFixture(t, config{
 		backend: echoModel,
 		opts: llmhttp.Options{Price: func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
-			prices := map[string]llm.Money{"large": 5 * llm.MoneyUnit, "small": llm.MoneyUnit / 8}
+			prices := map[string]llm.Money{"large": llm.USD(5), "small": llm.MoneyUnit / 8}
 			return llmhttp.Cost{Output: prices[r.ServedModel]}, nil
 		}},
 	})

@@ -104,7 +104,7 @@ func isServerError(s *llmhttp.RequestSummary) bool {
 	return s.ErrorClass != llmhttp.ClassCanceled && (s.Aborted() || !s.ErrorClass.IsClientError())
 }
 
-func (r *request) try(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
+func (r *request) try(ctx context.Context, target string) (context.Context, func(llmhttp.TargetTry)) {
 	if r.span == nil {
 		return ctx, nil // a list of models, for example, has no span
 	}
@@ -124,7 +124,7 @@ func (r *request) try(ctx context.Context, target string) (context.Context, func
 	if r.fallbacks.isFallback(target) {
 		t.metrics.fallbacks.Add(ctx, 1, metric.WithAttributes(attrTarget.String(target)))
 	}
-	return ctx, func(try llmhttp.Try) {
+	return ctx, func(try llmhttp.TargetTry) {
 		r.fallbacks.noteEnd(&try)
 		if try.Err != nil {
 			class := string(try.ErrorClass)
@@ -149,7 +149,7 @@ func (d *fallbackDetector) isFallback(target string) bool {
 	return d.failed != "" && d.failed != target
 }
 
-func (d *fallbackDetector) noteEnd(try *llmhttp.Try) {
+func (d *fallbackDetector) noteEnd(try *llmhttp.TargetTry) {
 	if try.Err == nil {
 		return
 	}

@@ -123,10 +123,10 @@ func outcomes() map[string]outcome {
 // A brokenLimiter is a Limiter whose store is unavailable.
 type brokenLimiter struct{}
 
-func (brokenLimiter) Take(context.Context, ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (brokenLimiter) Take(context.Context, ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	return nil, errCause
 }
-func (brokenLimiter) Adjust(context.Context, ...llmhttp.Draw) error { return errCause }
+func (brokenLimiter) Adjust(context.Context, ...llmhttp.BucketAmount) error { return errCause }
 
 func TestOutcomes(t *testing.T) {
 	for name, o := range outcomes() {

@@ -57,8 +57,8 @@ func BenchmarkRedis(b *testing.B) {
 			c := newClient(b, servertest.Redis(b))
 			l := newLimiter(b, c, nil)
 			key := func(i int) string { return "key_" + strconv.FormatInt(1_000_000_000_000+int64(i), 10) }
-			draws := func(key string, cost int64) []llmhttp.Draw {
-				return []llmhttp.Draw{
+			draws := func(key string, cost int64) []llmhttp.BucketAmount {
+				return []llmhttp.BucketAmount{
 					{Bucket: llmhttp.BucketRequests, Rate: llmhttp.Rate{N: 50, Per: time.Hour}, Amount: cost},
 					{Bucket: llmhttp.BucketTokens, Rate: llmhttp.Rate{N: 60_000, Per: time.Hour}, Amount: 1000},
 					{Bucket: llmhttp.BucketTokenCounts, Rate: llmhttp.Rate{N: 10_000_000, Per: 30 * 24 * time.Hour}, Amount: 1000},

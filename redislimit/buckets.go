@@ -19,8 +19,8 @@ var bucketsScript = newScript(bucketsSource)
 // takeAll takes from all draws or from none. If not all names are on one node of Redis, it
 // takes from one subject after the other, and gives back what it has taken when one refuses or
 // fails.
-func (l *Limiter) takeAll(ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-	levels := make([]llmhttp.Level, 0, len(draws))
+func (l *Limiter) takeAll(ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+	levels := make([]llmhttp.BucketLevel, 0, len(draws))
 	for _, group := range groups(l, draws, subjectOfDraw) {
 		taken := draws[:len(levels)]
 		got, err := l.runBuckets(ctx, "take", group)
@@ -29,20 +29,20 @@ func (l *Limiter) takeAll(ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.
 			return nil, err
 		}
 		levels = append(levels, got...)
-		if slices.ContainsFunc(got, func(l llmhttp.Level) bool { return l.RetryAfter > 0 }) {
+		if slices.ContainsFunc(got, func(l llmhttp.BucketLevel) bool { return l.RetryAfter > 0 }) {
 			copy(levels, l.giveBack(ctx, taken))
 			break
 		}
 	}
 	for len(levels) < len(draws) {
-		levels = append(levels, llmhttp.Level{Unknown: true})
+		levels = append(levels, llmhttp.BucketLevel{Unknown: true})
 	}
 	return levels, nil
 }
 
 // giveBack returns what takeAll has taken from draws, and the levels afterwards, up to those of
 // a subject for which that fails. Its tokens are missing until the bucket has refilled.
-func (l *Limiter) giveBack(ctx context.Context, draws []llmhttp.Draw) (levels []llmhttp.Level) {
+func (l *Limiter) giveBack(ctx context.Context, draws []llmhttp.BucketAmount) (levels []llmhttp.BucketLevel) {
 	if l.opts.Timeout != forever { // or nothing else would bound the calls
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -65,8 +65,8 @@ func (l *Limiter) giveBack(ctx context.Context, draws []llmhttp.Draw) (levels []
 }
 
 // runBuckets runs buckets.lua, which describes the operations "take" and "adjust". It
-// returns a Level for each draw. All draws must be on one node of Redis.
-func (l *Limiter) runBuckets(ctx context.Context, operation string, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+// returns a BucketLevel for each draw. All draws must be on one node of Redis.
+func (l *Limiter) runBuckets(ctx context.Context, operation string, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	var now any = "" // the time of the server
 	if l.now != nil {
 		now = l.now()
@@ -95,9 +95,9 @@ func (l *Limiter) runBuckets(ctx context.Context, operation string, draws []llmh
 	if err != nil {
 		return nil, fmt.Errorf("redislimit: unexpected reply: %w", err)
 	}
-	levels := make([]llmhttp.Level, len(draws))
+	levels := make([]llmhttp.BucketLevel, len(draws))
 	for i := range levels {
-		levels[i] = llmhttp.Level{
+		levels[i] = llmhttp.BucketLevel{
 			Remaining:  values[3*i],
 			RetryAfter: duration(values[3*i+1]),
 			ResetAfter: duration(values[3*i+2]),

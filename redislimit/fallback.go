@@ -15,8 +15,8 @@ func FailOpen() llmhttp.Limiter { return failOpen{} }
 
 type failOpen struct{}
 
-func (failOpen) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
-	levels := make([]llmhttp.Level, len(draws))
+func (failOpen) Take(_ context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+	levels := make([]llmhttp.BucketLevel, len(draws))
 	granted := true
 	for i, d := range draws {
 		levels[i].Remaining = int64(d.Rate.WithDefaults().Burst)
@@ -33,7 +33,7 @@ func (failOpen) Take(_ context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level,
 	return levels, nil
 }
 
-func (failOpen) Adjust(context.Context, ...llmhttp.Draw) error { return nil }
+func (failOpen) Adjust(context.Context, ...llmhttp.BucketAmount) error { return nil }
 
 // fallsBack reports whether the Fallback decides after a call that returned err.
 func (l *Limiter) fallsBack(ctx context.Context, err error) bool {

@@ -50,7 +50,7 @@ func TestFallback_DecidesWhileRedisIsUnavailable(t *testing.T) {
 
 			s.Start(t)
 			eventually(t, func() bool {
-				d := llmhttp.Draw{Subject: keySubject(key), Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
+				d := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: llmhttp.BucketRequests, Rate: limits.Requests}
 				levels, err := l.Take(t.Context(), d)
 				return err == nil && levels[0].Remaining == 3
 			}, "Redis decides again")
@@ -111,11 +111,11 @@ func TestFallback_ConcurrentAcquires(t *testing.T) {
 func TestFailOpen(t *testing.T) {
 	l := FailOpen()
 	const key = "key"
-	nothing := llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.Rate{N: -1}, Amount: 1}
-	assert.Equal(t, []llmhttp.Level{{Remaining: 7}, {Remaining: 5}}, take(t, l, one(key, 10, 3), one(key, 5, 0)))
-	for _, d := range []llmhttp.Draw{nothing, one(key, 10, 11)} {
+	nothing := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.Rate{N: -1}, Amount: 1}
+	assert.Equal(t, []llmhttp.BucketLevel{{Remaining: 7}, {Remaining: 5}}, take(t, l, one(key, 10, 3), one(key, 5, 0)))
+	for _, d := range []llmhttp.BucketAmount{nothing, one(key, 10, 11)} {
 		levels := take(t, l, d, one(key, 5, 1))
-		assert.Equal(t, []llmhttp.Level{{Remaining: int64(d.Rate.WithDefaults().Burst), RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
+		assert.Equal(t, []llmhttp.BucketLevel{{Remaining: int64(d.Rate.WithDefaults().Burst), RetryAfter: duration(-1)}, {Remaining: 5}}, levels)
 	}
 	nothing.Amount = 0
 	assert.True(t, granted(take(t, l, nothing)))

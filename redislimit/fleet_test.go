@@ -203,7 +203,7 @@ func TestFleet_AdmitsExactly(t *testing.T) {
 		llmhttp.BucketRequests: {limits.Requests, 500},
 		llmhttp.BucketTokens:   {limits.Tokens, 13},
 	} {
-		assert.EqualValues(t, want.left, remaining(t, l, llmhttp.Draw{Subject: keySubject(key), Bucket: bucket, Rate: want.rate}), bucket)
+		assert.EqualValues(t, want.left, remaining(t, l, llmhttp.BucketAmount{Subject: keySubject(key), Bucket: bucket, Rate: want.rate}), bucket)
 	}
 	assert.Zero(t, leaseCount(t, l, key))
 }

@@ -63,14 +63,14 @@ func slow(n int) llmhttp.Rate { return llmhttp.Rate{N: n, Per: 250 * 365 * 24 * 
 func keySubject(id string) llmhttp.SubjectID { return llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: id} }
 
 // one returns a draw of cost on a bucket of n tokens.
-func one(key string, n int, cost int64) llmhttp.Draw { return bucketOf(key, "bucket", n, cost) }
+func one(key string, n int, cost int64) llmhttp.BucketAmount { return bucketOf(key, "bucket", n, cost) }
 
 // bucketOf returns a draw of cost on a bucket of n tokens with a name.
-func bucketOf(key, name string, n int, cost int64) llmhttp.Draw {
-	return llmhttp.Draw{Subject: keySubject(key), Bucket: name, Rate: slow(n), Amount: cost}
+func bucketOf(key, name string, n int, cost int64) llmhttp.BucketAmount {
+	return llmhttp.BucketAmount{Subject: keySubject(key), Bucket: name, Rate: slow(n), Amount: cost}
 }
 
-func take(t testing.TB, l llmhttp.Limiter, draws ...llmhttp.Draw) []llmhttp.Level {
+func take(t testing.TB, l llmhttp.Limiter, draws ...llmhttp.BucketAmount) []llmhttp.BucketLevel {
 	t.Helper()
 	levels, err := l.Take(t.Context(), draws...)
 	require.NoError(t, err)
@@ -79,13 +79,13 @@ func take(t testing.TB, l llmhttp.Limiter, draws ...llmhttp.Draw) []llmhttp.Leve
 }
 
 // remaining returns the tokens in the bucket of d.
-func remaining(t testing.TB, l llmhttp.Limiter, d llmhttp.Draw) int64 {
+func remaining(t testing.TB, l llmhttp.Limiter, d llmhttp.BucketAmount) int64 {
 	t.Helper()
 	d.Amount = 0
 	return take(t, l, d)[0].Remaining
 }
 
-func granted(levels []llmhttp.Level) bool {
+func granted(levels []llmhttp.BucketLevel) bool {
 	for _, l := range levels {
 		if l.RetryAfter != 0 {
 			return false

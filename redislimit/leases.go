@@ -64,7 +64,7 @@ func newLeases(l *Limiter) *leases {
 }
 
 // newLeases returns a lease with a new name for each slot. They are not in Redis yet.
-func (s *leases) newLeases(prefix string, slots []llmhttp.Slot) ([]lease, error) {
+func (s *leases) newLeases(prefix string, slots []llmhttp.SlotAmount) ([]lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -81,7 +81,7 @@ func (s *leases) newLeases(prefix string, slots []llmhttp.Slot) ([]lease, error)
 
 // acquire acquires leases of slots in Redis, all or none. It returns the index of a slot that
 // is full, or -1. All slots must be on one node of Redis.
-func (s *leases) acquire(ctx context.Context, list []lease, slots []llmhttp.Slot) (full int, err error) {
+func (s *leases) acquire(ctx context.Context, list []lease, slots []llmhttp.SlotAmount) (full int, err error) {
 	keys := make([]string, 0, len(list))
 	args := make([]any, 0, 2+2*len(list))
 	args = append(args, "acquire", s.opts.Lease.Milliseconds())
@@ -141,7 +141,7 @@ func (s *leases) holdLocked(list []lease) {
 
 // holdWithin is hold if what this process holds does not exceed the limits of slots. Otherwise
 // it returns the index of a slot that is full. It returns -1 if it holds the leases.
-func (s *leases) holdWithin(list []lease, slots []llmhttp.Slot) (full int) {
+func (s *leases) holdWithin(list []lease, slots []llmhttp.SlotAmount) (full int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, l := range list {

@@ -15,8 +15,8 @@ import (
 )
 
 // requests returns the slot of a request in progress.
-func requests(key string, limit int64) llmhttp.Slot {
-	return llmhttp.Slot{Subject: keySubject(key), Name: llmhttp.SlotConcurrent, Amount: 1, Limit: limit}
+func requests(key string, limit int64) llmhttp.SlotAmount {
+	return llmhttp.SlotAmount{Subject: keySubject(key), Name: llmhttp.SlotConcurrent, Amount: 1, Limit: limit}
 }
 
 func mustAcquire(t testing.TB, l *Limiter, key string, limit int64) (release func()) {

@@ -122,7 +122,7 @@ func New(c redis.UniversalClient, opts *Options) (*Limiter, error) {
 // Take implements [llmhttp.Limiter]. If ctx is canceled, for example because the client
 // leaves, Take still waits for the answer of Redis, until the Timeout or the deadline of
 // ctx. Otherwise the caller could not return tokens that were taken.
-func (l *Limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *Limiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	if err := ctx.Err(); err != nil || len(draws) == 0 {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (l *Limiter) withoutCancel(ctx context.Context) (context.Context, context.C
 }
 
 // Adjust implements [llmhttp.Limiter]. The Fallback adjusts the subjects for which Redis fails.
-func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) (first error) {
+func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.BucketAmount) (first error) {
 	for _, group := range groups(l, draws, subjectOfDraw) {
 		_, err := l.runBuckets(ctx, "adjust", group)
 		if l.fallsBack(ctx, err) {
@@ -167,7 +167,7 @@ func (l *Limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) (first erro
 //
 // release calls Redis. If that fails, it is repeated in the background. If Redis loses its data,
 // the next renewal restores the leases.
-func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release func(), full int, err error) {
+func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.SlotAmount) (release func(), full int, err error) {
 	acquired, full, err := l.acquire(ctx, slots)
 	if acquired == nil {
 		return nil, full, err
@@ -180,7 +180,7 @@ func (l *Limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (release f
 // and the amounts do not count; neither do those that Redis loses.
 func (l *Limiter) Reserve(
 	ctx context.Context,
-	slots ...llmhttp.Slot,
+	slots ...llmhttp.SlotAmount,
 ) (settle func(linger time.Duration, amounts ...int64), full int, err error) {
 	acquired, full, err := l.acquire(ctx, slots)
 	if acquired == nil {
@@ -193,11 +193,11 @@ func (l *Limiter) Reserve(
 }
 
 // acquire acquires a lease of each slot, or returns nil and the index of a slot that is full.
-func (l *Limiter) acquire(ctx context.Context, slots []llmhttp.Slot) (_ []lease, full int, err error) {
+func (l *Limiter) acquire(ctx context.Context, slots []llmhttp.SlotAmount) (_ []lease, full int, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
-	if full := slices.IndexFunc(slots, func(s llmhttp.Slot) bool { return s.Limit < s.Amount }); full >= 0 {
+	if full := slices.IndexFunc(slots, func(s llmhttp.SlotAmount) bool { return s.Limit < s.Amount }); full >= 0 {
 		return nil, full, nil
 	}
 	requested, err := l.leases.newLeases(l.opts.Prefix, slots)
@@ -228,7 +228,7 @@ func (l *Limiter) acquire(ctx context.Context, slots []llmhttp.Slot) (_ []lease,
 func (l *Limiter) acquireLocally(
 	ctx context.Context,
 	requested []lease,
-	slots []llmhttp.Slot,
+	slots []llmhttp.SlotAmount,
 	acquired, asked int,
 	err error,
 ) (_ []lease, full int, _ error) {
@@ -300,9 +300,9 @@ func groups[T any](l *Limiter, list []T, subject func(*T) *llmhttp.SubjectID) (p
 	return parts
 }
 
-func subjectOfDraw(d *llmhttp.Draw) *llmhttp.SubjectID { return &d.Subject }
+func subjectOfDraw(d *llmhttp.BucketAmount) *llmhttp.SubjectID { return &d.Subject }
 
-func subjectOfSlot(s *llmhttp.Slot) *llmhttp.SubjectID { return &s.Subject }
+func subjectOfSlot(s *llmhttp.SlotAmount) *llmhttp.SubjectID { return &s.Subject }
 
 // isOnOneNode reports whether all names with a prefix are on the same node.
 func isOnOneNode(c redis.UniversalClient, prefix string) bool {

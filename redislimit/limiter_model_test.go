@@ -105,7 +105,7 @@ func TestLimiter_Model(t *testing.T) {
 					pass(int64(1) << rnd.IntN(40))
 				}
 				wait = 0
-				var draws []llmhttp.Draw
+				var draws []llmhttp.BucketAmount
 				for _, i := range rnd.Perm(len(current))[:1+rnd.IntN(3)] {
 					// Rounding many tokens would change the time at a slow rate by much.
 					if few := func(n int) bool { return 0 < n && n <= 1_000_000 }; rnd.IntN(40) == 0 && few(current[i].N) {
@@ -123,7 +123,7 @@ func TestLimiter_Model(t *testing.T) {
 					case 2:
 						cost = min(burst, 1<<30) + 1
 					}
-					draws = append(draws, llmhttp.Draw{Subject: keySubject(key), Bucket: strconv.Itoa(i), Rate: current[i], Amount: cost})
+					draws = append(draws, llmhttp.BucketAmount{Subject: keySubject(key), Bucket: strconv.Itoa(i), Rate: current[i], Amount: cost})
 				}
 				var buckets []*modelBucket
 				for _, d := range draws {
@@ -205,7 +205,7 @@ func TestLimiter_RetryAfterIsExact(t *testing.T) {
 		if i%2 == 0 { // the time of a token is round, so that rounding errors matter
 			r.Per = time.Duration(r.N) * time.Duration(10+rnd.IntN(90)) * time.Second
 		}
-		d := llmhttp.Draw{Subject: keySubject(key), Bucket: strconv.Itoa(i), Rate: r, Amount: int64(r.N)}
+		d := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: strconv.Itoa(i), Rate: r, Amount: int64(r.N)}
 		take := func() time.Duration {
 			levels, err := l.Take(t.Context(), d)
 			require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestLimiter_RetryAfterWithRoundingError(t *testing.T) {
 	}
 	require.NoError(t, l.client.redis.Set(t.Context(), "llmhttp:{key/"+key+"}:bucket", stored, time.Hour).Err())
 	for _, wait := range []time.Duration{elapsed + 1, 0} {
-		levels, err := l.Take(t.Context(), llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: r, Amount: cost})
+		levels, err := l.Take(t.Context(), llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "bucket", Rate: r, Amount: cost})
 		require.NoError(t, err)
 		require.Equal(t, wait*time.Microsecond, levels[0].RetryAfter)
 		now += elapsed + 1

@@ -138,9 +138,9 @@ func TestLimiter_BucketsOfAKeyShareASlot(t *testing.T) {
 	for _, prefix := range []string{"", "{app}:", "a{b:", "}x:"} {
 		l := newLimiter(t, c, &Options{Prefix: prefix})
 		for _, key := range keys {
-			var draws []llmhttp.Draw
+			var draws []llmhttp.BucketAmount
 			for i, bucket := range []string{"", "requests", "to}kens", "{quota}"} {
-				draws = append(draws, llmhttp.Draw{Subject: keySubject(key), Bucket: bucket, Rate: slow(10), Amount: int64(i + 1)})
+				draws = append(draws, llmhttp.BucketAmount{Subject: keySubject(key), Bucket: bucket, Rate: slow(10), Amount: int64(i + 1)})
 			}
 			require.True(t, granted(take(t, l, draws...)), "key %q", key)
 			for i, d := range draws {
@@ -199,7 +199,7 @@ func FuzzNames(f *testing.F) {
 func TestLimiter_HugeRatesDoNotOverflow(t *testing.T) {
 	for _, n := range []int{math.MaxInt, math.MaxInt - 1, min(1<<60, math.MaxInt), min(1<<53, math.MaxInt)} {
 		l, key := newLimiter(t, nil, nil), uniqueKey()
-		d := llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.PerMinute(n), Amount: 1000}
+		d := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.PerMinute(n), Amount: 1000}
 		for range 3 {
 			level := take(t, l, d)[0]
 			assert.Zero(t, level.RetryAfter)
@@ -219,7 +219,7 @@ func TestLimiter_ClockSetBack(t *testing.T) {
 	l, key := newLimiter(t, nil, nil), uniqueKey()
 	now := time.Now().UnixMicro()
 	l.now = func() int64 { return now }
-	d := llmhttp.Draw{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.Rate{N: 60, Per: time.Hour}, Amount: 60}
+	d := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "bucket", Rate: llmhttp.Rate{N: 60, Per: time.Hour}, Amount: 60}
 	require.True(t, granted(take(t, l, d)))
 	now -= (10 * time.Hour).Microseconds()
 	assert.EqualValues(t, 0, remaining(t, l, d))
@@ -235,7 +235,7 @@ func TestLimiter_BucketExpiry(t *testing.T) {
 	expiry := func(bucket string) time.Duration { return c.PTTL(t.Context(), name(bucket)).Val() }
 	exists := func(bucket string) bool { return c.Exists(t.Context(), name(bucket)).Val() == 1 }
 
-	d := llmhttp.Draw{Subject: keySubject(key), Bucket: "slow", Rate: llmhttp.Rate{N: 10, Per: time.Hour}}
+	d := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "slow", Rate: llmhttp.Rate{N: 10, Per: time.Hour}}
 	take(t, l, d)
 	assert.False(t, exists("slow"), "a peek stores nothing")
 	d.Amount = 5
@@ -251,11 +251,11 @@ func TestLimiter_BucketExpiry(t *testing.T) {
 	require.NoError(t, l.Adjust(t.Context(), d))
 	assert.False(t, exists("slow"), "a full bucket is not stored")
 
-	d = llmhttp.Draw{Subject: keySubject(key), Bucket: "never", Rate: llmhttp.Rate{N: -1}, Amount: 1}
+	d = llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "never", Rate: llmhttp.Rate{N: -1}, Amount: 1}
 	require.NoError(t, l.Adjust(t.Context(), d))
 	assert.Greater(t, expiry("never"), 300*24*time.Hour, "a bucket that is never full")
 
-	d = llmhttp.Draw{Subject: keySubject(key), Bucket: "fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Amount: 10}
+	d = llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "fast", Rate: llmhttp.Rate{N: 10, Per: 300 * time.Millisecond}, Amount: 10}
 	require.True(t, granted(take(t, l, d)))
 	eventually(t, func() bool { return !exists("fast") }, "the bucket expires")
 	assert.True(t, granted(take(t, l, d)), "a bucket that expired is full")
@@ -264,7 +264,7 @@ func TestLimiter_BucketExpiry(t *testing.T) {
 func TestLimiter_OneRoundTripPerCall(t *testing.T) {
 	c := newClient(t, servertest.SharedRedis(t))
 	l, key := newLimiter(t, c, nil), uniqueKey()
-	draws := []llmhttp.Draw{
+	draws := []llmhttp.BucketAmount{
 		one(key, 10, 1), bucketOf(key, "tokens", 10, 1), bucketOf(key, "quota", 10, 1),
 	}
 	take(t, l, draws...) // sends the script if Redis does not have it
@@ -323,7 +323,7 @@ func TestLimiter_RedisDoesNotWrite(t *testing.T) {
 	c := newClient(t, s)
 	l, key := newLimiter(t, c, nil), uniqueKey()
 	d := one(key, 10, 1)
-	other := llmhttp.Draw{Subject: keySubject(key), Bucket: "other", Rate: slow(10), Amount: 1}
+	other := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: "other", Rate: slow(10), Amount: 1}
 	take(t, l, d)
 	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	left := 9
@@ -392,7 +392,7 @@ func TestLimiter_UnusualNames(t *testing.T) {
 	prefix := uniqueKey()
 	for _, name := range []string{"\x00", "a\x00b", "\xff\xfe", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "'", "\"", "]]", strings.Repeat("x", 1<<20), strings.Repeat("x", 1<<20) + "y"} {
 		key := prefix + name
-		d := llmhttp.Draw{Subject: keySubject(key), Bucket: name, Rate: slow(10), Amount: 4}
+		d := llmhttp.BucketAmount{Subject: keySubject(key), Bucket: name, Rate: slow(10), Amount: 4}
 		assert.EqualValues(t, 6, take(t, l, d)[0].Remaining, "%.20q", name)
 		assert.EqualValues(t, 6, remaining(t, l, d))
 		release := mustAcquire(t, l, key, 1)

@@ -140,7 +140,7 @@ func TestQuota_IsShared(t *testing.T) {
 func TestReserve_ProcessDies(t *testing.T) {
 	t.Parallel()
 	l, other := newLimiter(t, nil, &Options{Lease: time.Second}), newLimiter(t, nil, nil)
-	slot := llmhttp.Slot{Subject: keySubject(uniqueKey()), Name: llmhttp.SlotQuotaTokens, Amount: 10, Limit: 10}
+	slot := llmhttp.SlotAmount{Subject: keySubject(uniqueKey()), Name: llmhttp.SlotQuotaTokens, Amount: 10, Limit: 10}
 	reserve := func() func(time.Duration, ...int64) {
 		settle, _, err := l.Reserve(t.Context(), slot)
 		require.NoError(t, err)
@@ -169,7 +169,7 @@ func TestReserve_SettleFails(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, servertest.SharedRedis(t))
 	l := newLimiter(t, c, nil)
-	slot := llmhttp.Slot{Subject: keySubject(uniqueKey()), Name: llmhttp.SlotQuotaTokens, Amount: 10, Limit: 10}
+	slot := llmhttp.SlotAmount{Subject: keySubject(uniqueKey()), Name: llmhttp.SlotQuotaTokens, Amount: 10, Limit: 10}
 	var fails atomic.Bool
 	calls := failOn(c, slot.Subject, "settle", &fails)
 	settle, _, err := l.Reserve(t.Context(), slot)

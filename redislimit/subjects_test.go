@@ -20,18 +20,18 @@ import (
 )
 
 // twoSubjects returns a key and an account with draws of 4 tokens of 10 and with slots.
-func twoSubjects() (key, account llmhttp.SubjectID, draws []llmhttp.Draw, slots []llmhttp.Slot) {
+func twoSubjects() (key, account llmhttp.SubjectID, draws []llmhttp.BucketAmount, slots []llmhttp.SlotAmount) {
 	key = keySubject(uniqueKey())
 	account = llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: uniqueKey()}
 	for _, s := range []llmhttp.SubjectID{key, account} {
-		draws = append(draws, llmhttp.Draw{Subject: s, Bucket: "bucket", Rate: slow(10), Amount: 4})
-		slots = append(slots, llmhttp.Slot{Subject: s, Name: "slot", Amount: 4, Limit: 10})
+		draws = append(draws, llmhttp.BucketAmount{Subject: s, Bucket: "bucket", Rate: slow(10), Amount: 4})
+		slots = append(slots, llmhttp.SlotAmount{Subject: s, Name: "slot", Amount: 4, Limit: 10})
 	}
 	return key, account, draws, slots
 }
 
 // inUse returns what is in use of a slot in Redis.
-func inUse(t testing.TB, l *Limiter, s llmhttp.Slot) int64 {
+func inUse(t testing.TB, l *Limiter, s llmhttp.SlotAmount) int64 {
 	t.Helper()
 	reply, err := l.client.run(context.WithoutCancel(t.Context()), leasesScript, []string{slotKey(l.opts.Prefix, s.Subject, s.Name)}, "count", 0)
 	require.NoError(t, err)
@@ -100,15 +100,15 @@ func TestSubjects_LaterOneRefuses(t *testing.T) {
 		full := one("", 10, 10)
 		full.Subject = account
 		require.True(t, granted(take(t, l, full)))
-		last := llmhttp.Draw{Subject: keySubject(uniqueKey()), Bucket: "bucket", Rate: slow(10), Amount: 4}
+		last := llmhttp.BucketAmount{Subject: keySubject(uniqueKey()), Bucket: "bucket", Rate: slow(10), Amount: 4}
 		levels := take(t, l, append(draws, last)...)
-		assert.Equal(t, llmhttp.Level{Remaining: 10}, levels[0])
+		assert.Equal(t, llmhttp.BucketLevel{Remaining: 10}, levels[0])
 		assert.Positive(t, levels[1].RetryAfter)
-		assert.Equal(t, llmhttp.Level{Unknown: true}, levels[2])
+		assert.Equal(t, llmhttp.BucketLevel{Unknown: true}, levels[2])
 		assert.EqualValues(t, 10, remaining(t, l, draws[0]))
 		assert.EqualValues(t, 10, remaining(t, l, last))
 
-		release, _, err := l.Acquire(t.Context(), llmhttp.Slot{Subject: account, Name: "slot", Amount: 7, Limit: 10})
+		release, _, err := l.Acquire(t.Context(), llmhttp.SlotAmount{Subject: account, Name: "slot", Amount: 7, Limit: 10})
 		require.NoError(t, err)
 		refused, full1, err := l.Acquire(t.Context(), slots...)
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestLeases_Amounts(t *testing.T) {
 	name := slotKey(l.opts.Prefix, slot.Subject, slot.Name)
 	acquire := func(l *Limiter, amount int64) (release func()) {
 		t.Helper()
-		release, _, err := l.Acquire(t.Context(), llmhttp.Slot{Subject: slot.Subject, Name: slot.Name, Amount: amount, Limit: 100})
+		release, _, err := l.Acquire(t.Context(), llmhttp.SlotAmount{Subject: slot.Subject, Name: slot.Name, Amount: amount, Limit: 100})
 		require.NoError(t, err)
 		require.NotNil(t, release)
 		return release

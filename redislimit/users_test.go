@@ -32,7 +32,7 @@ func TestManyUsers_NoRace(t *testing.T) {
 	}
 	// No bucket is full again, and its key gone, before the last one is counted.
 	rate := llmhttp.Rate{N: 24, Per: 24 * time.Hour}
-	owes := llmhttp.Draw{Subject: llmhttp.UserSubject("acme", "in debt"), Bucket: llmhttp.BucketTokens, Rate: rate, Amount: 600}
+	owes := llmhttp.BucketAmount{Subject: llmhttp.UserSubject("acme", "in debt"), Bucket: llmhttp.BucketTokens, Rate: rate, Amount: 600}
 	require.NoError(t, l.Adjust(t.Context(), owes))
 	before := memory()
 	var next atomic.Int64
@@ -40,7 +40,7 @@ func TestManyUsers_NoRace(t *testing.T) {
 	for range 64 {
 		calls.Go(func() {
 			for n := next.Add(1); n <= users; n = next.Add(1) {
-				d := llmhttp.Draw{Subject: llmhttp.UserSubject("acme", fmt.Sprint("user ", n)), Bucket: llmhttp.BucketRequests, Rate: rate, Amount: 1}
+				d := llmhttp.BucketAmount{Subject: llmhttp.UserSubject("acme", fmt.Sprint("user ", n)), Bucket: llmhttp.BucketRequests, Rate: rate, Amount: 1}
 				_, err := l.Take(t.Context(), d)
 				assert.NoError(t, err)
 			}

@@ -77,7 +77,7 @@ func TestRoutes_UnknownMembers(t *testing.T) {
 		got = req.Extra
 		return scores(1)(ctx, req)
 	})
-	w := newServer(t, b, llmhttp.Options{UnknownMembers: func(string) bool { return true }}).Post(path, body)
+	w := newServer(t, b, llmhttp.Options{Accept: llmhttp.AcceptOptions{UnknownMembers: func(string) bool { return true }}}).Post(path, body)
 	assert.Equal(t, 200, w.Code, w.Body)
 	assert.Len(t, got, 3)
 }

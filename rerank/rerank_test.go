@@ -268,7 +268,7 @@ func TestRerank_IsPricedBeforehand(t *testing.T) {
 		got = append(got, r.Units)
 		return llmhttp.Cost{Other: llm.Money(r.Units.SearchUnits) * llm.MoneyUnit}, nil
 	}
-	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 2 * llm.MoneyUnit}}}
+	key := llmhttp.Key{Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(2)}}}
 	s := endpointtest.New(t, scoring(nil), key, llmhttp.Options{Routes: rerank.Routes(), Price: price, Estimates: llmhttp.TokenEstimates{TextTokens: countWords}})
 	body := func(n int) string { return `{"model":"m","query":"q","documents":` + list(n, `"a"`) + `}` }
 	s.PostRefused(path, body(201), 429)

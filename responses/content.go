@@ -16,7 +16,7 @@ func readContent(raw jsonwire.Value, path string) (content llm.Content, refusal 
 	switch raw.Kind() {
 	case '"':
 		text, err := decodeString(raw, path)
-		return llm.Text(text), "", err
+		return llm.TextContent(text), "", err
 	case '[':
 	default:
 		return nil, "", invalidType(path, "a string or an array of parts", raw)

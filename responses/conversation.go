@@ -250,7 +250,7 @@ func (c *conversation) addOutput(item *inputItem) error {
 		return invalid.Param("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(id))
 	}
 	if len(content) == 0 {
-		content = llm.Text("")
+		content = llm.TextContent("")
 	}
 	c.appendMessage(llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: content})
 	return nil

@@ -205,7 +205,7 @@ func chatResponse(r object) (*llm.ChatResponse, error) {
 				Function: llm.FunctionCall{Name: it["name"].(string), Arguments: it["arguments"].(string)}})
 		}
 	}
-	m.Content = llm.Text(text)
+	m.Content = llm.TextContent(text)
 	if details, ok := r["incomplete_details"].(object); ok {
 		c.FinishReason = map[any]llm.FinishReason{"max_output_tokens": llm.FinishLength, "content_filter": llm.FinishContentFilter}[details["reason"]]
 	}

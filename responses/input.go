@@ -68,7 +68,7 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 	}
 	c := &conversation{tools: r.tools, sealer: p.sealer, account: r.account, calls: make(map[string]bool), partial: !loaded}
 	if text := r.body.Instructions; text != nil && *text != "" {
-		c.appendMessage(llm.Message{Role: llm.RoleSystem, Content: llm.Text(*text)})
+		c.appendMessage(llm.Message{Role: llm.RoleSystem, Content: llm.TextContent(*text)})
 	}
 	for _, items := range [][]inputItem{r.history, r.items} {
 		for i := range items {

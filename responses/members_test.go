@@ -99,8 +99,8 @@ func TestMembers_Unknown(t *testing.T) {
 		}
 	}
 	h := llmhttp.NewHandler(memory.Echo(), llmhttp.AllowAll("acme"), &llmhttp.Options{
-		Protocols:      []llmhttp.Protocol{responses.New(nil)},
-		UnknownMembers: func(name string) bool { return name == "models" || name == "x" },
+		Protocols: []llmhttp.Protocol{responses.New(nil)},
+		Accept:    llmhttp.AcceptOptions{UnknownMembers: func(name string) bool { return name == "models" || name == "x" }},
 	})
 	for name, want := range map[string]int{
 		"models": http.StatusOK, "MODELS": http.StatusOK, "X": http.StatusOK, "client_metadata": http.StatusBadRequest, "task\u017f": http.StatusBadRequest,

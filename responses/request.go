@@ -177,7 +177,7 @@ func accountOf(ctx context.Context) string {
 }
 
 // decodeBody decodes the body of a request. It refuses members that
-// Options.UnknownMembers of the Handler refuses.
+// Options.Accept.UnknownMembers of the Handler refuses.
 func decodeBody(ctx context.Context, raw []byte) (*createBody, error) {
 	var body createBody
 	if err := llmhttp.DecodeJSON(ctx, raw, &body); err != nil {
@@ -308,7 +308,7 @@ func (r *request) checkParams() error {
 	c := *r.chat
 	c.Model = cmp.Or(c.Model, "any")
 	if len(c.Messages) == 0 {
-		c.Messages = []llm.Message{{Role: llm.RoleUser, Content: llm.Text("")}}
+		c.Messages = []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("")}}
 	}
 	return chatError(c.Validate())
 }

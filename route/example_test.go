@@ -35,7 +35,7 @@ func Example() {
 
 	reply, err := join.Collect(router.Chat(context.Background(), &llm.ChatRequest{
 		Model:    "large",
-		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hello!")}},
 	}))
 	if err != nil {
 		panic(err)
@@ -182,7 +182,7 @@ func ExampleRouter_Update() {
 	}
 	ask := func() {
 		_, err := join.Collect(router.Chat(context.Background(), &llm.ChatRequest{
-			Model: "large", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}},
+			Model: "large", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hello!")}},
 		}))
 		if err != nil {
 			panic(err)

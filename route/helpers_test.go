@@ -143,7 +143,7 @@ func newInOrderRouter(t testing.TB, opts *route.Options, backends ...llmhttp.Bac
 }
 
 func newRequest(model string) *llm.ChatRequest {
-	return &llm.ChatRequest{Model: model, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hello!")}}}
+	return &llm.ChatRequest{Model: model, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hello!")}}}
 }
 
 // ask returns the text of b's reply to a request for the model m.

@@ -65,7 +65,7 @@ func TestNew_Errors(t *testing.T) {
 		`routes[0].targets[1].name: must not be empty`:               func(r []route.Route) { r[0].Targets[1].Name = "" },
 		`routes[0].targets[1].name: targets[0] has the name "a" too`: func(r []route.Route) { r[0].Targets[1].Name = "a" },
 		`routes[0].targets[1].backend: must not be nil`:              func(r []route.Route) { r[0].Targets[1].Backend = nil },
-		`routes[0].targets[0].backend: must not be nil`:              func(r []route.Route) { r[0].Targets[0].Backend = (*llmhttp.Swap)(nil) },
+		`routes[0].targets[0].backend: must not be nil`:              func(r []route.Route) { r[0].Targets[0].Backend = (*llmhttp.SwappableBackend)(nil) },
 		`routes[1].targets[0].model: "**" has more than one *`:       func(r []route.Route) { r[1].Targets[0].Model = "**" },
 		`routes[0].strategy: unknown strategy "fast", want one of ["weighted" "least-in-flight" "in-order" "affinity"]`: func(r []route.Route) {
 			r[0].Strategy = "fast"

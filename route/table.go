@@ -165,7 +165,7 @@ func (t *table) setList(target *target, lists map[llmhttp.Backend]*modelList, o 
 }
 
 // mayListModels reports whether b lists models, or wraps what may at some time, as that of an
-// [llmhttp.Swap].
+// [llmhttp.SwappableBackend].
 func mayListModels(b llmhttp.Backend) bool {
 	_, lists := b.(llmhttp.ModelLister)
 	_, wraps := b.(interface {

@@ -210,10 +210,10 @@ func TestUpdate_Concurrent(t *testing.T) {
 	}
 }
 
-// A target that is a Swap has what its Backend has at the time of a request.
+// A target that is a SwappableBackend has what its Backend has at the time of a request.
 func TestTarget_Swap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		swap := llmhttp.NewSwap(newFake(say("a")))
+		swap := llmhttp.NewSwappableBackend(newFake(say("a")))
 		r := newRouter(t, nil, route.Route{Model: "*", Targets: targets(swap)})
 		embed := func() error {
 			_, err := r.Embed(t.Context(), &llm.EmbeddingRequest{Model: "m", Input: llm.EmbeddingInput{Texts: []string{"a"}}})

@@ -175,7 +175,7 @@ type limiter struct {
 	base llmhttp.Limiter
 }
 
-func (l *limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *limiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	if err := l.sim.fault(number(ctx), forLimiter).inject(ctx); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (l *limiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Le
 	return levels, err
 }
 
-func (l *limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
+func (l *limiter) Adjust(ctx context.Context, draws ...llmhttp.BucketAmount) error {
 	err := l.base.Adjust(ctx, draws...)
 	l.count(ctx, draws)
 	if fault := l.sim.fault(number(ctx), forAdjust).inject(ctx); fault != nil {
@@ -198,7 +198,7 @@ func (l *limiter) Adjust(ctx context.Context, draws ...llmhttp.Draw) error {
 	return err
 }
 
-func (l *limiter) count(ctx context.Context, draws []llmhttp.Draw) {
+func (l *limiter) count(ctx context.Context, draws []llmhttp.BucketAmount) {
 	l.sim.account(llmhttp.RequestIDFrom(ctx), func(a *requestAccount) {
 		for _, d := range draws {
 			switch d.Bucket {
@@ -212,7 +212,7 @@ func (l *limiter) count(ctx context.Context, draws []llmhttp.Draw) {
 }
 
 // Acquire implements [llmhttp.ConcurrencyLimiter].
-func (l *limiter) Acquire(ctx context.Context, slots ...llmhttp.Slot) (func(), int, error) {
+func (l *limiter) Acquire(ctx context.Context, slots ...llmhttp.SlotAmount) (func(), int, error) {
 	if err := l.sim.fault(number(ctx), forAcquire).inject(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -256,10 +256,10 @@ func (sim *simulation) observe(ctx context.Context, r *http.Request) (context.Co
 			started.panics()
 			return context.WithValue(ctx, startedKey{}, id)
 		},
-		Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.Try)) {
+		Try: func(ctx context.Context, target string) (context.Context, func(llmhttp.TargetTry)) {
 			tried.panics()
 			sim.account(id, func(a *requestAccount) { a.triesBegun++ })
-			return nil, func(llmhttp.Try) {
+			return nil, func(llmhttp.TargetTry) {
 				sim.account(id, func(a *requestAccount) { a.triesEnded++ })
 			}
 		},

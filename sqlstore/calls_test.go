@@ -64,7 +64,7 @@ func TestStore_CostOfCalls(t *testing.T) {
 					return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
 						for range turns {
 							callCtx, end := llm.StartCall(ctx, req.Model)
-							reply, err := agent.Relay(model.Chat(callCtx, req.Clone()), send)
+							reply, err := agent.ForwardReply(model.Chat(callCtx, req.Clone()), send)
 							end(llm.CallResult{Usage: reply.Usage, Err: err})
 							if err != nil {
 								return err

@@ -38,7 +38,7 @@ func measureSizes(b *testing.B, s *Store, users int) {
 			r := usageRecord("req_"+rand.Text(), fmt.Sprint("account-", key/5), model, at, 1000+number%5000)
 			r.KeyID, r.ServedModel, r.Target = fmt.Sprintf("key_%020d", key), model, "models"
 			r.Units = llmhttp.Units{PromptTokens: r.Units.PromptTokens, CachedTokens: 500, CompletionTokens: 300, ReasoningTokens: 100}
-			r.Cost = llmhttp.Cost{Input: 3 * llm.MoneyUnit / 1000, CacheRead: llm.MoneyUnit / 5000, Output: 2 * llm.MoneyUnit / 1000}
+			r.Cost = llmhttp.Cost{Input: llm.USD(3) / 1000, CacheRead: llm.MoneyUnit / 5000, Output: llm.USD(2) / 1000}
 			if users > 0 {
 				r.User = fmt.Sprintf("user-%05d", key*users+number/100%users)
 			}

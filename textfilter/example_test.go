@@ -22,7 +22,7 @@ func Example() {
 
 	reply, err := join.Collect(backend.Chat(context.Background(), &llm.ChatRequest{
 		Model:    memory.ModelChat,
-		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Who was Ada Lovelace?")}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Who was Ada Lovelace?")}},
 	}))
 	fmt.Println(reply.Choices[0].Message.Content.Text(), err)
 	// Output: Who was Ada Lovelace? <nil>
@@ -32,8 +32,8 @@ func ExampleRewrite() {
 	req := &llm.ChatRequest{
 		Model: "demo",
 		Messages: []llm.Message{
-			{Role: llm.RoleSystem, Content: llm.Text("You serve acme.")},
-			{Role: llm.RoleUser, Content: llm.Text("Who am I?")},
+			{Role: llm.RoleSystem, Content: llm.TextContent("You serve acme.")},
+			{Role: llm.RoleUser, Content: llm.TextContent("Who am I?")},
 		},
 	}
 	err := textfilter.Rewrite(req, func(kind textfilter.Kind, text string) (string, error) {

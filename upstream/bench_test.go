@@ -41,7 +41,7 @@ var benchCases = []struct {
 
 func benchRequest(size int, stream bool) *llm.ChatRequest {
 	return &llm.ChatRequest{Model: "demo-chat", Stream: stream,
-		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(strings.Repeat("words ", size/6))}}}
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent(strings.Repeat("words ", size/6))}}}
 }
 
 func benchChat(b *testing.B, backend *Backend, req *llm.ChatRequest, want int) {

@@ -57,7 +57,7 @@ func ExampleBackend_Chat() {
 	}
 	req := &llm.ChatRequest{
 		Model:    memory.ModelChat,
-		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("One two three")}},
+		Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("One two three")}},
 		Stream:   true,
 	}
 	for chunk, err := range b.Chat(context.Background(), req) {

@@ -34,7 +34,7 @@ func FuzzHandler(f *testing.F) {
 		for i, stream := range []bool{false, true} {
 			backend, err := upstream.New("http://localhost/v1", &upstream.Options{Transport: handlerTransport(h, flags&4 != 0)})
 			require.NoError(t, err)
-			req := &llm.ChatRequest{Model: "m", Stream: stream, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("?")}}}
+			req := &llm.ChatRequest{Model: "m", Stream: stream, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("?")}}}
 			resp, err := join.Collect(backend.Chat(t.Context(), req))
 			require.NoError(t, err, "stream %t", stream)
 			resp.ID, resp.Created = "", 0

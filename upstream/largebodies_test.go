@@ -121,7 +121,7 @@ func TestChat_TransportThatReadsTheRequestAfterTheReply(t *testing.T) {
 			}
 			for range 4 {
 				req := &llm.ChatRequest{Model: "m", Messages: []llm.Message{
-					{Role: llm.RoleUser, Content: llm.Text(strings.Repeat(letter, lateSize))},
+					{Role: llm.RoleUser, Content: llm.TextContent(strings.Repeat(letter, lateSize))},
 				}}
 				for _, err := range backend.Chat(t.Context(), req) {
 					assert.NoError(t, err)

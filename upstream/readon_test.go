@@ -539,7 +539,7 @@ func TestReadOn_EveryOperation(t *testing.T) {
 				}
 				keys := memory.NewKeyStore()
 				keys.Add("sk-unlimited", &llmhttp.Key{ID: "unlimited", Account: "a"})
-				keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "a", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: 3 * llm.MoneyUnit}}})
+				keys.Add("sk-limited", &llmhttp.Key{ID: "limited", Account: "a", Limits: llmhttp.Limits{Quota: llmhttp.Quota{Cost: llm.USD(3)}}})
 				ended := make(chan *llmhttp.RequestSummary, 1)
 				h := llmhttp.NewHandler(b, keys, &llmhttp.Options{
 					Usage: memory.NewUsageStore(), Logger: noLog, Routes: all.Routes(nil),

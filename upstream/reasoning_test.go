@@ -442,7 +442,7 @@ func TestReasoning_OfAnotherServer(t *testing.T) {
 						Targets: []route.Target{{Name: "a", Backend: backends[0]}, {Name: "b", Backend: backends[1]}}}}, &route.Options{Logger: noLog})
 					require.NoError(t, err)
 					if primed {
-						_, err := join.Collect(backends[1].Chat(t.Context(), &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("?")}}}))
+						_, err := join.Collect(backends[1].Chat(t.Context(), &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("?")}}}))
 						require.NoError(t, err)
 					}
 					o := llmhttp.Options{Logger: noLog}

@@ -86,7 +86,7 @@ func TestErrors_Status200(t *testing.T) {
 					assert.Equal(t, "Slow.", readError(t, got.body).Message, "%s, %s", ask.name, how)
 				}
 				if how == "whole" {
-					_, err := g.backend.CountTokens(t.Context(), &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("Hi")}}})
+					_, err := g.backend.CountTokens(t.Context(), &llm.ChatRequest{Model: "m", Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("Hi")}}})
 					assert.ErrorContains(t, err, "Slow.")
 				}
 			}

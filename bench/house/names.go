@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// forAuthors matches the comment of a name that only authors of protocols and endpoints need: it refers
+// forAuthors matches the comment of a name that only authors of protocols, endpoints and Limiters need: it refers
 // to the section of the package documentation for them. All other names are those of a host.
-var forAuthors = regexp.MustCompile(`See "(Protocols|Endpoints of hosts)" in the package documentation\.`)
+var forAuthors = regexp.MustCompile(`See "(Protocols|Endpoints of hosts|Limiters)" in the package documentation\.`)
 
 // A name is exported by a package, and is no method.
 type name struct {

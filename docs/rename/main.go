@@ -40,7 +40,7 @@ func parseTable(text string) map[string]target {
 	for line := range strings.Lines(text) {
 		if old, now, ok := strings.Cut(strings.TrimSpace(line), " "); ok && old != "#" {
 			pkg, name, _ := strings.Cut(now, ".")
-			table[old] = target{module + "/" + pkg, name}
+			table[old] = target{path.Join(module, pkg), name}
 		}
 	}
 	return table
@@ -126,6 +126,11 @@ func rename(name string, src []byte, table map[string]target) (renamed []byte, w
 		to, moved := table[s.Sel.Name]
 		if !moved {
 			stays = true
+			return true
+		}
+		if to.pkg == module {
+			stays = true
+			edits = append(edits, edit{offset(s.Sel.Pos()), offset(s.Sel.End()), to.name})
 			return true
 		}
 		used[to.pkg] = true

@@ -13,12 +13,14 @@ type place struct{ field, typ string }
 var (
 	bounds    = place{"Bounds", "Bounds"}
 	estimates = place{"Estimates", "TokenEstimates"}
+	accept    = place{"Accept", "AcceptOptions"}
 )
 
 // places tells where former fields of llmhttp.Options are.
 var places = map[string]place{
 	"MaxBody": bounds, "MaxReply": bounds, "Timeout": bounds, "KeepAlive": bounds, "ReadTimeout": bounds, "WriteTimeout": bounds,
 	"TextTokens": estimates, "ReserveCompletion": estimates,
+	"UnknownMembers": accept, "TrustedOrigins": accept,
 }
 
 // separator is what ends an element of a literal.

@@ -79,7 +79,7 @@ func (n *notes) messages() []llm.Message {
 		return nil
 	}
 	text := "Your notes of this conversation:\n- " + strings.Join(n.texts, "\n- ")
-	return []llm.Message{{Role: llm.RoleSystem, Content: llm.Text(text)}}
+	return []llm.Message{{Role: llm.RoleSystem, Content: llm.TextContent(text)}}
 }
 
 // object returns the JSON schema of an object with one text.

@@ -179,7 +179,7 @@ func TestAgent_ClientTools(t *testing.T) {
 func TestAgent_Bounds(t *testing.T) {
 	for name, opts := range map[string]agent.Options{
 		"turns": {MaxTurns: 3},
-		"cost":  {MaxCost: 6 * llm.MoneyUnit},
+		"cost":  {MaxCost: llm.USD(6)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, opts, callBoth)

@@ -118,7 +118,7 @@ func price(hits bool) func(r *llmhttp.UsageRecord) (llmhttp.Cost, error) {
 		const million = 1_000_000
 		return llmhttp.Cost{
 			Input:  llm.MoneyUnit.Scale(r.Units.PromptTokens, million),
-			Output: (4 * llm.MoneyUnit).Scale(r.Units.CompletionTokens, million),
+			Output: (llm.USD(4)).Scale(r.Units.CompletionTokens, million),
 		}, nil
 	}
 }

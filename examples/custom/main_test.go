@@ -111,7 +111,7 @@ func TestCalculator_StreamsAndStopsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		req := &llm.ChatRequest{Model: model, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text("1\n2\n3")}}}
+		req := &llm.ChatRequest{Model: model, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent("1\n2\n3")}}}
 		start := time.Now()
 		var lines []string
 		for chunk, err := range (calculator{time.Minute}).Chat(ctx, req) {

@@ -66,5 +66,5 @@ func call(ctx context.Context, session *mcp.ClientSession, name, arguments strin
 			fmt.Fprintf(&text, "(%T)", c)
 		}
 	}
-	return llm.Message{Content: llm.Text(text.String()), IsError: result.IsError}, nil
+	return llm.Message{Content: llm.TextContent(text.String()), IsError: result.IsError}, nil
 }

@@ -54,7 +54,7 @@ func (c *redisConfig) openLimiter(health *healthChecker) (llmhttp.Limiter, func(
 func tryTake(ctx context.Context, l llmhttp.Limiter) error {
 	_, err := l.Take(
 		ctx,
-		llmhttp.Draw{
+		llmhttp.BucketAmount{
 			Subject: llmhttp.SubjectID{Kind: "probe", ID: "readyz"},
 			Bucket:  "readyz",
 			Rate:    llmhttp.Rate{N: 1000, Per: time.Second},

@@ -157,7 +157,7 @@ func newLimitsSoak(t *testing.T, redis string) *limitsSoak {
 	unbounded := func(llm.Money) int { return 0 }
 	s.accounts = []*soakAccount{
 		{name: "tokens", flags: []string{"--quota", "3000/all"}, most: func(llm.Money) int { return 3000 / soakTokens }},
-		{name: "money", flags: []string{"--quota", "2usd/month"}, most: func(llm.Money) int { return int(2 * llm.MoneyUnit / soakCost) }},
+		{name: "money", flags: []string{"--quota", "2usd/month"}, most: func(llm.Money) int { return int(llm.USD(2) / soakCost) }},
 		{name: "prepaid", flags: []string{"--prepaid"}, most: func(credit llm.Money) int { return int(credit / soakCost) }},
 		{name: "rates", flags: []string{"--requests", "40/1s", "--tokens", "300/1s"}, most: unbounded},
 		{name: "users", most: unbounded},
@@ -197,8 +197,8 @@ func (s *limitsSoak) run() {
 	for first := true; first || time.Since(began) < *soakTime; first = false {
 		time.Sleep(*soakInterval)
 		s.restart(true)
-		s.addCredit(llm.MoneyUnit / 2)
-		s.credit += llm.MoneyUnit / 2
+		s.addCredit(llm.USD(0.5))
+		s.credit += llm.USD(0.5)
 		time.Sleep(*soakInterval)
 		s.restart(false)
 	}

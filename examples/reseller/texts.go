@@ -40,7 +40,7 @@ func (i instructed) Unwrap(context.Context) llmhttp.Backend { return i.Backend }
 
 func (i instructed) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	if i.instructions != "" {
-		req.Messages = slices.Insert(req.Messages, 0, llm.Message{Role: llm.RoleSystem, Content: llm.Text(i.instructions)})
+		req.Messages = slices.Insert(req.Messages, 0, llm.Message{Role: llm.RoleSystem, Content: llm.TextContent(i.instructions)})
 	}
 	return i.Backend.Chat(ctx, req)
 }

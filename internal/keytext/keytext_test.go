@@ -50,8 +50,8 @@ func TestParseQuota(t *testing.T) {
 		"1000000/month":       {Tokens: 1_000_000},
 		"1000000/30d":         {Tokens: 1_000_000, Per: 30 * day},
 		"5/all":               {Tokens: 5, Per: -1},
-		"20usd/month":         {Cost: 20 * llm.MoneyUnit},
-		"1000000,0.5usd/week": {Tokens: 1_000_000, Cost: llm.MoneyUnit / 2, Per: 7 * day},
+		"20usd/month":         {Cost: llm.USD(20)},
+		"1000000,0.5usd/week": {Tokens: 1_000_000, Cost: llm.USD(0.5), Per: 7 * day},
 		"-1/d":                {Tokens: -1, Per: day},
 	} {
 		q, err := ParseQuota(text)
@@ -120,7 +120,7 @@ func TestUsageCSV(t *testing.T) {
 	w := NewUsageCSV(&b, []string{"key", "model"})
 	sum := &llmhttp.UsageSum{
 		Requests: 1, Unpriced: 7, Units: llmhttp.Units{PromptTokens: 2, CachedTokens: 3, CacheWrites: llm.CacheWrites{time.Hour: 200, 5 * time.Minute: 100}, CompletionTokens: 4, ReasoningTokens: 5, Images: -6},
-		Cost: llmhttp.Cost{Input: llm.MoneyUnit / 4, Output: -llm.MoneyUnit},
+		Cost: llmhttp.Cost{Input: llm.USD(0.25), Output: -llm.MoneyUnit},
 	}
 	for _, text := range []string{"plain", "=1+1", "+1", "-1", "@a", "\ta", "", `a "b", c`} {
 		w.Write([]string{text, "m"}, sum)

@@ -17,7 +17,7 @@ import (
 // Texts are concatenated, and so are members of a Delta's Extra that are strings. Arrays in Extra
 // are concatenated and objects merged; of other values the last one is kept.
 func Collect(s llm.ChatStream) (*llm.ChatResponse, error) {
-	j := new(Joiner)
+	j := new(Accumulator)
 	o := order.Orderer{Sink: j, ChoiceLimit: bounds.Choices}
 	began := false
 	for chunk, err := range s {
@@ -38,7 +38,7 @@ func Collect(s llm.ChatStream) (*llm.ChatResponse, error) {
 }
 
 // response returns what j has joined, as the reply that the chunks have identified.
-func response(o *order.Orderer, j *Joiner) *llm.ChatResponse {
+func response(o *order.Orderer, j *Accumulator) *llm.ChatResponse {
 	r := j.Response()
 	r.ID, r.Created, r.Model = o.Start.ID, o.Start.Created, o.Start.Model
 	r.Usage, r.Extra = o.Usage, jsonwire.MergeExtra(r.Extra, o.EndExtra())

@@ -9,9 +9,9 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A Joiner joins the chunks that a ChatEncoder of package llmhttp gets, each of which has one choice, to
+// An Accumulator joins the chunks that a ChatEncoder of package llmhttp gets, each of which has one choice, to
 // a whole reply. Its zero value has no chunks. See "Protocols" in the documentation of package llmhttp.
-type Joiner struct {
+type Accumulator struct {
 	choices []joinedChoice // in the order in which they opened
 	extra   llm.Extra
 
@@ -50,7 +50,7 @@ type joinedDetail struct {
 
 // Add adds a chunk, which is only valid during the call. Chunks must be in the order in which
 // a ChatEncoder gets them.
-func (j *Joiner) Add(c *llm.ChatChunk) {
+func (j *Accumulator) Add(c *llm.ChatChunk) {
 	j.extra = jsonwire.MergeExtra(j.extra, c.Extra)
 	from := &c.Choices[0]
 	if from.Delta.Role != "" {
@@ -75,7 +75,7 @@ func (j *Joiner) Add(c *llm.ChatChunk) {
 	to.addCalls(d.ToolCalls)
 }
 
-func (j *Joiner) find(index int) *joinedChoice {
+func (j *Accumulator) find(index int) *joinedChoice {
 	for i := range j.choices {
 		if j.choices[i].index == index {
 			return &j.choices[i]
@@ -120,7 +120,7 @@ func (c *joinedChoice) addDetails(details []llm.ReasoningDetail) {
 // Response returns the reply as far as it was joined: its Choices, in the order of their
 // indices, and its Extra. The caller sets the other fields. What Response returns is valid
 // until its next call.
-func (j *Joiner) Response() *llm.ChatResponse {
+func (j *Accumulator) Response() *llm.ChatResponse {
 	r := &j.reply
 	*r = llm.ChatResponse{Extra: j.extra, Choices: slices.Grow(j.choiceStorage[:0], len(j.choices))[:len(j.choices)]}
 	parts := slices.Grow(j.partStorage[:0], len(j.choices))[:len(j.choices)]

@@ -202,7 +202,7 @@ func TestBackend_ChatErrors(t *testing.T) {
 func TestBackend_ChatLimitsSizeOfAllChoices(t *testing.T) {
 	text := strings.Repeat("a"+strings.Repeat("\u0301", 1000)+" ", 400)
 	req := newRequest(t, `"messages":[{"role":"user","content":""}]`)
-	req.Messages[0].Content = llm.Text(text)
+	req.Messages[0].Content = llm.TextContent(text)
 	n := 1
 	req.N = &n
 	assert.Equal(t, text, collectChecked(t, simulator.New(), req).Choices[0].Message.Content.Text())

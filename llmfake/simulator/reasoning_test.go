@@ -25,7 +25,7 @@ func TestBackend_Reasoning(t *testing.T) {
 	assert.NotEmpty(t, m.ReasoningDetails[0].Signature)
 
 	next := newRequest(t, `"messages":[]`)
-	user := llm.Message{Role: llm.RoleUser, Content: llm.Text("Go on")}
+	user := llm.Message{Role: llm.RoleUser, Content: llm.TextContent("Go on")}
 	next.Messages = []llm.Message{m, user}
 	resp, err = join.Collect(simulator.New().Chat(t.Context(), next))
 	require.NoError(t, err)

@@ -17,19 +17,19 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 	b.Helper()
 	l := newLimiter(b)
 	plenty := llmhttp.PerMinute(math.MaxInt32)
-	draws := []llmhttp.Draw{
+	draws := []llmhttp.BucketAmount{
 		{Bucket: llmhttp.BucketRequests, Rate: plenty, Amount: 1},
 		{Bucket: llmhttp.BucketTokens, Rate: plenty, Amount: 1},
 		{Bucket: llmhttp.BucketTokenCounts, Rate: llmhttp.Rate{N: math.MaxInt32, Per: day}, Amount: 1},
 	}
-	take := func(want bool, draws ...llmhttp.Draw) error {
+	take := func(want bool, draws ...llmhttp.BucketAmount) error {
 		levels, err := l.Take(b.Context(), draws...)
 		if err == nil && (len(levels) != len(draws) || isGranted(levels) != want) {
 			err = fmt.Errorf("the levels of Take%s are %+v; want granted to be %t", kit.Describe(draws), levels, want)
 		}
 		return err
 	}
-	var ofKeys [1000][]llmhttp.Draw // draws for different keys
+	var ofKeys [1000][]llmhttp.BucketAmount // draws for different keys
 	for i := range ofKeys {
 		ofKeys[i] = slices.Clone(draws)
 		key := newSubject()
@@ -44,7 +44,7 @@ func BenchmarkLimiter(b *testing.B, newLimiter func(b testing.TB) llmhttp.Limite
 	kit.Bench(b, "TakeTwoSubjects", func(uint64) error { return take(true, twoSubjects...) })
 	kit.Bench(b, "Adjust", func(uint64) error { return l.Adjust(b.Context(), draws...) })
 
-	empty := llmhttp.Draw{Subject: draws[0].Subject, Bucket: "bucket", Rate: slowRate(1), Amount: 1}
+	empty := llmhttp.BucketAmount{Subject: draws[0].Subject, Bucket: "bucket", Rate: slowRate(1), Amount: 1}
 	if err := take(true, empty); err != nil {
 		b.Fatal(err)
 	}

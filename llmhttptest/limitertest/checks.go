@@ -27,14 +27,14 @@ var limiterChecks = []kit.Check[limiterTest]{
 func checkLimiterManySubjects(t testing.TB, s limiterTest) {
 	l := s.track(t)
 	user := func(id string) llmhttp.SubjectID { return llmhttp.SubjectID{Kind: llmhttp.KindUser, ID: id} }
-	debt := llmhttp.Draw{Subject: user("#"), Bucket: llmhttp.BucketTokens, Rate: slowRate(10), Amount: 25}
-	used := llmhttp.Draw{Subject: user("# too"), Bucket: llmhttp.BucketTokens, Rate: slowRate(10), Amount: 4}
+	debt := llmhttp.BucketAmount{Subject: user("#"), Bucket: llmhttp.BucketTokens, Rate: slowRate(10), Amount: 25}
+	used := llmhttp.BucketAmount{Subject: user("# too"), Bucket: llmhttp.BucketTokens, Rate: slowRate(10), Amount: 4}
 	l.checkAdjust(debt)
 	l.checkTake(t.Context(), used)
 	for range 100 {
-		var draws []llmhttp.Draw
+		var draws []llmhttp.BucketAmount
 		for range 20 {
-			draws = append(draws, llmhttp.Draw{Subject: user(kit.Unique("user")), Bucket: llmhttp.BucketRequests, Rate: llmhttp.PerMinute(60), Amount: 1})
+			draws = append(draws, llmhttp.BucketAmount{Subject: user(kit.Unique("user")), Bucket: llmhttp.BucketRequests, Rate: llmhttp.PerMinute(60), Amount: 1})
 		}
 		s.mustTake(t, draws...)
 		if s.inBubble {
@@ -51,7 +51,7 @@ func checkLimiterLargeBuckets(t testing.TB, s limiterTest) {
 	const exact, amount, rounding = 1 << 53, 3, 2048
 	for _, size := range []int64{1<<31 - 1, 1<<40 + 1, exact - 1, math.MaxInt64} {
 		burst := int(min(size, math.MaxInt))
-		d := llmhttp.Draw{Subject: newSubject(), Bucket: "bucket", Rate: llmhttp.Rate{N: 1, Per: 10000 * time.Hour, Burst: burst}}
+		d := llmhttp.BucketAmount{Subject: newSubject(), Bucket: "bucket", Rate: llmhttp.Rate{N: 1, Per: 10000 * time.Hour, Burst: burst}}
 		for _, taken := range []int64{0, amount} {
 			d.Amount = taken
 			least := int64(burst) - taken
@@ -74,7 +74,7 @@ func checkLimiterLargeBuckets(t testing.TB, s limiterTest) {
 }
 
 // mustTake returns a level for each draw. A Take without ends the test, or the goroutine that called it.
-func (l limiterTest) mustTake(t testing.TB, draws ...llmhttp.Draw) []llmhttp.Level {
+func (l limiterTest) mustTake(t testing.TB, draws ...llmhttp.BucketAmount) []llmhttp.BucketLevel {
 	t.Helper()
 	levels, err := l.limiter.Take(t.Context(), draws...)
 	if err != nil || len(levels) != len(draws) {
@@ -90,9 +90,9 @@ func (l limiterTest) mustTake(t testing.TB, draws ...llmhttp.Draw) []llmhttp.Lev
 func checkLimiterConcurrentCalls(t testing.TB, s limiterTest) {
 	const workers, rounds = 16, 4
 	slots, hasSlots := s.limiter.(llmhttp.ConcurrencyLimiter)
-	acquire := func(slots ...llmhttp.Slot) (release func()) { return nil }
+	acquire := func(slots ...llmhttp.SlotAmount) (release func()) { return nil }
 	if hasSlots {
-		acquire = func(list ...llmhttp.Slot) (release func()) {
+		acquire = func(list ...llmhttp.SlotAmount) (release func()) {
 			release, _, err := slots.Acquire(t.Context(), list...)
 			if err != nil {
 				kit.Wrong(t, "Acquire, concurrently", err, nil)
@@ -102,13 +102,13 @@ func checkLimiterConcurrentCalls(t testing.TB, s limiterTest) {
 	}
 	for _, holds := range []int{30, workers*rounds - 2} { // which is less than workers ask for
 		account := llmhttp.SubjectID{Kind: llmhttp.KindAccount, ID: kit.Unique("account")}
-		draw := func(subject llmhttp.SubjectID, bucket string, holds int) llmhttp.Draw {
-			return llmhttp.Draw{Subject: subject, Bucket: bucket, Rate: slowRate(holds), Amount: 1}
+		draw := func(subject llmhttp.SubjectID, bucket string, holds int) llmhttp.BucketAmount {
+			return llmhttp.BucketAmount{Subject: subject, Bucket: bucket, Rate: slowRate(holds), Amount: 1}
 		}
-		slot := func(subject llmhttp.SubjectID, name string, limit int64) llmhttp.Slot {
-			return llmhttp.Slot{Subject: subject, Name: name, Amount: 1, Limit: limit}
+		slot := func(subject llmhttp.SubjectID, name string, limit int64) llmhttp.SlotAmount {
+			return llmhttp.SlotAmount{Subject: subject, Name: name, Amount: 1, Limit: limit}
 		}
-		wantLeft := func(d llmhttp.Draw, want int64) {
+		wantLeft := func(d llmhttp.BucketAmount, want int64) {
 			t.Helper()
 			if d.Amount = 0; s.mustTake(t, d)[0].Remaining != want {
 				kit.Wrong(t, "concurrent calls, then Take"+kit.Describe(d), fmt.Sprint("Remaining ", s.mustTake(t, d)[0].Remaining), want)
@@ -117,14 +117,14 @@ func checkLimiterConcurrentCalls(t testing.TB, s limiterTest) {
 		a, b, adjusted, shared := draw(account, "a", holds), draw(account, "b", holds), draw(account, "adjusted", 1000), draw(account, "shared", holds)
 		var ofOne, ofShared, held atomic.Int64
 		var releases [workers]func()
-		var keys [workers]llmhttp.Slot
+		var keys [workers]llmhttp.SlotAmount
 		kit.Concurrently(t, workers, func(i int) {
 			key := newSubject()
 			keys[i] = slot(key, "slot", 1)
 			if releases[i] = acquire(slot(account, "held", 3)); releases[i] != nil {
 				held.Add(1)
 			}
-			take := func(draws ...llmhttp.Draw) (granted int64) {
+			take := func(draws ...llmhttp.BucketAmount) (granted int64) {
 				if i%2 == 1 {
 					slices.Reverse(draws)
 				}
@@ -186,7 +186,7 @@ func checkLimiterLinger(t testing.TB, s limiterTest) {
 	}
 	const linger = 200 * time.Millisecond
 	did := fmt.Sprintf("Reserve, settle(%v, 1) and Acquire until it was granted", linger)
-	slot := llmhttp.Slot{Subject: newSubject(), Name: llmhttp.SlotQuotaTokens, Amount: 4, Limit: 4}
+	slot := llmhttp.SlotAmount{Subject: newSubject(), Name: llmhttp.SlotQuotaTokens, Amount: 4, Limit: 4}
 	settle, _, err := l.Reserve(t.Context(), slot)
 	if err != nil || settle == nil {
 		kit.Wrong(t, "Reserve", fmt.Sprintf("granted: %t, and the error %v", settle != nil, err), "true and nil")

@@ -37,13 +37,15 @@ var countMutants = []mutant[limiterTest]{
 	{"one token more than there is can be taken", randomCalls, limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return cost <= int64(b.rate.Burst) && b.held > float64(cost)-1.5 }
 	})},
-	{"Remaining is the state before the call", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"Remaining is the state before the call", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, d llmhttp.BucketAmount, enough bool) {
 		if enough {
 			l.Remaining += d.Amount
 		}
 	})},
-	{"Remaining is one too small", randomCalls, withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = max(0, l.Remaining-1) })},
-	{"Remaining has the tolerance of times", "LargeBuckets", withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) {
+	{"Remaining is one too small", randomCalls, withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, _ bool) {
+		l.Remaining = max(0, l.Remaining-1)
+	})},
+	{"Remaining has the tolerance of times", "LargeBuckets", withLevel(func(l *llmhttp.BucketLevel, b *tokens, _ llmhttp.BucketAmount, _ bool) {
 		l.Remaining = int64(b.held + max(1e-6, 1e-12*float64(b.rate.Burst)))
 	})},
 	{"a Take may lack a small share of a bucket", "LargeBuckets", limiterFixture(func(m *tokenMap) {
@@ -51,18 +53,22 @@ var countMutants = []mutant[limiterTest]{
 			return cost <= int64(b.rate.Burst) && b.held >= float64(cost)-1e-12*float64(b.rate.Burst)
 		}
 	})},
-	{"Remaining has 32 bits", "LargeBuckets", withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(int32(l.Remaining)) })},
-	{"ResetAfter is always zero", randomCalls, withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = 0 })},
-	{"ResetAfter is Per", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.rate.Per })},
-	{"ResetAfter is the time until the next token", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.ResetAfter = b.until(b.held + 1) })},
-	{"Take returns an error", randomCalls, withTake(func(*tokenMap, context.Context, []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Remaining has 32 bits", "LargeBuckets", withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, _ bool) {
+		l.Remaining = int64(int32(l.Remaining))
+	})},
+	{"ResetAfter is always zero", randomCalls, withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, _ bool) { l.ResetAfter = 0 })},
+	{"ResetAfter is Per", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, _ llmhttp.BucketAmount, _ bool) { l.ResetAfter = b.rate.Per })},
+	{"ResetAfter is the time until the next token", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, _ llmhttp.BucketAmount, _ bool) {
+		l.ResetAfter = b.until(b.held + 1)
+	})},
+	{"Take returns an error", randomCalls, withTake(func(*tokenMap, context.Context, []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		return nil, errors.New("down")
 	})},
-	{"Take returns no levels", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take returns no levels", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		m.takeAll(draws)
 		return nil, nil
 	})},
-	{"RetryAfter is always zero", randomCalls, withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) { l.RetryAfter = 0 })},
+	{"RetryAfter is always zero", randomCalls, withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, _ bool) { l.RetryAfter = 0 })},
 
 	{"a Per of zero means a second", randomCalls, limiterFixture(func(m *tokenMap) {
 		m.defaults = func(r llmhttp.Rate) llmhttp.Rate {
@@ -93,14 +99,14 @@ var countMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"Take takes from each bucket on its own", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		var levels []llmhttp.Level
+	{"Take takes from each bucket on its own", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+		var levels []llmhttp.BucketLevel
 		for _, d := range draws {
-			levels = append(levels, m.takeAll([]llmhttp.Draw{d})...)
+			levels = append(levels, m.takeAll([]llmhttp.BucketAmount{d})...)
 		}
 		return levels, nil
 	})},
-	{"Take takes from the buckets before one that lacks", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes from the buckets before one that lacks", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		for i, d := range draws {
 			if !m.holds(m.bucket(d), d.Amount) {
 				break
@@ -124,7 +130,7 @@ var countMutants = []mutant[limiterTest]{
 			return true
 		}
 	})},
-	{"only the first draw is checked", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"only the first draw is checked", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		enough := make([]bool, len(draws))
 		for i := range draws {
 			enough[i] = m.holds(m.bucket(draws[0]), draws[0].Amount)
@@ -132,27 +138,27 @@ var countMutants = []mutant[limiterTest]{
 		return m.finish(draws, enough), nil
 	})},
 
-	{"all draws are on the first subject", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"all draws are on the first subject", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		draws = slices.Clone(draws)
 		for i := range draws {
 			draws[i].Subject = draws[0].Subject
 		}
 		return m.takeAll(draws), nil
 	})},
-	{"each subject decides on its own", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
-		var levels []llmhttp.Level
+	{"each subject decides on its own", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
+		var levels []llmhttp.BucketLevel
 		for _, group := range bySubject(draws) {
 			levels = append(levels, m.takeAll(group)...)
 		}
 		return levels, nil
 	})},
-	{"nothing is given back when a later subject refuses", randomCalls, withSubjects(func(*tokenMap, []llmhttp.Draw) {})},
-	{"one token is given back when a later subject refuses", randomCalls, withSubjects(func(m *tokenMap, draws []llmhttp.Draw) {
+	{"nothing is given back when a later subject refuses", randomCalls, withSubjects(func(*tokenMap, []llmhttp.BucketAmount) {})},
+	{"one token is given back when a later subject refuses", randomCalls, withSubjects(func(m *tokenMap, draws []llmhttp.BucketAmount) {
 		for _, d := range draws {
 			m.spend(m.bucket(d), -1)
 		}
 	})},
-	{"later subjects are not checked", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"later subjects are not checked", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		first := bySubject(draws)[0]
 		levels := m.takeAll(first)
 		if isGranted(levels) {
@@ -163,52 +169,52 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"levels before a refusal are Unknown", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels before a refusal are Unknown", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
 		for i := range levels {
 			if !isGranted(levels) && levels[i].RetryAfter == 0 {
-				levels[i] = llmhttp.Level{Unknown: true}
+				levels[i] = llmhttp.BucketLevel{Unknown: true}
 			}
 		}
 		return levels, nil
 	})},
-	{"levels of a read are Unknown", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels of a read are Unknown", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
 		for i, d := range draws {
 			if d.Amount == 0 && d.Subject != draws[0].Subject {
-				levels[i] = llmhttp.Level{Unknown: true}
+				levels[i] = llmhttp.BucketLevel{Unknown: true}
 			}
 		}
 		return levels, nil
 	})},
 	{"Adjust skips later subjects", randomCalls, limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.adjustAll(bySubject(draws)[0]) }
+		m.adjust = func(m *tokenMap, draws []llmhttp.BucketAmount) { m.adjustAll(bySubject(draws)[0]) }
 	})},
 
-	{"levels are in reverse order", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels are in reverse order", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
 		slices.Reverse(levels)
 		return levels, nil
 	})},
-	{"levels are sorted by bucket", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"levels are sorted by bucket", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		draws = slices.Clone(draws)
-		slices.SortFunc(draws, func(a, b llmhttp.Draw) int { return strings.Compare(a.Bucket, b.Bucket) })
+		slices.SortFunc(draws, func(a, b llmhttp.BucketAmount) int { return strings.Compare(a.Bucket, b.Bucket) })
 		return m.takeAll(draws), nil
 	})},
-	{"Take sorts its argument", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take sorts its argument", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
-		slices.SortFunc(draws, func(a, b llmhttp.Draw) int { return strings.Compare(a.Bucket, b.Bucket) })
+		slices.SortFunc(draws, func(a, b llmhttp.BucketAmount) int { return strings.Compare(a.Bucket, b.Bucket) })
 		return levels, nil
 	})},
-	{"RetryAfter is the longest of all draws", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"RetryAfter is the longest of all draws", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
-		longest := slices.MaxFunc(levels, func(a, b llmhttp.Level) int { return int(a.RetryAfter - b.RetryAfter) }).RetryAfter
+		longest := slices.MaxFunc(levels, func(a, b llmhttp.BucketLevel) int { return int(a.RetryAfter - b.RetryAfter) }).RetryAfter
 		for i := range levels {
 			levels[i].RetryAfter = longest
 		}
 		return levels, nil
 	})},
-	{"RetryAfter is set only for the first bucket that lacks", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"RetryAfter is set only for the first bucket that lacks", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
 		reported := false
 		for i := range levels {
@@ -219,7 +225,7 @@ var countMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"Remaining of a refused Take is that of a granted one", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Remaining of a refused Take is that of a granted one", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
 		if !isGranted(levels) {
 			for i, d := range draws {
@@ -245,7 +251,9 @@ var countMutants = []mutant[limiterTest]{
 			}
 		}
 	})},
-	{"Remaining is negative in debt", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, _ bool) { l.Remaining = int64(math.Floor(b.held)) })},
+	{"Remaining is negative in debt", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, _ llmhttp.BucketAmount, _ bool) {
+		l.Remaining = int64(math.Floor(b.held))
+	})},
 
 	{"a cost above the burst leaves a debt", randomCalls, limiterFixture(func(m *tokenMap) {
 		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(min(cost, int64(b.rate.Burst))) }
@@ -256,12 +264,12 @@ var countMutants = []mutant[limiterTest]{
 			return cost > int64(b.rate.Burst) && cost <= int64(b.rate.N) || holds(b, cost)
 		}
 	})},
-	{"RetryAfter is zero for a cost above the burst", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, _ bool) {
+	{"RetryAfter is zero for a cost above the burst", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, d llmhttp.BucketAmount, _ bool) {
 		if d.Amount > int64(b.rate.Burst) {
 			l.RetryAfter = 0
 		}
 	})},
-	{"a cost above the burst is an error", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a cost above the burst is an error", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		for _, d := range draws {
 			if d.Amount > int64(m.bucket(d).rate.Burst) {
 				return nil, errors.New("cost exceeds burst")
@@ -300,18 +308,18 @@ var countMutants = []mutant[limiterTest]{
 		m.holds = func(b *tokens, cost int64) bool { return b.held >= float64(cost) }
 	})},
 
-	{"Take panics without draws", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take panics without draws", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		_ = draws[0]
 		return m.takeAll(draws), nil
 	})},
-	{"Take returns a level without draws", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take returns a level without draws", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		if len(draws) == 0 {
-			return make([]llmhttp.Level, 1), nil
+			return make([]llmhttp.BucketLevel, 1), nil
 		}
 		return m.takeAll(draws), nil
 	})},
 
-	{"Adjust does nothing", randomCalls, limiterFixture(func(m *tokenMap) { m.adjust = func(*tokenMap, []llmhttp.Draw) {} })},
+	{"Adjust does nothing", randomCalls, limiterFixture(func(m *tokenMap) { m.adjust = func(*tokenMap, []llmhttp.BucketAmount) {} })},
 	{"Adjust ignores negative costs", randomCalls, limiterFixture(func(m *tokenMap) {
 		spend := m.spend
 		m.spend = func(b *tokens, cost int64) { spend(b, max(0, cost)) }
@@ -321,22 +329,22 @@ var countMutants = []mutant[limiterTest]{
 		m.refill = func(*tokens, time.Time) {}
 	})},
 	{"Adjust refuses like Take", randomCalls, limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.takeAll(draws) }
+		m.adjust = func(m *tokenMap, draws []llmhttp.BucketAmount) { m.takeAll(draws) }
 	})},
 	{"Adjust handles only the first draw", randomCalls, limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) { m.adjustAll(draws[:min(1, len(draws))]) }
+		m.adjust = func(m *tokenMap, draws []llmhttp.BucketAmount) { m.adjustAll(draws[:min(1, len(draws))]) }
 	})},
 	{"Adjust skips new buckets", randomCalls, limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
+		m.adjust = func(m *tokenMap, draws []llmhttp.BucketAmount) {
 			for _, d := range draws {
 				if m.buckets[m.join(d.Subject, d.Bucket)] != nil {
-					m.adjustAll([]llmhttp.Draw{d})
+					m.adjustAll([]llmhttp.BucketAmount{d})
 				}
 			}
 		}
 	})},
 	{"Adjust reorders its argument", randomCalls, limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
+		m.adjust = func(m *tokenMap, draws []llmhttp.BucketAmount) {
 			m.adjustAll(draws)
 			slices.Reverse(draws)
 		}

@@ -85,8 +85,8 @@ const (
 	floatError = 1e-9
 )
 
-func isGranted(levels []llmhttp.Level) bool {
-	return !slices.ContainsFunc(levels, func(l llmhttp.Level) bool { return l.RetryAfter != 0 })
+func isGranted(levels []llmhttp.BucketLevel) bool {
+	return !slices.ContainsFunc(levels, func(l llmhttp.BucketLevel) bool { return l.RetryAfter != 0 })
 }
 
 // newSubject returns a key that has never been used.

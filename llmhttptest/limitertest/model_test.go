@@ -27,14 +27,14 @@ type tokenMap struct {
 	name     func(name string) string                        // normalises the ID of a subject or a bucket name
 	join     func(s llmhttp.SubjectID, bucket string) string // makes a key of buckets
 	defaults func(r llmhttp.Rate) llmhttp.Rate
-	initial  func(r llmhttp.Rate) float64                               // the tokens of a new bucket
-	refill   func(b *tokens, now time.Time)                             // adds what was gained
-	setRate  func(b *tokens, r llmhttp.Rate)                            // changes the Rate of a bucket
-	holds    func(b *tokens, cost int64) bool                           // reports whether b holds cost
-	spend    func(b *tokens, cost int64)                                // takes cost, perhaps leaving a debt
-	level    func(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level // the Level after the call
-	take     func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error)
-	adjust   func(m *tokenMap, draws []llmhttp.Draw)
+	initial  func(r llmhttp.Rate) float64                                             // the tokens of a new bucket
+	refill   func(b *tokens, now time.Time)                                           // adds what was gained
+	setRate  func(b *tokens, r llmhttp.Rate)                                          // changes the Rate of a bucket
+	holds    func(b *tokens, cost int64) bool                                         // reports whether b holds cost
+	spend    func(b *tokens, cost int64)                                              // takes cost, perhaps leaving a debt
+	level    func(b *tokens, d llmhttp.BucketAmount, enough bool) llmhttp.BucketLevel // the BucketLevel after the call
+	take     func(m *tokenMap, ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error)
+	adjust   func(m *tokenMap, draws []llmhttp.BucketAmount)
 }
 
 // tokens is a bucket of a tokenMap.
@@ -62,7 +62,7 @@ func newTokenMap() *tokenMap {
 		spend: func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(cost)) },
 		level: correctLevel,
 	}
-	m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		return m.takeAll(draws), nil
 	}
 	m.adjust = (*tokenMap).adjustAll
@@ -79,8 +79,8 @@ func (b *tokens) until(n float64) time.Duration {
 	return seconds(math.Ceil(1e9*max(0, n-b.held)/b.perSecond()) / 1e9)
 }
 
-func correctLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
-	l := llmhttp.Level{Remaining: int64(max(0, b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
+func correctLevel(b *tokens, d llmhttp.BucketAmount, enough bool) llmhttp.BucketLevel {
+	l := llmhttp.BucketLevel{Remaining: int64(max(0, b.held+1e-6)), ResetAfter: b.until(float64(b.rate.Burst))}
 	if b.held >= float64(b.rate.Burst) {
 		l.Remaining = int64(b.rate.Burst) // a float64 may be too large
 	}
@@ -90,13 +90,13 @@ func correctLevel(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
 	return l
 }
 
-func (m *tokenMap) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (m *tokenMap) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.take(m, ctx, draws)
 }
 
-func (m *tokenMap) Adjust(_ context.Context, draws ...llmhttp.Draw) error {
+func (m *tokenMap) Adjust(_ context.Context, draws ...llmhttp.BucketAmount) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.adjust(m, draws)
@@ -104,7 +104,7 @@ func (m *tokenMap) Adjust(_ context.Context, draws ...llmhttp.Draw) error {
 }
 
 // bucket returns the bucket of d, refilled and with the Rate of d.
-func (m *tokenMap) bucket(d llmhttp.Draw) *tokens {
+func (m *tokenMap) bucket(d llmhttp.BucketAmount) *tokens {
 	now, rate := time.Now(), m.defaults(d.Rate)
 	name := m.join(llmhttp.SubjectID{Kind: d.Subject.Kind, ID: m.name(d.Subject.ID)}, m.name(d.Bucket))
 	b := m.buckets[name]
@@ -119,7 +119,7 @@ func (m *tokenMap) bucket(d llmhttp.Draw) *tokens {
 	return b
 }
 
-func (m *tokenMap) takeAll(draws []llmhttp.Draw) []llmhttp.Level {
+func (m *tokenMap) takeAll(draws []llmhttp.BucketAmount) []llmhttp.BucketLevel {
 	enough := make([]bool, len(draws))
 	for i, d := range draws {
 		enough[i] = m.holds(m.bucket(d), d.Amount)
@@ -128,8 +128,8 @@ func (m *tokenMap) takeAll(draws []llmhttp.Draw) []llmhttp.Level {
 }
 
 // finish takes from all buckets if each holds enough, and returns the levels.
-func (m *tokenMap) finish(draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
-	levels := make([]llmhttp.Level, len(draws))
+func (m *tokenMap) finish(draws []llmhttp.BucketAmount, enough []bool) []llmhttp.BucketLevel {
+	levels := make([]llmhttp.BucketLevel, len(draws))
 	for i, d := range draws {
 		b := m.bucket(d)
 		if !slices.Contains(enough, false) {
@@ -140,7 +140,7 @@ func (m *tokenMap) finish(draws []llmhttp.Draw, enough []bool) []llmhttp.Level {
 	return levels
 }
 
-func (m *tokenMap) adjustAll(draws []llmhttp.Draw) {
+func (m *tokenMap) adjustAll(draws []llmhttp.BucketAmount) {
 	for _, d := range draws {
 		m.spend(m.bucket(d), d.Amount)
 	}
@@ -156,9 +156,9 @@ func limiterFixture(fault func(*tokenMap)) func(testing.TB) limiterTest {
 }
 
 // withLevel returns a constructor of a Limiter whose Levels are changed.
-func withLevel(change func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool)) func(testing.TB) limiterTest {
+func withLevel(change func(l *llmhttp.BucketLevel, b *tokens, d llmhttp.BucketAmount, enough bool)) func(testing.TB) limiterTest {
 	return limiterFixture(func(m *tokenMap) {
-		m.level = func(b *tokens, d llmhttp.Draw, enough bool) llmhttp.Level {
+		m.level = func(b *tokens, d llmhttp.BucketAmount, enough bool) llmhttp.BucketLevel {
 			l := correctLevel(b, d, enough)
 			change(&l, b, d, enough)
 			return l
@@ -167,12 +167,12 @@ func withLevel(change func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough b
 }
 
 // withTake returns a constructor of a Limiter with another Take.
-func withTake(take func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error)) func(testing.TB) limiterTest {
+func withTake(take func(m *tokenMap, ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error)) func(testing.TB) limiterTest {
 	return limiterFixture(func(m *tokenMap) { m.take = take })
 }
 
 // bySubject returns the draws of each subject.
-func bySubject(draws []llmhttp.Draw) (groups [][]llmhttp.Draw) {
+func bySubject(draws []llmhttp.BucketAmount) (groups [][]llmhttp.BucketAmount) {
 	for len(draws) > 0 {
 		n := 1
 		for n < len(draws) && draws[n].Subject == draws[0].Subject {
@@ -185,8 +185,8 @@ func bySubject(draws []llmhttp.Draw) (groups [][]llmhttp.Draw) {
 
 // takeEach takes from one subject after the other, and stops at the first that refuses. It
 // gives nothing back.
-func (m *tokenMap) takeEach(draws []llmhttp.Draw) []llmhttp.Level {
-	levels := make([]llmhttp.Level, 0, len(draws))
+func (m *tokenMap) takeEach(draws []llmhttp.BucketAmount) []llmhttp.BucketLevel {
+	levels := make([]llmhttp.BucketLevel, 0, len(draws))
 	for _, group := range bySubject(draws) {
 		levels = append(levels, m.takeAll(group)...)
 		if !isGranted(levels) {
@@ -194,7 +194,7 @@ func (m *tokenMap) takeEach(draws []llmhttp.Draw) []llmhttp.Level {
 		}
 	}
 	for len(levels) < len(draws) {
-		levels = append(levels, llmhttp.Level{Unknown: true})
+		levels = append(levels, llmhttp.BucketLevel{Unknown: true})
 	}
 	return levels
 }
@@ -202,11 +202,11 @@ func (m *tokenMap) takeEach(draws []llmhttp.Draw) []llmhttp.Level {
 // withSubjects returns a constructor of a Limiter that takes from one subject after the
 // other, and calls giveBack with the draws of those before one that refuses. It is correct if
 // giveBack is adjustAll of the negative costs.
-func withSubjects(giveBack func(m *tokenMap, draws []llmhttp.Draw)) func(testing.TB) limiterTest {
-	return withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+func withSubjects(giveBack func(m *tokenMap, draws []llmhttp.BucketAmount)) func(testing.TB) limiterTest {
+	return withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeEach(draws)
-		if refused := slices.IndexFunc(levels, func(l llmhttp.Level) bool { return l.RetryAfter > 0 }); refused >= 0 {
-			n := slices.IndexFunc(draws, func(d llmhttp.Draw) bool { return d.Subject == draws[refused].Subject })
+		if refused := slices.IndexFunc(levels, func(l llmhttp.BucketLevel) bool { return l.RetryAfter > 0 }); refused >= 0 {
+			n := slices.IndexFunc(draws, func(d llmhttp.BucketAmount) bool { return d.Subject == draws[refused].Subject })
 			giveBack(m, draws[:n])
 			for i, d := range draws[:n] {
 				levels[i] = m.level(m.bucket(d), d, true)
@@ -217,7 +217,7 @@ func withSubjects(giveBack func(m *tokenMap, draws []llmhttp.Draw)) func(testing
 }
 
 // giveBackAll gives back what draws took.
-func giveBackAll(m *tokenMap, draws []llmhttp.Draw) {
+func giveBackAll(m *tokenMap, draws []llmhttp.BucketAmount) {
 	for _, d := range draws {
 		m.spend(m.bucket(d), -d.Amount)
 	}
@@ -242,7 +242,7 @@ type busyLimiter struct {
 	busy sync.Mutex // held during a Take
 }
 
-func (l *busyLimiter) Take(ctx context.Context, draws ...llmhttp.Draw) ([]llmhttp.Level, error) {
+func (l *busyLimiter) Take(ctx context.Context, draws ...llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 	if !l.busy.TryLock() {
 		return nil, errors.New("busy")
 	}

@@ -17,7 +17,7 @@ import (
 type limiterCall struct {
 	method  string // Settle calls the function that the Acquire or the Reserve with the same ID has returned
 	Pause   time.Duration
-	Draws   []llmhttp.Draw
+	Draws   []llmhttp.BucketAmount
 	ID      int
 	Slots   []slotCall
 	Cancel  bool // the context, before Take or when Acquire or Reserve has returned
@@ -165,9 +165,9 @@ func randomSlots(rng *rand.Rand, subject llmhttp.SubjectID, names []string) (slo
 
 // randomDraws returns draws of a subject. current has the rates of buckets, which it may change to
 // another one of rates.
-func randomDraws(rng *rand.Rand, subject llmhttp.SubjectID, names []string, adjust bool, rates []llmhttp.Rate, current map[bucketID]llmhttp.Rate) (draws []llmhttp.Draw) {
+func randomDraws(rng *rand.Rand, subject llmhttp.SubjectID, names []string, adjust bool, rates []llmhttp.Rate, current map[bucketID]llmhttp.Rate) (draws []llmhttp.BucketAmount) {
 	for _, bucket := range rng.Perm(len(names))[:kit.Pick(rng, 0, 1, 1, 2, 3)] {
-		d := llmhttp.Draw{Subject: subject, Bucket: names[bucket]}
+		d := llmhttp.BucketAmount{Subject: subject, Bucket: names[bucket]}
 		id := bucketID{d.Subject, d.Bucket}
 		rate, ok := current[id]
 		if changed := kit.Pick(rng, rates...); !ok || rng.IntN(8) == 0 && rate.N > 0 && changed.N > 0 {
@@ -206,8 +206,8 @@ func randomAdjustment(rng *rand.Rand, amount int64) int64 {
 func (c limiterCall) simpler() iter.Seq[limiterCall] {
 	return func(yield func(limiterCall) bool) {
 		for s := range kit.SimplerFields(c) {
-			renamed := slices.ContainsFunc(s.Draws, func(d llmhttp.Draw) bool {
-				return !slices.ContainsFunc(c.Draws, func(before llmhttp.Draw) bool { before.Amount = d.Amount; return d == before })
+			renamed := slices.ContainsFunc(s.Draws, func(d llmhttp.BucketAmount) bool {
+				return !slices.ContainsFunc(c.Draws, func(before llmhttp.BucketAmount) bool { before.Amount = d.Amount; return d == before })
 			}) || slices.ContainsFunc(s.Slots, func(s slotCall) bool {
 				return s.Amount == 0 || !slices.ContainsFunc(c.Slots, func(before slotCall) bool { return slotName(before) == slotName(s) })
 			})

@@ -18,12 +18,12 @@ func TestLimiter_AcceptsCorrectReserver(t *testing.T) {
 type reservingCounter struct {
 	*counter
 
-	once    func(f func()) func()                                     // makes later calls do nothing
-	amount  func(reserved llmhttp.Slot, amounts []int64, i int) int64 // what lingers
+	once    func(f func()) func()                                           // makes later calls do nothing
+	amount  func(reserved llmhttp.SlotAmount, amounts []int64, i int) int64 // what lingers
 	linger  func(time.Duration) time.Duration
-	give    func(m *counter, slots []llmhttp.Slot) // gives back what was reserved
+	give    func(m *counter, slots []llmhttp.SlotAmount) // gives back what was reserved
 	full    func(int) int
-	reserve func(ctx context.Context, slots []llmhttp.Slot) (func(), int, error)
+	reserve func(ctx context.Context, slots []llmhttp.SlotAmount) (func(), int, error)
 }
 
 // reservingFixture returns a constructor of a reservingCounter with a fault.
@@ -31,17 +31,19 @@ func reservingFixture(fault func(*reservingCounter)) func(testing.TB) limiterTes
 	return func(t testing.TB) limiterTest {
 		m := &reservingCounter{counter: counterFixture(func(*counter) {})(t).limiter.(*counter)}
 		m.once = sync.OnceFunc
-		m.amount = func(_ llmhttp.Slot, amounts []int64, i int) int64 { return max(amounts[i], 0) }
+		m.amount = func(_ llmhttp.SlotAmount, amounts []int64, i int) int64 { return max(amounts[i], 0) }
 		m.linger = func(d time.Duration) time.Duration { return d }
 		m.give = (*counter).end
 		m.full = func(i int) int { return i }
-		m.reserve = func(ctx context.Context, slots []llmhttp.Slot) (func(), int, error) { return m.Acquire(ctx, slots...) }
+		m.reserve = func(ctx context.Context, slots []llmhttp.SlotAmount) (func(), int, error) {
+			return m.Acquire(ctx, slots...)
+		}
 		fault(m)
 		return limiterTest{limiter: m, inBubble: true}
 	}
 }
 
-func (m *reservingCounter) Reserve(ctx context.Context, slots ...llmhttp.Slot) (func(time.Duration, ...int64), int, error) {
+func (m *reservingCounter) Reserve(ctx context.Context, slots ...llmhttp.SlotAmount) (func(time.Duration, ...int64), int, error) {
 	slots = slices.Clone(slots)
 	release, full, err := m.reserve(ctx, slots)
 	if release == nil {
@@ -72,16 +74,16 @@ func (m *reservingCounter) Reserve(ctx context.Context, slots ...llmhttp.Slot) (
 var reserveMutants = []mutant[limiterTest]{
 	{"Acquire counts other slots", randomCalls, reservingFixture(func(m *reservingCounter) {
 		other := counterFixture(func(*counter) {})(nil).limiter.(*counter)
-		m.reserve = func(ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+		m.reserve = func(ctx context.Context, slots []llmhttp.SlotAmount) (func(), int, error) {
 			return other.Acquire(ctx, slots...)
 		}
-		m.give = func(_ *counter, slots []llmhttp.Slot) { other.end(slots) }
+		m.give = func(_ *counter, slots []llmhttp.SlotAmount) { other.end(slots) }
 	})},
 	{"a reservation counts as one", randomCalls, reservingFixture(func(m *reservingCounter) {
-		m.counter.amount = func(llmhttp.Slot) int64 { return 1 }
+		m.counter.amount = func(llmhttp.SlotAmount) int64 { return 1 }
 	})},
 	{"slots before one that is full remain reserved", randomCalls, reservingFixture(func(m *reservingCounter) {
-		m.reserve = func(ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+		m.reserve = func(ctx context.Context, slots []llmhttp.SlotAmount) (func(), int, error) {
 			for i := range slots {
 				if release, _, err := m.Acquire(ctx, slots[i]); release == nil {
 					return nil, i, err
@@ -92,32 +94,32 @@ var reserveMutants = []mutant[limiterTest]{
 	})},
 	{"full is always zero", randomCalls, reservingFixture(func(m *reservingCounter) { m.full = func(int) int { return 0 } })},
 	{"the reservation lingers, not what was used", randomCalls, reservingFixture(func(m *reservingCounter) {
-		m.amount = func(s llmhttp.Slot, _ []int64, _ int) int64 { return s.Amount }
+		m.amount = func(s llmhttp.SlotAmount, _ []int64, _ int) int64 { return s.Amount }
 	})},
 	{"the first amount lingers for all slots", randomCalls, reservingFixture(func(m *reservingCounter) {
-		m.amount = func(_ llmhttp.Slot, amounts []int64, _ int) int64 { return amounts[0] }
+		m.amount = func(_ llmhttp.SlotAmount, amounts []int64, _ int) int64 { return amounts[0] }
 	})},
 	{"no more lingers than was reserved", randomCalls, reservingFixture(func(m *reservingCounter) {
-		m.amount = func(s llmhttp.Slot, amounts []int64, i int) int64 { return min(s.Amount, amounts[i]) }
+		m.amount = func(s llmhttp.SlotAmount, amounts []int64, i int) int64 { return min(s.Amount, amounts[i]) }
 	})},
-	{"settle keeps the reservation", randomCalls, reservingFixture(func(m *reservingCounter) { m.give = func(*counter, []llmhttp.Slot) {} })},
+	{"settle keeps the reservation", randomCalls, reservingFixture(func(m *reservingCounter) { m.give = func(*counter, []llmhttp.SlotAmount) {} })},
 	{"negative amounts are counted", randomCalls, reservingFixture(func(m *reservingCounter) {
-		m.amount = func(_ llmhttp.Slot, amounts []int64, i int) int64 { return amounts[i] }
+		m.amount = func(_ llmhttp.SlotAmount, amounts []int64, i int) int64 { return amounts[i] }
 	})},
-	{"nothing lingers", "Linger", reservingFixture(func(m *reservingCounter) { m.amount = func(llmhttp.Slot, []int64, int) int64 { return 0 } })},
+	{"nothing lingers", "Linger", reservingFixture(func(m *reservingCounter) { m.amount = func(llmhttp.SlotAmount, []int64, int) int64 { return 0 } })},
 	{"half of the time", "Linger", reservingFixture(func(m *reservingCounter) { m.linger = func(d time.Duration) time.Duration { return d / 2 } })},
 	{"each call of settle counts", randomCalls, reservingFixture(func(m *reservingCounter) { m.once = func(f func()) func() { return f } })},
 	{"the end of the context gives back", randomCalls, reservingFixture(func(m *reservingCounter) {
 		reserve, give := m.reserve, m.give
-		m.reserve = func(ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+		m.reserve = func(ctx context.Context, slots []llmhttp.SlotAmount) (func(), int, error) {
 			release, full, err := reserve(ctx, slots)
 			if release == nil {
 				return nil, full, err
 			}
 			once := sync.OnceFunc(func() { give(m.counter, slots) })
-			m.give = func(*counter, []llmhttp.Slot) { once() }
+			m.give = func(*counter, []llmhttp.SlotAmount) { once() }
 			context.AfterFunc(ctx, once)
-			m.counter.acquire = func(c *counter, ctx context.Context, slots []llmhttp.Slot) (func(), int, error) {
+			m.counter.acquire = func(c *counter, ctx context.Context, slots []llmhttp.SlotAmount) (func(), int, error) {
 				c.pause()
 				return c.acquireAll(ctx, slots)
 			}

@@ -12,13 +12,13 @@ import (
 
 // heldSlots are what an Acquire or a Reserve has returned.
 type heldSlots struct {
-	slots    []llmhttp.Slot
+	slots    []llmhttp.SlotAmount
 	settle   func(linger time.Duration, amounts ...int64) // release ignores the arguments
 	reserved bool
 	given    bool // back
 }
 
-func slotID(s llmhttp.Slot) bucketID { return bucketID{s.Subject, s.Name} }
+func slotID(s llmhttp.SlotAmount) bucketID { return bucketID{s.Subject, s.Name} }
 
 // A slotCall is a Slot with a Limit that exceeds what is in use by Room.
 type slotCall struct {
@@ -31,9 +31,9 @@ type slotCall struct {
 // the result, and keeps what was granted under id, in place of what it had there.
 func (l *tracker) checkAcquire(id int, reserve, cancel bool, calls ...slotCall) {
 	l.t.Helper()
-	var slots []llmhttp.Slot
+	var slots []llmhttp.SlotAmount
 	for _, c := range calls {
-		s := llmhttp.Slot{Subject: l.subject(c.Subject), Name: c.Name, Amount: c.Amount}
+		s := llmhttp.SlotAmount{Subject: l.subject(c.Subject), Name: c.Name, Amount: c.Amount}
 		s.Limit = l.inUse[slotID(s)] + c.Room
 		slots = append(slots, s)
 	}
@@ -59,7 +59,7 @@ func (l *tracker) checkAcquire(id int, reserve, cancel bool, calls ...slotCall) 
 	if !slices.Equal(passed, slots) {
 		kit.Wrong(l.t, call, "changed slots: "+kit.Describe(passed), "them as they were")
 	}
-	isFull := func(s llmhttp.Slot) bool { return s.Limit < s.Amount || l.inUse[slotID(s)] > s.Limit-s.Amount }
+	isFull := func(s llmhttp.SlotAmount) bool { return s.Limit < s.Amount || l.inUse[slotID(s)] > s.Limit-s.Amount }
 	i := slices.IndexFunc(slots, isFull)
 	switch granted := h.settle != nil; {
 	case granted && i >= 0:

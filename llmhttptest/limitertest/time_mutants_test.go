@@ -26,7 +26,7 @@ var timeMutants = []mutant[limiterTest]{
 	{"costs have 16 bits", randomCalls, limiterFixture(func(m *tokenMap) {
 		m.spend = func(b *tokens, cost int64) { b.held = min(float64(b.rate.Burst), b.held-float64(int16(cost))) }
 	})},
-	{"RetryAfter ignores the debt", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter ignores the debt", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, d llmhttp.BucketAmount, enough bool) {
 		if b.held < 0 {
 			l.RetryAfter = min(l.RetryAfter, seconds(float64(d.Amount)/b.perSecond()))
 		}
@@ -86,25 +86,25 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"RetryAfter is rounded down to seconds", randomCalls, withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) {
+	{"RetryAfter is rounded down to seconds", randomCalls, withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, _ bool) {
 		l.RetryAfter = l.RetryAfter.Truncate(time.Second)
 	})},
-	{"RetryAfter is rounded down to milliseconds", randomCalls, withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, _ bool) {
+	{"RetryAfter is rounded down to milliseconds", randomCalls, withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, _ bool) {
 		if l.RetryAfter > time.Millisecond {
 			l.RetryAfter = l.RetryAfter.Truncate(time.Millisecond) - 1
 		}
 	})},
-	{"RetryAfter is the time until there is one token", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, _ llmhttp.Draw, enough bool) {
+	{"RetryAfter is the time until there is one token", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, _ llmhttp.BucketAmount, enough bool) {
 		if !enough {
 			l.RetryAfter = max(1, b.until(1))
 		}
 	})},
-	{"RetryAfter is the time until the bucket is full", randomCalls, withLevel(func(l *llmhttp.Level, _ *tokens, _ llmhttp.Draw, enough bool) {
+	{"RetryAfter is the time until the bucket is full", randomCalls, withLevel(func(l *llmhttp.BucketLevel, _ *tokens, _ llmhttp.BucketAmount, enough bool) {
 		if !enough {
 			l.RetryAfter = l.ResetAfter
 		}
 	})},
-	{"RetryAfter ignores what the bucket holds", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter ignores what the bucket holds", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, d llmhttp.BucketAmount, enough bool) {
 		if !enough {
 			l.RetryAfter = seconds(float64(d.Amount) / b.perSecond())
 		}
@@ -166,7 +166,7 @@ var timeMutants = []mutant[limiterTest]{
 		refill := m.refill
 		m.refill = func(*tokens, time.Time) {}
 		m.setRate = func(b *tokens, r llmhttp.Rate) { b.rate = r }
-		m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		m.take = func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 			for _, d := range draws {
 				refill(m.bucket(d), time.Now())
 			}
@@ -174,7 +174,7 @@ var timeMutants = []mutant[limiterTest]{
 		}
 	})},
 
-	{"RetryAfter overflows", randomCalls, withLevel(func(l *llmhttp.Level, b *tokens, d llmhttp.Draw, enough bool) {
+	{"RetryAfter overflows", randomCalls, withLevel(func(l *llmhttp.BucketLevel, b *tokens, d llmhttp.BucketAmount, enough bool) {
 		if !enough {
 			l.RetryAfter = time.Duration(int64(d.Amount)-int64(b.held)) * b.rate.Per / time.Duration(b.rate.N)
 		}
@@ -213,21 +213,21 @@ var timeMutants = []mutant[limiterTest]{
 	})},
 	{"names are cut at 255 bytes", randomCalls, limiterFixture(func(m *tokenMap) { m.name = func(s string) string { return s[:min(len(s), 255)] } })},
 
-	{"a Take that fails takes from one bucket", randomCalls, withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take that fails takes from one bucket", randomCalls, withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		if ctx.Err() != nil {
 			m.spend(m.bucket(draws[0]), 1)
 			return nil, ctx.Err()
 		}
 		return m.takeAll(draws), nil
 	})},
-	{"a Take with a cancelled context is granted and takes nothing", randomCalls, withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take with a cancelled context is granted and takes nothing", randomCalls, withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		levels := m.takeAll(draws)
 		if ctx.Err() != nil {
 			m.spend(m.bucket(draws[0]), -draws[0].Amount)
 		}
 		return levels, nil
 	})},
-	{"a Take with a cancelled context returns nothing", randomCalls, withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"a Take with a cancelled context returns nothing", randomCalls, withTake(func(m *tokenMap, ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
@@ -251,7 +251,7 @@ var timeMutants = []mutant[limiterTest]{
 	})},
 	{"a Take forgives the debt", randomCalls, limiterFixture(func(m *tokenMap) {
 		take := m.take
-		m.take = func(m *tokenMap, ctx context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+		m.take = func(m *tokenMap, ctx context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 			levels, err := take(m, ctx, draws)
 			for _, d := range draws {
 				b := m.bucket(d)
@@ -260,7 +260,7 @@ var timeMutants = []mutant[limiterTest]{
 			return levels, err
 		}
 	})},
-	{"the third draw takes nothing", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"the third draw takes nothing", randomCalls, withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		if len(draws) == 3 {
 			draws = slices.Clone(draws)
 			draws[2].Amount = 0
@@ -268,7 +268,7 @@ var timeMutants = []mutant[limiterTest]{
 		return m.takeAll(draws), nil
 	})},
 
-	{"Take checks and takes in two steps", "ConcurrentCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take checks and takes in two steps", "ConcurrentCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		enough := make([]bool, len(draws))
 		for i, d := range draws {
 			enough[i] = m.holds(m.bucket(d), d.Amount)
@@ -279,7 +279,7 @@ var timeMutants = []mutant[limiterTest]{
 	{"concurrent calls are an error", "ConcurrentCalls", func(testing.TB) limiterTest {
 		return limiterTest{limiter: &busyLimiter{Limiter: newTokenMap()}, inBubble: true}
 	}},
-	{"Take takes bucket by bucket and returns the tokens", "ConcurrentCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"Take takes bucket by bucket and returns the tokens", "ConcurrentCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		enough := make([]bool, len(draws))
 		for i, d := range draws {
 			b := m.bucket(d)
@@ -289,7 +289,7 @@ var timeMutants = []mutant[limiterTest]{
 			m.pause()
 		}
 		granted := !slices.Contains(enough, false)
-		levels := make([]llmhttp.Level, len(draws))
+		levels := make([]llmhttp.BucketLevel, len(draws))
 		for i, d := range draws {
 			b := m.bucket(d)
 			if enough[i] && !granted {
@@ -299,7 +299,7 @@ var timeMutants = []mutant[limiterTest]{
 		}
 		return levels, nil
 	})},
-	{"giving back overwrites what others took", "ConcurrentCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.Draw) ([]llmhttp.Level, error) {
+	{"giving back overwrites what others took", "ConcurrentCalls", withTake(func(m *tokenMap, _ context.Context, draws []llmhttp.BucketAmount) ([]llmhttp.BucketLevel, error) {
 		held := make([]float64, len(draws))
 		for i, d := range draws {
 			held[i] = m.bucket(d).held
@@ -315,7 +315,7 @@ var timeMutants = []mutant[limiterTest]{
 		return levels, nil
 	})},
 	{"concurrent adjustments are lost", "ConcurrentCalls", limiterFixture(func(m *tokenMap) {
-		m.adjust = func(m *tokenMap, draws []llmhttp.Draw) {
+		m.adjust = func(m *tokenMap, draws []llmhttp.BucketAmount) {
 			for _, d := range draws {
 				b := m.bucket(d)
 				held := b.held

@@ -47,7 +47,7 @@ func (l *tracker) subject(s llmhttp.SubjectID) llmhttp.SubjectID {
 }
 
 // withSubjects returns a copy of draws with the subjects that l uses.
-func (l *tracker) withSubjects(draws []llmhttp.Draw) []llmhttp.Draw {
+func (l *tracker) withSubjects(draws []llmhttp.BucketAmount) []llmhttp.BucketAmount {
 	draws = slices.Clone(draws)
 	for i := range draws {
 		draws[i].Subject = l.subject(draws[i].Subject)
@@ -112,7 +112,7 @@ func (b *bucketState) maySpend(amount int64) {
 	b.uncertain = b.uncertain || b.changed
 }
 
-func (l *tracker) wantUnchanged(call string, passed, draws []llmhttp.Draw) {
+func (l *tracker) wantUnchanged(call string, passed, draws []llmhttp.BucketAmount) {
 	l.t.Helper()
 	if !slices.Equal(passed, draws) {
 		kit.Wrong(l.t, call, "changed draws: "+kit.Describe(passed), "them as they were")
@@ -121,7 +121,7 @@ func (l *tracker) wantUnchanged(call string, passed, draws []llmhttp.Draw) {
 
 // refill returns the bucket of d as it was during a call that lasted from begin
 // to end.
-func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
+func (l *tracker) refill(d llmhttp.BucketAmount, begin, end time.Time) *bucketState {
 	rate := d.Rate.WithDefaults()
 	burst := float64(rate.Burst)
 	id := bucketID{d.Subject, d.Bucket}
@@ -158,7 +158,7 @@ func (l *tracker) refill(d llmhttp.Draw, begin, end time.Time) *bucketState {
 }
 
 // checkTake calls Take and checks the result, which may be an error if ctx is done.
-func (l *tracker) checkTake(ctx context.Context, draws ...llmhttp.Draw) {
+func (l *tracker) checkTake(ctx context.Context, draws ...llmhttp.BucketAmount) {
 	l.t.Helper()
 	draws = l.withSubjects(draws)
 	passed := slices.Clone(draws)
@@ -206,12 +206,12 @@ func (l *tracker) checkTake(ctx context.Context, draws ...llmhttp.Draw) {
 }
 
 // wantUnknown reports an error unless level may be Unknown and has no other field.
-func (l *tracker) wantUnknown(what string, level llmhttp.Level, permitted bool) {
+func (l *tracker) wantUnknown(what string, level llmhttp.BucketLevel, permitted bool) {
 	l.t.Helper()
 	if !permitted {
 		kit.Wrong(l.t, what, "Unknown", "known unless another subject before it has refused")
 	}
-	if level != (llmhttp.Level{Unknown: true}) {
+	if level != (llmhttp.BucketLevel{Unknown: true}) {
 		kit.Wrong(l.t, what, kit.Describe(level), "Unknown alone")
 	}
 }
@@ -230,7 +230,7 @@ func (l *tracker) wantRetryAfter(what string, wait time.Duration, b *bucketState
 
 // wantLevel reports an error unless level is right for b after the call. RetryAfter is only
 // checked for its sign.
-func (l *tracker) wantLevel(what string, level llmhttp.Level, b *bucketState) {
+func (l *tracker) wantLevel(what string, level llmhttp.BucketLevel, b *bucketState) {
 	l.t.Helper()
 	if level.Remaining < 0 || level.RetryAfter < 0 || level.ResetAfter < 0 {
 		kit.Wrong(l.t, what, kit.Describe(level), "no negative field")
@@ -270,7 +270,7 @@ func seconds(s float64) time.Duration {
 }
 
 // checkAdjust calls Adjust and checks that it returns no error.
-func (l *tracker) checkAdjust(draws ...llmhttp.Draw) {
+func (l *tracker) checkAdjust(draws ...llmhttp.BucketAmount) {
 	l.t.Helper()
 	draws = l.withSubjects(draws)
 	passed := slices.Clone(draws)

@@ -125,7 +125,7 @@ func fullKey() *llmhttp.Key {
 		Tokens:   llmhttp.Rate{N: math.MaxInt32, Per: 1500 * time.Millisecond, Burst: math.MaxInt32 - 1},
 		Quota: llmhttp.Quota{
 			Tokens: 1000,
-			Cost:   llm.MoneyUnit / 10,
+			Cost:   llm.USD(0.1),
 			Per:    31 * day,
 			Since:  time.Date(2025, 3, 14, 12, 0, 0, 1000, time.UTC),
 		},

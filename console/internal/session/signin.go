@@ -318,7 +318,7 @@ func (s *SignIn) IsFirstRefusal(r *http.Request) bool {
 func (s *SignIn) takeAttempt(ctx context.Context, key string, rate llmhttp.Rate) error {
 	levels, err := s.attempts.Take(
 		ctx,
-		llmhttp.Draw{Subject: llmhttp.SubjectID{Kind: "sign-in", ID: key}, Bucket: "attempts", Rate: rate, Amount: 1},
+		llmhttp.BucketAmount{Subject: llmhttp.SubjectID{Kind: "sign-in", ID: key}, Bucket: "attempts", Rate: rate, Amount: 1},
 	)
 	if err == nil && levels[0].RetryAfter > 0 {
 		return ErrTooManyAttempts

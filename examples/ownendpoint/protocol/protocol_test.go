@@ -37,11 +37,11 @@ func (p plain) Routes() []llmhttp.Route {
 			if len(body) == 0 {
 				return nil, nil, llm.Errorf(http.StatusBadRequest, "", "There is nothing to say.")
 			}
-			req := &llm.ChatRequest{Model: r.Header.Get("Model"), Stream: true, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(string(body))}}}
+			req := &llm.ChatRequest{Model: r.Header.Get("Model"), Stream: true, Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent(string(body))}}}
 			return req, encoder{}, req.Validate()
 		})},
 		{Pattern: "POST /count", Bind: llmhttp.BindCountTokens(func(_ context.Context, r *http.Request, body []byte) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
-			req := &llm.ChatRequest{Model: r.Header.Get("Model"), Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.Text(string(body))}}}
+			req := &llm.ChatRequest{Model: r.Header.Get("Model"), Messages: []llm.Message{{Role: llm.RoleUser, Content: llm.TextContent(string(body))}}}
 			return req, func(b []byte, n int) ([]byte, error) { return fmt.Appendln(b, n), nil }, nil
 		})},
 		{Pattern: "POST /vectors", Bind: llmhttp.BindEmbeddings(func(_ context.Context, r *http.Request, body []byte) (

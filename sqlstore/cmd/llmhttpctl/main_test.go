@@ -240,7 +240,7 @@ func testAccounts(t *testing.T, x *transcript) {
 	}
 	s, err := sqlstore.Open(t.Context(), x.dsn, nil)
 	require.NoError(t, err)
-	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: "shop", Account: "shop", KeyID: "key_s", Time: time.Now(), Cost: llmhttp.Cost{Input: llm.MoneyUnit * 3 / 4}}))
+	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{ID: "shop", Account: "shop", KeyID: "key_s", Time: time.Now(), Cost: llmhttp.Cost{Input: llm.USD(3) / 4}}))
 	require.NoError(t, s.Close())
 	for _, line := range []string{
 		"accounts show shop",
@@ -517,11 +517,11 @@ func TestQuota_Cost(t *testing.T) {
 	s, err := sqlstore.Open(t.Context(), ":memory:", nil)
 	require.NoError(t, err)
 	defer s.Close()
-	quota := llmhttp.Quota{Cost: 2 * llm.MoneyUnit, Per: -1}
+	quota := llmhttp.Quota{Cost: llm.USD(2), Per: -1}
 	info, _, err := s.CreateKey(t.Context(), manage.KeyParams{Account: "acme", Limits: llmhttp.Limits{Quota: quota}})
 	require.NoError(t, err)
 	require.NoError(t, s.Record(t.Context(), llmhttp.UsageRecord{
-		ID: "1", Account: "acme", KeyID: info.ID, Time: time.Now(), Cost: llmhttp.Cost{Input: llm.MoneyUnit / 2, Other: llm.MoneyUnit / 4},
+		ID: "1", Account: "acme", KeyID: info.ID, Time: time.Now(), Cost: llmhttp.Cost{Input: llm.USD(0.5), Other: llm.USD(0.25)},
 	}))
 	use, err := readQuotaUse(t.Context(), s, info.ID)
 	require.NoError(t, err)
