@@ -58,5 +58,5 @@
 // Content-Security-Policy forbids scripts and styles inside of pages. Attempts to
 // sign in are limited, by address and by name: behind a proxy, set
 // Options.TrustedProxies. They do not lock out an administrator with a password of
-// [GeneratePassword]; see [SignIn] for others. What people change is in an audit log.
+// passwordhash.Generate; see [SignIn] for others. What people change is in an audit log.
 package console

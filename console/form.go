@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // A form holds settings as texts. Only the fields that a person changed take effect, so that
@@ -141,7 +141,7 @@ var limitTexts = map[string]struct{ label, help string }{
 
 // LimitFields returns the fields of limits, whose names begin with prefix.
 func (f *form) LimitFields(prefix string) (fields []formField) {
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		fields = append(fields, f.Field(prefix+name, limitTexts[name].label, "none", limitTexts[name].help))
 	}
 	return fields
@@ -149,7 +149,7 @@ func (f *form) LimitFields(prefix string) (fields []formField) {
 
 // limitFieldNames returns the names of the fields of limits.
 func limitFieldNames(prefix string) (names []string) {
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		names = append(names, prefix+name)
 	}
 	return names
@@ -157,7 +157,7 @@ func limitFieldNames(prefix string) (names []string) {
 
 // addLimits adds the texts of limits to fields.
 func addLimits(fields map[string]string, prefix string, l *llmhttp.Limits) {
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		fields[prefix+name] = keytext.FormatLimit(l, name)
 	}
 }

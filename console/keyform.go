@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // keyFieldNames are the names of the fields of a keyForm. Their values have the

@@ -11,9 +11,9 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // A limitUse says how much of a limit is used.
@@ -159,7 +159,7 @@ func (u limitUse) UsedUp() bool { return u.Known && u.IsQuota && u.Left <= 0 }
 
 // limitNames returns limits of which nothing is known but their values.
 func limitNames(l *llmhttp.Limits) (uses []limitUse) {
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		if text := keytext.FormatLimit(l, name); text != "" {
 			uses = append(uses, limitUse{Name: strings.ReplaceAll(name, "-", " "), Limit: text})
 		}

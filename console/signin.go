@@ -2,12 +2,10 @@ package console
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/llmhttp/llmhttp/console/internal/session"
-	"github.com/llmhttp/llmhttp/internal/passwordhash"
 )
 
 // SignIn configures the console's own sign-in, for hosts that have none.
@@ -20,11 +18,11 @@ import (
 // addresses from which the person has used the console in the last 30 days, as far as the
 // process knows, nor for the first three attempts a day of each other network: an IPv4 address,
 // or a prefix of 48 bits of IPv6. And there is no limit for a right password of
-// [GeneratePassword], wherever it is entered: use one where strangers share the address of an
+// passwordhash.Generate, wherever it is entered: use one where strangers share the address of an
 // administrator, for example behind a proxy that is not in Options.TrustedProxies.
 type SignIn struct {
 	// Admins maps the names of administrators to the hashes of their passwords, which
-	// [HashPassword] or [GeneratePassword] returns.
+	// passwordhash.New or passwordhash.Generate returns. "llmhttpctl hash-password" prints them.
 	Admins map[string]string
 
 	// Keys lets people sign in with an API key. They see the keys, the usage, the limits
@@ -66,22 +64,6 @@ type SignIn struct {
 	// always sets it.
 	ClientAddr func(r *http.Request) string
 }
-
-// HashPassword returns a hash of password for [SignIn]. It fails if the password
-// has less than 8 or more than 1024 bytes. "llmhttpctl hash-password" does the
-// same.
-func HashPassword(password string) (string, error) {
-	hash, err := passwordhash.New(password)
-	if err != nil {
-		return "", fmt.Errorf("console: %w", err)
-	}
-	return hash, nil
-}
-
-// GeneratePassword returns a random password and its hash for [SignIn]. As nobody can guess
-// it, the limits of attempts do not hold for it, so that attempts of others never lock its
-// administrator out. "llmhttpctl hash-password --generate" does the same.
-func GeneratePassword() (password, hash string) { return passwordhash.Generate() }
 
 // personUser returns a [UserFunc] for people who have signed in at s.
 func personUser(s *session.SignIn) UserFunc {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/console/passwordhash"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -122,7 +123,7 @@ func TestSignIn_NewNetworks(t *testing.T) {
 // Attempts of others at the same address do not lock out an administrator whose password is
 // generated, also at the first sign-in. Wrong passwords for the name are like all others.
 func TestSignIn_GeneratedPassword(t *testing.T) {
-	password, hash := console.GeneratePassword()
+	password, hash := passwordhash.Generate()
 	for what, admins := range map[string]map[string]string{
 		"with a chosen password":    {adminName: adminHash(), "grace": hash},
 		"without a chosen password": {"grace": hash},

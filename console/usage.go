@@ -8,9 +8,9 @@ import (
 
 	"github.com/llmhttp/llmhttp/console/internal/chart"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // maxGroups is the maximum number of keys, accounts, users or values of labels in a table.

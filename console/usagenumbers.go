@@ -5,8 +5,8 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/internal/pages"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // usageTotals are sums of usage.
@@ -122,8 +122,8 @@ func (t *usageTotals) columns(parts bool) []usageColumn {
 			if *n != 0 {
 				columns = append(columns, usageColumn{measureTitle(name), func(t *usageTotals) string { return pages.FormatCount(t.unit(name)) }})
 			}
-			if name == "cache_write_tokens" && keytext.CacheWrites(t.Units.CacheWrites) != "" {
-				columns = append(columns, usageColumn{measureTitle("cache_writes"), func(t *usageTotals) string { return keytext.CacheWrites(t.Units.CacheWrites) }})
+			if name == "cache_write_tokens" && keytext.FormatCacheWrites(t.Units.CacheWrites) != "" {
+				columns = append(columns, usageColumn{measureTitle("cache_writes"), func(t *usageTotals) string { return keytext.FormatCacheWrites(t.Units.CacheWrites) }})
 			}
 		}
 	}

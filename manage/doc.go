@@ -6,5 +6,6 @@
 //	report, err := reporter.Report(ctx, manage.ReportQuery{By: manage.ByModel, From: from, To: to})
 //
 // Stores implement them beside the interfaces of package llmhttp; a [llmhttp.Handler] needs none of
-// them.
+// them. A [ReportBuilder] groups, orders and limits what a [UsageReporter] has read from its
+// database.
 package manage

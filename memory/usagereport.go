@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/reportsum"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -17,11 +16,7 @@ func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.R
 	if err != nil {
 		return manage.Report{}, err
 	}
-	sums, err := reportsum.NewAdder(&q)
-	if err != nil {
-		return manage.Report{}, err
-	}
-	groupOf, err := groupedBy(&q)
+	report, err := manage.NewReportBuilder(q)
 	if err != nil {
 		return manage.Report{}, err
 	}
@@ -44,43 +39,21 @@ func (u *UsageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.R
 			if !isSelected(&source) {
 				continue
 			}
-			g := groupOf(account, &source)
+			id := manage.ReportRowID{Account: account, KeyID: source.keyID, User: source.user, Model: source.model}
+			if q.By == manage.ByLabel {
+				id.Label = labelValue(source.labels, q.GroupLabel)
+			}
 			for e := range sumsBetween(*entries, from, q.To) {
 				e.Model = source.model
-				sums.Add(g, e)
+				report.Add(id, e)
 			}
 		}
 	}
-	r, err := sums.Report()
+	r := report.Report()
 	if cut {
 		r.Since = lost
 	}
-	return r, err
-}
-
-// groupedBy returns a function that tells the group of a source of entries of an account.
-func groupedBy(q *manage.ReportQuery) (func(account string, s *usageSource) reportsum.Group, error) {
-	switch q.By {
-	case manage.ByTotal:
-		return func(string, *usageSource) (g reportsum.Group) { return g }, nil
-	case manage.ByKey:
-		return func(account string, s *usageSource) reportsum.Group {
-			return reportsum.Group{Account: account, KeyID: s.keyID}
-		}, nil
-	case manage.ByAccount:
-		return func(account string, _ *usageSource) reportsum.Group { return reportsum.Group{Account: account} }, nil
-	case manage.ByModel:
-		return func(_ string, s *usageSource) reportsum.Group { return reportsum.Group{Model: s.model} }, nil
-	case manage.ByUser:
-		return func(account string, s *usageSource) reportsum.Group {
-			return reportsum.Group{Account: account, User: s.user}
-		}, nil
-	case manage.ByLabel:
-		return func(_ string, s *usageSource) reportsum.Group {
-			return reportsum.Group{Label: labelValue(s.labels, q.GroupLabel)}
-		}, nil
-	}
-	return nil, reportsum.UnknownGroup("memory", q.By)
+	return r, nil
 }
 
 // selectedBy returns a function that reports whether q selects the entries of a source, if it selects

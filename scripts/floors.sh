@@ -22,7 +22,7 @@ for above in ./llm/join ./internal/images ./internal/budget ./internal/routing .
 done
 
 # What stands on the server needs nothing of the protocols, stores and Backends.
-for package in ./internal/ability ./internal/wire ./manage ./responsestore ./form ./audio ./completion ./imageedit ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache; do
+for package in ./internal/ability ./internal/wire ./manage ./manage/keytext ./responsestore ./form ./audio ./completion ./imageedit ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache; do
 	deps "$package"
 	if found=$(grep -E "^$module/(memory|upstream|route|messages|responses|agent|pricing|llmhttptest)(/|$)" <<<"$needed"); then
 		fail "$package needs $found"

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/reportsum"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -37,11 +37,12 @@ func (s *usageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.R
 	if err := q.CheckFields(reportFields...); err != nil {
 		return manage.Report{}, err
 	}
+	// A group that a later version of package manage knows has no columns here.
 	if _, ok := groupColumns[q.By]; !ok {
-		return manage.Report{}, reportsum.UnknownGroup("sqlstore", q.By)
+		return manage.Report{}, fmt.Errorf("sqlstore: usage cannot be grouped by %q: %w", string(q.By), errors.ErrUnsupported)
 	}
 	r, err := retryRead(ctx, s.db, func() (r manage.Report, err error) {
-		sums, err := reportsum.NewAdder(&q)
+		sums, err := manage.NewReportBuilder(q)
 		if err != nil || len(sums.Starts()) == 0 {
 			return r, err
 		}
@@ -61,9 +62,9 @@ func (s *usageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.R
 		if err != nil {
 			return r, err
 		}
-		complete, err := sums.Report()
+		complete := sums.Report()
 		complete.Since = r.Since
-		return complete, err
+		return complete, nil
 	})
 	if err != nil {
 		return manage.Report{}, s.db.wrapError("reporting usage", err)
@@ -98,19 +99,19 @@ func newReport(db *database, q *manage.ReportQuery, starts []time.Time, pruned i
 }
 
 // read adds what the report selects to sums.
-func (r *report) read(ctx context.Context, q querier, sums *reportsum.Adder) error {
+func (r *report) read(ctx context.Context, q querier, sums *manage.ReportBuilder) error {
 	if len(r.days) == 0 && len(r.records) == 0 {
 		return nil
 	}
-	groups := make(map[reportsum.Group]bool)
+	groups := make(map[manage.ReportRowID]bool)
 	statement := r.statement()
-	err := r.forEachSum(ctx, q, statement, func(isOther bool, g reportsum.Group, sum *llmhttp.UsageSum) {
+	err := r.forEachSum(ctx, q, statement, func(isOther bool, id manage.ReportRowID, sum *llmhttp.UsageSum) {
 		if isOther {
 			sums.AddOthers(sum)
 			return
 		}
-		groups[g] = true
-		sums.Add(g, sum)
+		groups[id] = true
+		sums.Add(id, sum)
 	})
 	if err != nil || !r.isOfLargest() || len(groups) < r.query.Limit {
 		return err
@@ -118,17 +119,17 @@ func (r *report) read(ctx context.Context, q querier, sums *reportsum.Adder) err
 	all := *r
 	all.kind, all.groups = sumsOfAll(r.query), nil
 	statement = all.statement()
-	return all.forEachSum(ctx, q, statement, func(_ bool, _ reportsum.Group, sum *llmhttp.UsageSum) { sums.AddTotal(sum) })
+	return all.forEachSum(ctx, q, statement, func(_ bool, _ manage.ReportRowID, sum *llmhttp.UsageSum) { sums.AddTotal(sum) })
 }
 
 // forEachSum runs a statement of r and calls f for each row.
-func (r *report) forEachSum(ctx context.Context, q querier, statement string, f func(isOther bool, g reportsum.Group, sum *llmhttp.UsageSum)) error {
+func (r *report) forEachSum(ctx context.Context, q querier, statement string, f func(isOther bool, id manage.ReportRowID, sum *llmhttp.UsageSum)) error {
 	return forEachRow(ctx, q, func(rows *sql.Rows) error {
 		var isOther bool
-		var g reportsum.Group
+		var id manage.ReportRowID
 		var start int64
 		var sum llmhttp.UsageSum
-		names := []any{&g.Account, &g.KeyID, &g.User, &g.Label, &g.Model, &sum.Model} // as reportNames, and then the model of the sum
+		names := []any{&id.Account, &id.KeyID, &id.User, &id.Label, &id.Model, &sum.Model} // as reportNames, and then the model of the sum
 		if err := rows.Scan(slices.Concat([]any{&isOther, &start}, names, sumNumbers(&sum))...); err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ func (r *report) forEachSum(ctx context.Context, q querier, statement string, f 
 			*name = originalName(*name)
 		}
 		sum.Start = fromMicros(start)
-		f(isOther, g, &sum)
+		f(isOther, id, &sum)
 		return nil
 	}, statement, r.args...)
 }
@@ -243,7 +244,7 @@ func (r *report) largest(from string) string {
 	case manage.OrderByRequests:
 		order = []string{requests, cost, tokens}
 	default:
-		order = append([]string{total(string(by))}, order...) // a name of Units.All, which NewAdder has checked
+		order = append([]string{total(string(by))}, order...) // a name of Units.All, which NewReportBuilder has checked
 	}
 	groups := strings.Join(eachColumn(r.groups, "u.%s"), ", ")
 	return fmt.Sprintf("SELECT %[1]s FROM %[2]s GROUP BY %[1]s ORDER BY %[3]s, %[1]s LIMIT %[4]d", groups, from, strings.Join(order, ", "), r.query.Limit)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/console/passwordhash"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
 )
@@ -20,7 +21,7 @@ func newConsole(
 	opts *llmhttp.Options,
 ) (c *console.Handler, password string, err error) {
 	password = cmp.Or(os.Getenv("CONSOLE_PASSWORD"), rand.Text()[:12])
-	hash, err := console.HashPassword(password)
+	hash, err := passwordhash.New(password)
 	if err != nil {
 		return nil, "", err
 	}

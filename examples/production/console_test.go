@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/llmhttp/llmhttp/console"
+	"github.com/llmhttp/llmhttp/console/passwordhash"
 )
 
 // TestConsole creates a key in the console, uses it, and sees its usage, on
 // PostgreSQL and with two copies behind a load balancer.
 func TestConsole(t *testing.T) {
-	hash, err := console.HashPassword("correct horse")
+	hash, err := passwordhash.New("correct horse")
 	require.NoError(t, err)
 	t.Setenv("LLMHTTP_CONSOLE_SECRET", rand.Text()+rand.Text())
 	f := newFleet(t, 0, "-console", "ada:"+hash, "-usage-delay", "10ms")
@@ -66,7 +66,7 @@ func TestConsole(t *testing.T) {
 // Behind load balancers that -trusted-proxies names, each client has its own limit of
 // sign-in attempts.
 func TestConsole_TrustedProxies(t *testing.T) {
-	hash, err := console.HashPassword("correct horse")
+	hash, err := passwordhash.New("correct horse")
 	require.NoError(t, err)
 	p := start(t, newCommand(nil, "-demo", "-dsn", t.TempDir()+"/llmhttp.db", "-console", "ada:"+hash, "-trusted-proxies", "192.0.2.1, 127.0.0.0/8"))
 	attempt := func(client string) int {

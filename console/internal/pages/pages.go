@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 //go:embed templates static

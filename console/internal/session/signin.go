@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/passwordhash"
 	"github.com/llmhttp/llmhttp/internal/clientaddr"
 	"github.com/llmhttp/llmhttp/internal/option"
-	"github.com/llmhttp/llmhttp/internal/passwordhash"
 	"github.com/llmhttp/llmhttp/manage"
 )
 

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 

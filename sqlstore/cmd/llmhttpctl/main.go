@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/llmhttp/llmhttp/internal/passwordhash"
+	"github.com/llmhttp/llmhttp/console/passwordhash"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 

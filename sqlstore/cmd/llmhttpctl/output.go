@@ -14,8 +14,8 @@ import (
 	"unicode"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // A printer writes what commands print: a line of JSON for each value, or a table.
@@ -137,7 +137,7 @@ func (p *printer) printKeys(keys []manage.KeyInfo) error {
 
 func limitsText(l *llmhttp.Limits) string {
 	var texts []string
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		if text := keytext.FormatLimit(l, name); text != "" {
 			texts = append(texts, name+" "+text)
 		}
@@ -168,7 +168,7 @@ func (p *printer) printKey(info manage.KeyInfo, secret string) error {
 
 // limitRows returns a row for each limit that is set, with the name of its flag.
 func limitRows(prefix string, l *llmhttp.Limits) (rows [][]string) {
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		if text := keytext.FormatLimit(l, name); text != "" {
 			rows = append(rows, []string{prefix + name, text})
 		}

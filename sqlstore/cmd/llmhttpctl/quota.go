@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 

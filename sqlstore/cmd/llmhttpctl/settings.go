@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/keytext"
+	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
 // settings are those of a key or an account that flags name: P is manage.KeyParams or
@@ -33,7 +33,7 @@ var limitUsage = map[string]string{
 // addLimits adds a flag for each limit to f. Its name begins with prefix, and its usage tells
 // whose limit it is.
 func (s *settings[P]) addLimits(f *flag.FlagSet, prefix, whose string, limits func(p *P) *llmhttp.Limits) {
-	for _, name := range keytext.LimitNames {
+	for _, name := range keytext.LimitNames() {
 		s.add(
 			f,
 			prefix+name,

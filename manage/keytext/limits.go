@@ -11,11 +11,17 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// LimitNames are the names of the limits, in the order in which they are shown.
-var LimitNames = []string{"requests", "tokens", "quota", "max-completion-tokens", "concurrent"}
+// LimitNames returns the names of the limits in the order in which they are shown: requests, tokens, quota,
+// max-completion-tokens and concurrent. They are the names of flags and fields of forms. A later version may
+// append more. The caller may change the slice.
+func LimitNames() []string {
+	return []string{"requests", "tokens", "quota", "max-completion-tokens", "concurrent"}
+}
 
-// SetLimit sets the limit with the given name to the value that s describes. The
-// text none, or no text, means no limit. The Since of a quota stays.
+// SetLimit sets the limit of l with the given name, which is one of [LimitNames], to the value that s describes:
+// see [ParseRate] for requests and tokens, [ParseQuota] for quota, and [ParseCount] for the others. The text
+// none and an empty text mean no limit. Zero is an error; a negative number permits nothing. The Since of a quota
+// stays, so that a new amount does not reset what was used. If SetLimit returns an error, do not use l.
 func SetLimit(l *llmhttp.Limits, name, s string) (err error) {
 	if s == "" {
 		s = "none"
@@ -50,7 +56,8 @@ func setCount(n *int, s string) (err error) {
 	return err
 }
 
-// FormatLimit is the inverse of SetLimit. It returns "" for no limit.
+// FormatLimit is the inverse of [SetLimit]. It returns "" for no limit. It panics if name is not one of
+// [LimitNames].
 func FormatLimit(l *llmhttp.Limits, name string) string {
 	switch name {
 	case "requests":
@@ -61,8 +68,10 @@ func FormatLimit(l *llmhttp.Limits, name string) string {
 		return FormatQuota(l.Quota)
 	case "max-completion-tokens":
 		return formatCount(l.MaxCompletionTokens)
+	case "concurrent":
+		return formatCount(l.Concurrent)
 	}
-	return formatCount(l.Concurrent)
+	panic(fmt.Sprintf("keytext: there is no limit %q", name))
 }
 
 func formatCount(n int) string {
@@ -77,8 +86,9 @@ var (
 	errPeriod = errors.New("the period must be longer than 0")
 )
 
-// ParseRate parses N/PERIOD or N/PERIOD,burst=N. The text none means the zero
-// Rate.
+// ParseRate parses N/PERIOD or N/PERIOD,burst=N, such as 60/m, 1M/day or 60/m,burst=10. The text none means
+// the zero Rate, which is no limit. An N of zero, a PERIOD or a burst that is not positive are errors. A negative N
+// permits nothing, as in a [llmhttp.Rate].
 func ParseRate(s string) (llmhttp.Rate, error) {
 	if s == "none" {
 		return llmhttp.Rate{}, nil
@@ -111,7 +121,7 @@ func ParseRate(s string) (llmhttp.Rate, error) {
 	return r, nil
 }
 
-// FormatRate is the inverse of ParseRate, except that it returns "" for no limit.
+// FormatRate is the inverse of [ParseRate], except that it returns "" for no limit.
 func FormatRate(r llmhttp.Rate) string {
 	if r.N == 0 {
 		return ""
@@ -126,9 +136,10 @@ func FormatRate(r llmhttp.Rate) string {
 	return s
 }
 
-// ParseQuota parses AMOUNTS/PERIOD, where AMOUNTS is a number of tokens, an
-// amount such as 20usd, or both with a comma, and PERIOD is month, all or the
-// length of a sliding period. The text none means the zero Quota.
+// ParseQuota parses AMOUNTS/PERIOD, such as 1M/month or 1M,20usd/30d. AMOUNTS is a number of tokens, an amount
+// such as 20usd, or both with a comma; PERIOD is month, all, which means all time, or the length of a sliding
+// period. The text none means the zero Quota, which is no limit. Amounts of zero, and a PERIOD that is not positive,
+// are errors. A negative amount permits nothing, as in a [llmhttp.Quota]. The Since of the result is zero.
 func ParseQuota(s string) (q llmhttp.Quota, err error) {
 	if s == "none" {
 		return q, nil
@@ -162,7 +173,7 @@ func ParseQuota(s string) (q llmhttp.Quota, err error) {
 	return q, err
 }
 
-// ParseMoney parses an amount such as 20usd or -0.5usd. Zero is an error.
+// ParseMoney parses an amount such as 20usd or -0.5usd. Zero is an error: it neither limits nor adds anything.
 func ParseMoney(s string) (m llm.Money, err error) {
 	dollars, ok := strings.CutSuffix(s, "usd")
 	if !ok || m.UnmarshalText([]byte(dollars)) != nil || m == 0 {
@@ -171,10 +182,10 @@ func ParseMoney(s string) (m llm.Money, err error) {
 	return m, nil
 }
 
-// FormatMoney is the inverse of ParseMoney, and returns "0usd" for zero.
+// FormatMoney is the inverse of [ParseMoney], and returns 0usd for zero.
 func FormatMoney(m llm.Money) string { return m.String() + "usd" }
 
-// FormatQuota is the inverse of ParseQuota, except that it returns "" for no limit.
+// FormatQuota is the inverse of [ParseQuota], except that it returns "" for no limit and leaves out the Since.
 func FormatQuota(q llmhttp.Quota) string {
 	var amounts []string
 	if q.Tokens != 0 {

@@ -1,6 +1,16 @@
-// Package keytext formats and parses the settings of keys, and formats their usage,
-// for the console and llmhttpctl. Unlike other internal packages it knows types of
-// the root package.
+// Package keytext parses and formats the settings of keys and accounts as people type and read them in
+// flags, forms and tables:
+//
+//	rate, err := keytext.ParseRate("60/m,burst=10") // llmhttp.Rate{N: 60, Per: time.Minute, Burst: 10}
+//	...
+//	err = keytext.SetLimit(&params.Limits, "quota", "20usd/month")
+//	text := keytext.FormatLimit(&params.Limits, "quota") // 20usd/month
+//
+// The command llmhttpctl and package console use these forms. The errors are for whoever
+// typed the text: they quote it, show an example and do not name this package. Usage can be written as
+// CSV: see [UsageCSV].
+//
+// Functions are safe for concurrent use.
 package keytext
 
 import (
@@ -26,8 +36,9 @@ var units = []struct {
 	{"week", 7 * day}, {"weeks", 7 * day}, {"w", 7 * day},
 }
 
-// ParsePeriod parses a Go duration, or an integer and a unit such as 30d, 15min or
-// day. A missing integer means 1.
+// ParsePeriod parses a Go duration such as 1h30m, or an integer and a unit such as 30d, 15min or
+// "2 weeks". A missing integer means 1: "day" is 24 hours. Zero is allowed; negative periods are
+// allowed only as Go durations, such as -1s.
 func ParsePeriod(s string) (time.Duration, error) {
 	errInvalid := fmt.Errorf("%q is not a period such as 90s, 12h or 30d", s)
 	if d, err := time.ParseDuration(s); err == nil {
@@ -50,7 +61,8 @@ func ParsePeriod(s string) (time.Duration, error) {
 	return 0, errInvalid
 }
 
-// FormatPeriod is the inverse of ParsePeriod.
+// FormatPeriod is the inverse of [ParsePeriod]. It uses the largest unit of which d is a multiple: d, h, m or
+// s, without the number if it is 1.
 func FormatPeriod(d time.Duration) string {
 	for _, unit := range units[:4] {
 		if d == unit.length {
@@ -65,7 +77,8 @@ func FormatPeriod(d time.Duration) string {
 
 // ParseCount parses an integer with optional underscores between digits and an
 // optional suffix: k or K for a thousand, M for a million, G or B for a thousand
-// million. Decimals are allowed before a suffix, as in 1.5M.
+// million. Decimals are allowed before a suffix, as in 1.5M, if the result is an integer. Zero and negative
+// numbers are allowed.
 func ParseCount(s string) (int, error) {
 	errInvalid := fmt.Errorf("%q is not a number such as 60, 1_000_000 or 1.5M", s)
 	digits, factor := s, 1.0
@@ -96,7 +109,9 @@ func ParseCount(s string) (int, error) {
 	return int(f), nil
 }
 
-// ParseExpiry parses a time, a date, a duration from now, or never, which is the zero time.
+// ParseExpiry parses when a key expires: a time in the format of RFC 3339, a date, which begins in UTC, a
+// period from now as [ParsePeriod] parses it, or the text never, which means the zero time. A time that is
+// not after now is an error.
 func ParseExpiry(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -118,7 +133,8 @@ func ParseExpiry(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// FormatTime formats t as RFC 3339 in UTC, and the zero time as "".
+// FormatTime returns t in the format of RFC 3339, in UTC and without fractions of a second. It returns "" for
+// the zero time.
 func FormatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -126,8 +142,9 @@ func FormatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// ParseList parses comma-separated items. The text all means nil, none means
-// empty.
+// ParseList parses the Models or another list of a key whose nil means all: comma-separated items, or the
+// text all, which means nil, or none, which means an empty list. White space around items is removed; an empty
+// item is an error. For scopes, use [ParseScopes].
 func ParseList[T ~string](s string) ([]T, error) {
 	switch s {
 	case "all":
@@ -146,7 +163,7 @@ func ParseList[T ~string](s string) ([]T, error) {
 	return list, nil
 }
 
-// FormatList is the inverse of ParseList.
+// FormatList is the inverse of [ParseList].
 func FormatList[T ~string](list []T) string {
 	switch {
 	case list == nil:

@@ -7,7 +7,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 )
 
-// ParseScopes is ParseList for scopes, which may be those of endpoints of a host.
+// ParseScopes is [ParseList] for the scopes of a key. Those of endpoints of the host are allowed too; an error
+// is what [llmhttp.Scope.Validate] refuses.
 func ParseScopes(s string) ([]llmhttp.Scope, error) {
 	scopes, err := ParseList[llmhttp.Scope](s)
 	if err != nil {
@@ -21,8 +22,8 @@ func ParseScopes(s string) ([]llmhttp.Scope, error) {
 	return scopes, nil
 }
 
-// ScopeHint returns a text about each scope that may be a mistake for one of llmhttp.Scopes, such as
-// "chats", or "". It is only a hint: a host may have an endpoint with that scope.
+// ScopeHint returns a sentence for each scope that may be a mistake for one of [llmhttp.Scopes], such as
+// chats, and "" if there is none. It is only a hint: a host may have an endpoint with that scope.
 func ScopeHint(scopes []llmhttp.Scope) string {
 	var hints []string
 	for _, scope := range scopes {

@@ -102,7 +102,7 @@ func TestSetLimit(t *testing.T) {
 		assert.Equal(t, text, FormatLimit(&l, name))
 	}
 	assert.Equal(t, time.Unix(1, 0), l.Quota.Since, "a new quota does not reset what counts")
-	for _, name := range LimitNames {
+	for _, name := range LimitNames() {
 		assert.Error(t, SetLimit(&llmhttp.Limits{}, name, "many"), name)
 		require.NoError(t, SetLimit(&l, name, ""))
 		assert.Empty(t, FormatLimit(&l, name))
@@ -113,6 +113,7 @@ func TestSetLimit(t *testing.T) {
 		assert.Equal(t, "-1", FormatLimit(&l, name))
 	}
 	assert.Error(t, SetLimit(&l, "speed", "1"))
+	assert.PanicsWithValue(t, `keytext: there is no limit "speed"`, func() { FormatLimit(&l, "speed") })
 }
 
 func TestUsageCSV(t *testing.T) {

@@ -1,5 +1,11 @@
-// Package passwordhash hashes passwords: those that people choose with PBKDF2, and random ones, which nobody can
-// guess, with SHA-256.
+// Package passwordhash hashes the passwords of administrators for SignIn of package console:
+//
+//	hash, err := passwordhash.New(password) // $pbkdf2-sha256$i=600000$SALT$HASH
+//	...
+//	signIn := &console.SignIn{Admins: map[string]string{"alice": hash}}
+//
+// Passwords that people choose are hashed with PBKDF2, and random ones of [Generate], which nobody can guess, with
+// SHA-256. "llmhttpctl hash-password" prints both kinds. Functions and methods are safe for concurrent use.
 package passwordhash
 
 import (
@@ -26,32 +32,34 @@ const (
 	// person chose, which SHA-256 does not protect.
 	generatedLength = 26
 
-	// MinPassword and MaxPassword bound the length of a password in bytes.
-	MinPassword, MaxPassword = 8, 1024
+	// minLength and maxLength bound the length of a password in bytes.
+	minLength, maxLength = 8, 1024
 )
 
-// A Hash is the hash of a password.
+// A Hash is the hash of a password. Create one with [Parse].
 type Hash struct {
 	iterations int // 0 if the password is a result of Generate
 	salt, sum  []byte
 }
 
 // Generate returns a random password of at least 128 bits and its hash: text such as $sha256$HASH, which needs
-// neither salt nor iterations.
-func Generate() (password, text string) {
+// neither salt nor iterations. As nobody can guess the password, the console's limits of attempts do not hold for
+// it, so that attempts of others never lock its administrator out.
+func Generate() (password, hash string) {
 	password = rand.Text()
 	sum := sha256.Sum256([]byte(password))
 	return password, "$sha256$" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Generated reports whether h is the hash of a result of Generate.
+// Generated reports whether h is the hash of a password of [Generate].
 func (h *Hash) Generated() bool { return h.iterations == 0 }
 
-// New hashes a password with a random salt. The result is text in the format of
-// PHC strings, such as $pbkdf2-sha256$i=600000$SALT$HASH.
+// New hashes a password that a person chose, with a random salt. The result is text in the format of PHC strings,
+// such as $pbkdf2-sha256$i=600000$SALT$HASH. A password of less than 8 or more than 1024 bytes is an error. The
+// work takes some tenths of a second, on purpose.
 func New(password string) (string, error) {
-	if len(password) < MinPassword || len(password) > MaxPassword {
-		return "", fmt.Errorf("a password must have %d to %d bytes", MinPassword, MaxPassword)
+	if len(password) < minLength || len(password) > maxLength {
+		return "", fmt.Errorf("passwordhash: a password must have %d to %d bytes", minLength, maxLength)
 	}
 	salt := make([]byte, saltLength)
 	rand.Read(salt) // never fails
@@ -63,9 +71,9 @@ func New(password string) (string, error) {
 	return fmt.Sprintf("$pbkdf2-sha256$i=%d$%s$%s", iterations, encode(salt), encode(sum)), nil
 }
 
-var errMalformed = errors.New("the hash of a password must have the form $pbkdf2-sha256$i=N$SALT$HASH or $sha256$HASH")
+var errMalformed = errors.New("passwordhash: the hash of a password must have the form $pbkdf2-sha256$i=N$SALT$HASH or $sha256$HASH")
 
-// Parse parses a text of New or Generate. Its errors do not contain the text.
+// Parse parses a text of [New] or [Generate]. Its errors do not contain the text.
 func Parse(text string) (*Hash, error) {
 	if encoded, ok := strings.CutPrefix(text, "$sha256$"); ok {
 		sum, err := base64.RawStdEncoding.Strict().DecodeString(encoded)
@@ -92,10 +100,10 @@ func Parse(text string) (*Hash, error) {
 	return h, nil
 }
 
-// Matches reports whether h is the hash of password. Its time does not depend on
-// where they differ.
+// Matches reports whether h is the hash of password. Its time does not depend on where they differ. It takes as
+// long as [New] unless h is Generated.
 func (h *Hash) Matches(password string) bool {
-	if len(password) > MaxPassword {
+	if len(password) > maxLength {
 		return false
 	}
 	if h.Generated() {

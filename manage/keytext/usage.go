@@ -13,20 +13,20 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A UsageNumber is a number of a sum.
+// A UsageNumber is a number of a [llmhttp.UsageSum].
 type UsageNumber struct {
-	Name string // as in JSON, CSV files and databases
-	Text string
+	Name string // as in JSON and CSV files, such as prompt_tokens
+	Text string // the decimal number; cost in dollars; cache_writes as FormatCacheWrites returns them
 }
 
-// UsageNumbers returns the numbers of s: requests, all units, the parts of the cost, the cost,
-// and unpriced records. The text of cache writes is that of CacheWrites.
+// UsageNumbers returns the numbers of s, also those that are zero, always in the same order: requests, the
+// units of [llmhttp.Units.All] and the cache writes, the parts of the cost, the cost, and unpriced records.
 func UsageNumbers(s *llmhttp.UsageSum) []UsageNumber {
 	numbers := []UsageNumber{{"requests", strconv.FormatInt(s.Requests, 10)}}
 	for name, n := range s.Units.All() {
 		numbers = append(numbers, UsageNumber{name, strconv.FormatInt(*n, 10)})
 		if name == "cache_write_tokens" {
-			numbers = append(numbers, UsageNumber{"cache_writes", CacheWrites(s.Units.CacheWrites)})
+			numbers = append(numbers, UsageNumber{"cache_writes", FormatCacheWrites(s.Units.CacheWrites)})
 		}
 	}
 	for name, m := range s.Cost.All() {
@@ -35,8 +35,9 @@ func UsageNumbers(s *llmhttp.UsageSum) []UsageNumber {
 	return append(numbers, UsageNumber{"cost", s.Cost.Total().String()}, UsageNumber{"unpriced", strconv.FormatInt(s.Unpriced, 10)})
 }
 
-// CacheWrites returns the text of w, such as 5m=100,1h=200. It is empty if there are none.
-func CacheWrites(w llm.CacheWrites) string {
+// FormatCacheWrites returns the tokens of w by how long the cache keeps them, such as 5m=100,1h=200. It is empty
+// if there are none.
+func FormatCacheWrites(w llm.CacheWrites) string {
 	var list []string
 	for d, n := range w.All() {
 		list = append(list, lifetime.Format(d)+"="+strconv.FormatInt(n, 10))
@@ -44,11 +45,12 @@ func CacheWrites(w llm.CacheWrites) string {
 	return strings.Join(list, ",")
 }
 
-// A UsageCSV writes sums of usage as comma-separated values.
+// A UsageCSV writes sums of usage as comma-separated values. Create one with [NewUsageCSV]. It is not safe for
+// concurrent use.
 type UsageCSV struct{ w *csv.Writer }
 
-// NewUsageCSV returns a UsageCSV that begins with the names of the columns: group,
-// and the numbers of a sum.
+// NewUsageCSV returns a UsageCSV that writes to w, beginning with the names of the columns: those of group, such as
+// account and model, and those of [UsageNumbers].
 func NewUsageCSV(w io.Writer, group []string) *UsageCSV {
 	c := &UsageCSV{csv.NewWriter(w)}
 	header := slices.Clone(group)
@@ -59,8 +61,9 @@ func NewUsageCSV(w io.Writer, group []string) *UsageCSV {
 	return c
 }
 
-// Write writes a line. The texts of group are those of the host and of clients:
-// spreadsheets do not take them for formulas.
+// Write writes a line: the texts of group, which has as many items as that of NewUsageCSV, and the numbers of s.
+// Names of users and models are chosen by clients, so a text that a spreadsheet would take for a formula gets a
+// leading apostrophe. Flush returns the first error.
 func (c *UsageCSV) Write(group []string, s *llmhttp.UsageSum) {
 	texts := make([]string, len(group))
 	for i, text := range group {
@@ -72,7 +75,7 @@ func (c *UsageCSV) Write(group []string, s *llmhttp.UsageSum) {
 	_ = c.w.Write(texts)
 }
 
-// Flush writes what is buffered, and returns the first error.
+// Flush writes what is buffered, and returns the first error of w. Call it after the last line.
 func (c *UsageCSV) Flush() error {
 	c.w.Flush()
 	return c.w.Error()
