@@ -2,7 +2,14 @@ package llmhttp_test
 
 import (
 	"encoding/json"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,4 +44,41 @@ func TestDependenciesOfTheModule(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, []string{"github.com/stretchr/testify", "golang.org/x/time"}, direct)
+}
+
+// A nested module imports no internal package of the root outside of its tests: it is released on its
+// own, and a newer root must not break an older one. Any folder with a go.mod is a nested module.
+func TestDependenciesOfNestedModules(t *testing.T) {
+	t.Parallel()
+	const root = "github.com/llmhttp/llmhttp/"
+	modules := make(map[string]bool)
+	for _, file := range readSourceTree(t).files {
+		module := moduleOf(file)
+		if module == "." || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		modules[module] = true
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, spec := range f.Imports {
+			imported := strings.Trim(spec.Path.Value, "\"`")
+			isInternal := slices.Contains(strings.Split(imported, "/"), "internal")
+			if strings.HasPrefix(imported, root) && isInternal && !strings.HasPrefix(imported, root+module+"/") {
+				t.Errorf("%s imports %s, which is internal to another module", file, imported)
+			}
+		}
+	}
+	assert.Subset(t, slices.Collect(maps.Keys(modules)), []string{"console", "llmfake", "otelllm", "redislimit", "sqlstore"})
+}
+
+// moduleOf returns the folder of the module of a file: the nearest one above it that has a go.mod.
+func moduleOf(file string) string {
+	dir := path.Dir(file)
+	for dir != "." {
+		if _, err := os.Stat(filepath.Join(filepath.FromSlash(dir), "go.mod")); err == nil {
+			return dir
+		}
+		dir = path.Dir(dir)
+	}
+	return dir
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/llmhttp/llmhttp/console/internal/pages"
 	"github.com/llmhttp/llmhttp/console/internal/session"
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -33,7 +32,7 @@ type Handler struct {
 // error if opts do not have exactly one of User and SignIn, if a field is not valid, or if Usage cannot
 // report.
 func New(keys manage.KeyManager, opts *Options) (*Handler, error) {
-	if option.IsNil(keys) {
+	if isNil(keys) {
 		return nil, errors.New("console: nil KeyManager")
 	}
 	o, err := opts.withDefaults()

@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/clientaddr"
-	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/console/internal/clientaddr"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -97,12 +97,12 @@ type Options struct {
 // fields. It returns an error if opts do not have exactly one of User and SignIn, or if
 // a field is not valid.
 func (opts *Options) withDefaults() (*Options, error) {
-	if err := option.CheckInterfaces(opts); err != nil {
-		return nil, fmt.Errorf("console: %w", err)
-	}
 	var o Options
 	if opts != nil {
 		o = *opts
+	}
+	if err := checkInterfaces(&o); err != nil {
+		return nil, err
 	}
 	o.Path = cmp.Or(o.Path, "/console/")
 	o.ReportTimeout = cmp.Or(o.ReportTimeout, defaultReportTimeout)
@@ -115,6 +115,25 @@ func (opts *Options) withDefaults() (*Options, error) {
 		return nil, errors.New("console: Options must have either User or SignIn")
 	}
 	return &o, cmp.Or(o.checkLogin(), o.checkAPI(), o.checkProxies())
+}
+
+// checkInterfaces returns an error that names the first interface in opts that holds a nil pointer or
+// function.
+func checkInterfaces(opts *Options) error {
+	v := reflect.ValueOf(opts).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Interface && !f.IsNil() && isNil(f.Interface()) {
+			return fmt.Errorf("console: Options.%s holds a nil %T", v.Type().Field(i).Name, f.Interface())
+		}
+	}
+	return nil
+}
+
+// isNil reports whether v is nil or holds a nil pointer or function: a variable that was never set, whose methods
+// would fail at the first request.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }
 
 // checkLogin checks the address of the host's login.
@@ -168,7 +187,8 @@ func (o *Options) clientAddr() func(*http.Request) string {
 	if o.SignIn != nil && o.SignIn.ClientAddr != nil {
 		return o.SignIn.ClientAddr
 	}
-	return clientaddr.Proxies(o.TrustedProxies).ClientAddr
+	remoteAddr := o.remoteAddr()
+	return func(r *http.Request) string { return clientaddr.Client(remoteAddr(r)) }
 }
 
 // remoteAddr returns the function that returns the RemoteAddr of requests of the playground to
@@ -177,7 +197,12 @@ func (o *Options) remoteAddr() func(*http.Request) string {
 	if o.SignIn != nil && o.SignIn.ClientAddr != nil {
 		return o.SignIn.ClientAddr
 	}
-	return clientaddr.Proxies(o.TrustedProxies).RemoteAddr
+	return func(r *http.Request) (addr string) {
+		// Other code of the host, such as User, may depend on the address of the connection.
+		seen := func(_ http.ResponseWriter, r *http.Request) { addr = r.RemoteAddr }
+		llmhttp.TrustProxies(http.HandlerFunc(seen), o.TrustedProxies).ServeHTTP(nil, r)
+		return addr
+	}
 }
 
 const day = 24 * time.Hour

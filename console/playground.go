@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -21,7 +20,7 @@ import (
 // its account. Only the list of models, which the page of the playground reads by itself, takes
 // nothing from the limits. NewKeyStore panics if keys is nil.
 func NewKeyStore(keys manage.KeyManager) llmhttp.KeyStore {
-	if option.IsNil(keys) {
+	if isNil(keys) {
 		panic("console: nil KeyManager")
 	}
 	return playgroundKeyStore{keys}

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/llmhttp/llmhttp/internal/option"
 )
 
 // LogHandler returns a Handler that adds trace_id and span_id to the records whose
@@ -14,7 +12,7 @@ import (
 // [llmhttp.LogRequests] and of Options.Logger have the IDs of their trace and span.
 // LogHandler panics if h is nil.
 func LogHandler(h slog.Handler) slog.Handler {
-	if option.IsNil(h) {
+	if isNil(h) {
 		panic("otelllm: nil Handler")
 	}
 	return logHandler{h}

@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/usagebuffer"
 )
 
@@ -102,14 +102,14 @@ type Telemetry struct {
 // The error names the Target whose Port is not valid or the provider that holds a nil pointer, or is
 // that of a MeterProvider that refuses an instrument.
 func New(opts *Options) (*Telemetry, error) {
-	if err := option.CheckInterfaces(opts); err != nil {
-		return nil, fmt.Errorf("otelllm: %w", err)
-	}
 	t := new(Telemetry)
 	if opts != nil {
 		t.opts = *opts
 	}
 	o := &t.opts
+	if err := checkInterfaces(o); err != nil {
+		return nil, err
+	}
 	for name, target := range o.Targets {
 		if target.Port < 0 || target.Port > math.MaxUint16 {
 			return nil, fmt.Errorf("otelllm: Options.Targets[%q].Port is %d", name, target.Port)
@@ -129,4 +129,23 @@ func New(opts *Options) (*Telemetry, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// checkInterfaces returns an error that names the first interface in opts that holds a nil pointer or
+// function.
+func checkInterfaces(opts *Options) error {
+	v := reflect.ValueOf(opts).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Interface && !f.IsNil() && isNil(f.Interface()) {
+			return fmt.Errorf("otelllm: Options.%s holds a nil %T", v.Type().Field(i).Name, f.Interface())
+		}
+	}
+	return nil
+}
+
+// isNil reports whether v is nil or holds a nil pointer or function: a variable that was never set, whose methods
+// would fail at the first request.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }

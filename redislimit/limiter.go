@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -97,15 +97,15 @@ var _ manage.ConcurrencyCounter = (*Limiter)(nil)
 // New returns an error if c is nil, if the Fallback holds a nil pointer, or if the Prefix has an
 // empty hash tag.
 func New(c redis.UniversalClient, opts *Options) (*Limiter, error) {
-	if option.IsNil(c) {
+	if isNil(c) {
 		return nil, errors.New("redislimit: nil client")
-	}
-	if err := option.CheckInterfaces(opts); err != nil {
-		return nil, fmt.Errorf("redislimit: %w", err)
 	}
 	l := &Limiter{}
 	if opts != nil {
 		l.opts = *opts
+	}
+	if f := l.opts.Fallback; f != nil && isNil(f) {
+		return nil, fmt.Errorf("redislimit: Options.Fallback holds a nil %T", f)
 	}
 	l.opts.setDefaults()
 	// Redis hashes the whole name if the first hash tag is empty.
@@ -117,6 +117,13 @@ func New(c redis.UniversalClient, opts *Options) (*Limiter, error) {
 	l.log.logger = l.opts.Logger
 	l.leases = newLeases(l)
 	return l, nil
+}
+
+// isNil reports whether v is nil or holds a nil pointer or function: a variable that was never set, whose methods
+// would fail at the first request.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }
 
 // Take implements [llmhttp.Limiter]. If ctx is canceled, for example because the client

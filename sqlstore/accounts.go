@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/ascii"
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 )
@@ -63,18 +61,13 @@ func (s *accountStore) pageOfAccounts(q *manage.AccountQuery, after *manage.Acco
 		where = append(where, "(created, id) "+comparison+" ("+args.add(micros(after.Created))+", "+args.add(after.ID)+")")
 	}
 	if q.Search != "" {
-		where = append(where, s.db.contains(args.add(ascii.ToLower(q.Search)), "id", "name"))
+		where = append(where, s.db.contains(args.add(q.Search), "id", "name"))
 	}
 	if q.Status != "" {
 		where = append(where, "CASE WHEN suspended THEN 'suspended' ELSE 'active' END = "+args.add(string(q.Status)))
 	}
 	// SQLite reads only an index in the subquery.
-	subquery := "SELECT id FROM llmhttp_accounts WHERE " + strings.Join(
-		where,
-		" AND ",
-	) + order + " LIMIT " + args.add(
-		min(option.Bound(q.Limit, defaultPage), maxPage),
-	)
+	subquery := "SELECT id FROM llmhttp_accounts WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(pageLimit(q.Limit))
 	return selectAccount + " WHERE id IN (" + subquery + ")" + order, args
 }
 
@@ -263,7 +256,5 @@ func pageOfCredit(q *manage.CreditQuery, after int64) (string, sqlArgs) {
 	if q.After != "" {
 		where += " AND number" + comparison + args.add(after)
 	}
-	return selectCredit + " WHERE " + where + " ORDER BY " + order + " LIMIT " + args.add(
-		min(option.Bound(q.Limit, defaultPage), maxPage),
-	), args
+	return selectCredit + " WHERE " + where + " ORDER BY " + order + " LIMIT " + args.add(pageLimit(q.Limit)), args
 }

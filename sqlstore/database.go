@@ -38,7 +38,7 @@ type dialect interface {
 	skipLocked() string
 
 	// contains returns a condition that the columns, joined with line breaks,
-	// contain text, whose ASCII letters must be lower-case, in any case.
+	// contain text in any case of ASCII letters.
 	contains(text string, columns ...string) string
 
 	// has returns a condition that a column contains text.

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/ascii"
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -26,6 +24,17 @@ const (
 	// apart, too few to help guess the rest.
 	shownSecret = 8
 )
+
+// pageLimit returns the number of rows of a page for the Limit of a query.
+func pageLimit(limit int) int {
+	switch {
+	case limit == 0:
+		return defaultPage
+	case limit < 0 || limit > maxPage:
+		return maxPage
+	}
+	return limit
+}
 
 // A keyStore keeps API keys. It implements [manage.KeyManager].
 type keyStore struct {
@@ -183,7 +192,7 @@ func (s *keyStore) listKeys(ctx context.Context, q *manage.KeyQuery) ([]manage.K
 		}
 		where = append(where, "(created, id) "+comparison+" ("+args.add(micros(last.Created))+", "+args.add(last.ID)+")")
 	}
-	limit := min(option.Bound(q.Limit, defaultPage), maxPage)
+	limit := pageLimit(q.Limit)
 	// SQLite reads only an index in the subquery.
 	subquery := "SELECT id FROM llmhttp_keys WHERE " + strings.Join(where, " AND ") + order + " LIMIT " + args.add(limit)
 	var page []manage.KeyInfo
@@ -203,7 +212,7 @@ func (s *keyStore) keyConditions(q *manage.KeyQuery, args *sqlArgs) []string {
 		where = append(where, "account = "+args.add(q.Account))
 	}
 	if q.Search != "" {
-		where = append(where, s.db.contains(args.add(ascii.ToLower(q.Search)), "id", "account", "name", "prefix"))
+		where = append(where, s.db.contains(args.add(q.Search), "id", "account", "name", "prefix"))
 	}
 	if q.Status != "" {
 		where = append(where, keyStatus(args.add(micros(s.db.now())))+" = "+args.add(string(q.Status)))

@@ -137,7 +137,7 @@ func (postgresDialect) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
 
 // contains uses the collation C, in which lower changes only ASCII letters.
 func (postgresDialect) contains(text string, columns ...string) string {
-	return "strpos(lower((" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C"), ` + text + ") > 0"
+	return "strpos(lower((" + strings.Join(columns, " || chr(10) || ") + `) COLLATE "C"), lower(CAST(` + text + ` AS text) COLLATE "C")) > 0`
 }
 
 func (postgresDialect) has(text, column string) string {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,9 +12,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/console/internal/clientaddr"
 	"github.com/llmhttp/llmhttp/console/passwordhash"
-	"github.com/llmhttp/llmhttp/internal/clientaddr"
-	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/manage"
 )
 
@@ -125,7 +125,10 @@ func New(config Config, keys manage.KeyManager) (*SignIn, error) {
 	if len(s.admins) == 0 && !config.Keys {
 		return nil, errors.New("console: SignIn: nobody can sign in without Admins or Keys")
 	}
-	s.config.Duration = min(option.Bound(config.Duration, defaultSessionDuration), forever)
+	s.config.Duration = min(cmp.Or(config.Duration, defaultSessionDuration), forever)
+	if s.config.Duration < 0 {
+		s.config.Duration = forever
+	}
 	if n := len(config.SessionSecret); n > 0 && n < minSessionSecret {
 		return nil, fmt.Errorf("console: SignIn.SessionSecret has %d bytes; it must have at least %d", n, minSessionSecret)
 	}

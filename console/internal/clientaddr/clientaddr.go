@@ -10,41 +10,21 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of proxies whose X-Forwarded-For is believed.
-type Proxies []netip.Prefix
-
-// ClientAddr returns the address of the client without its port. For an IPv6 address
-// it returns the prefix of 64 bits, which usually belongs to one client.
-func (p Proxies) ClientAddr(r *http.Request) string {
-	addr, ok := parseAddr(r.RemoteAddr)
+// Client returns the client with the given address, which may have a port: the address without its port. For an
+// IPv6 address it returns the prefix of 64 bits, which usually belongs to one client.
+func Client(remoteAddr string) string {
+	addr, ok := parseAddr(remoteAddr)
 	if !ok {
-		return r.RemoteAddr
+		return remoteAddr
 	}
-	addr = p.forwardedFor(addr, r.Header.Values("X-Forwarded-For"))
-	if addr.Is6() {
-		if prefix, err := addr.Prefix(64); err == nil {
-			return prefix.String()
-		}
-	}
-	return addr.String()
-}
-
-// RemoteAddr returns the address of the client for a request that one of p has sent, and
-// r.RemoteAddr for all others.
-func (p Proxies) RemoteAddr(r *http.Request) string {
-	sender, ok := parseAddr(r.RemoteAddr)
-	if !ok || !p.contain(sender) {
-		return r.RemoteAddr
-	}
-	addr := p.forwardedFor(sender, r.Header.Values("X-Forwarded-For"))
-	if addr == sender {
-		return r.RemoteAddr
+	if prefix, err := addr.Prefix(64); err == nil && addr.Is6() {
+		return prefix.String()
 	}
 	return addr.String()
 }
 
 // Network returns the network of a client with the given address, which is a result of
-// ClientAddr: for an IPv6 address, the prefix of 48 bits. Somebody who has one prefix
+// Client: for an IPv6 address, the prefix of 48 bits. Somebody who has one prefix
 // of 64 bits often has all those of 48.
 func Network(addr string) string {
 	prefix, err := netip.ParsePrefix(addr)
@@ -56,25 +36,6 @@ func Network(addr string) string {
 		return network.String()
 	}
 	return addr
-}
-
-// forwardedFor returns the address of the client for which the sender of a request with
-// the header X-Forwarded-For has sent it. It follows the header from its end for as long
-// as the addresses are those of proxies, because only proxies tell the truth.
-func (p Proxies) forwardedFor(sender netip.Addr, header []string) netip.Addr {
-	forwarded := strings.Split(strings.Join(header, ","), ",")
-	for i := len(forwarded) - 1; i >= 0 && p.contain(sender); i-- {
-		addr, ok := parseAddr(strings.TrimSpace(forwarded[i]))
-		if !ok {
-			break
-		}
-		sender = addr
-	}
-	return sender
-}
-
-func (p Proxies) contain(addr netip.Addr) bool {
-	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(addr) })
 }
 
 // parseAddr parses an address that may have a port.
