@@ -37,9 +37,9 @@ type ReportRowID struct{ Account, KeyID, User, Label, Model string }
 //	...
 //	return report.Report(), nil
 //
-// If q has a Limit and there are many groups, the store may read only the largest ones in the order of
-// [ReportOrder], and then what all groups used together, for AddTotal, or what the other groups used, for
-// AddOthers.
+// If q has a Limit and there are many groups, the store may read only the largest ones, in the order of
+// [ReportOrder]. It must then add the sums of all groups together with AddTotal, or those of the other groups
+// with AddOthers.
 //
 // Create one with [NewReportBuilder]. It is not safe for concurrent use.
 type ReportBuilder struct {

@@ -6,8 +6,8 @@
 //	err = keytext.SetLimit(&params.Limits, "quota", "20usd/month")
 //	text := keytext.FormatLimit(&params.Limits, "quota") // 20usd/month
 //
-// The command llmhttpctl and package console use these forms. The errors are for whoever
-// typed the text: they quote it, show an example and do not name this package. Usage can be written as
+// The command llmhttpctl and package console use these forms. The errors are for the person
+// who typed the text: they quote it, show an example and do not name this package. Usage can be written as
 // CSV: see [UsageCSV].
 //
 // Functions are safe for concurrent use.
