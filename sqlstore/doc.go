@@ -11,8 +11,8 @@
 //
 // A [Store] implements [llmhttp.KeyStore], [llmhttp.UsageStore] and
 // [responsestore.Store]. Any number of Stores, in any number of processes, can
-// share a database. The command llmhttpctl in this module manages keys and accounts
-// and prints usage.
+// share a database. The command github.com/llmhttp/llmhttp/llmhttpctl manages keys and
+// accounts and prints usage.
 //
 // # Keys
 //

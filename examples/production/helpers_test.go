@@ -61,7 +61,7 @@ func runTests(m *testing.M) int {
 		}
 		return binary
 	}
-	llmhttpctl = build("llmhttpctl", "../../sqlstore/cmd/llmhttpctl")
+	llmhttpctl = build("llmhttpctl", "../../llmhttpctl")
 	if inmemory = os.Getenv("LLMHTTP_EXAMPLE"); inmemory == "" {
 		inmemory = build("inmemory", "../inmemory")
 	}
