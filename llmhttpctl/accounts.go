@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"flag"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
@@ -16,118 +17,93 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-// accountFlags adds a flag for each setting of an account to f, and returns those that are named.
-func accountFlags(f *flag.FlagSet) *settings[manage.AccountParams] {
-	a := new(settings[manage.AccountParams])
-	a.add(f, "name", "a `name` for display", func(p *manage.AccountParams, s string) error {
-		p.Name = s
-		return nil
-	})
-	f.BoolFunc("prepaid", "the keys may spend the credit of the account and no more; --prepaid=false ends that", func(s string) error {
-		prepaid, err := strconv.ParseBool(s)
-		*a = append(*a, func(p *manage.AccountParams) error { p.Prepaid = prepaid; return nil })
-		return err
-	})
-	a.addLimits(f, "", " of all keys together", func(p *manage.AccountParams) *llmhttp.Limits { return &p.Limits })
-	a.addLimits(f, "user-", " of each end user", func(p *manage.AccountParams) *llmhttp.Limits { return &p.PerUser })
-	a.add(f, "label", "a label of what the keys use, `NAME=VALUE`; may be repeated", func(p *manage.AccountParams, s string) error {
-		label, err := parseLabel(s)
-		p.Labels = append(withoutLabel(p.Labels, label.Name), label)
-		return err
-	})
-	a.add(f, "no-label", "the `name` of a label to remove; may be repeated", func(p *manage.AccountParams, s string) error {
-		p.Labels = withoutLabel(p.Labels, s)
-		return nil
-	})
-	return a
+// accountFlags returns a flag for each setting of an account, which adds to a.
+func accountFlags(a *settings[manage.AccountParams]) []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		a.flag("name", "a `name` for display", func(p *manage.AccountParams, s string) error { p.Name = s; return nil }),
+		&cli.BoolFlag{
+			Name: "prepaid", Usage: "the keys may spend the credit of the account and no more; --prepaid=false ends that", HideDefault: true,
+			Validator: func(prepaid bool) error {
+				*a = append(*a, func(p *manage.AccountParams) error { p.Prepaid = prepaid; return nil })
+				return nil
+			},
+		},
+	}, a.limits("", " of all keys together", func(p *manage.AccountParams) *llmhttp.Limits { return &p.Limits }),
+		a.limits("user-", " of each end user", func(p *manage.AccountParams) *llmhttp.Limits { return &p.PerUser }),
+		[]cli.Flag{
+			a.flag("label", "a label of what the keys use, `NAME=VALUE`; may be repeated", func(p *manage.AccountParams, s string) error {
+				label, err := parseLabel(s)
+				p.Labels = append(withoutLabel(p.Labels, label.Name), label)
+				return err
+			}),
+			a.flag("no-label", "the `name` of a label to remove; may be repeated", func(p *manage.AccountParams, s string) error {
+				p.Labels = withoutLabel(p.Labels, s)
+				return nil
+			}),
+		})
 }
 
 func withoutLabel(labels []llmhttp.Label, name string) []llmhttp.Label {
 	return slices.DeleteFunc(labels, func(l llmhttp.Label) bool { return l.Name == name })
 }
 
-func (c *command) createAccount(ctx context.Context, args []string) error {
-	f := c.newFlags()
-	settings := accountFlags(f)
-	id, err := c.parseAccount(f, args)
-	if err != nil {
-		return err
-	}
-	var params manage.AccountParams
-	if err := settings.apply(&params); err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		if _, err := s.CreateAccount(ctx, id, params); err != nil {
+func (c *command) createAccount() *cli.Command {
+	var settings settings[manage.AccountParams]
+	return c.store(&cli.Command{
+		Name: "create", ArgsUsage: "ID", Usage: "create an account, whose keys share limits and credit", Flags: accountFlags(&settings),
+	}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		var params manage.AccountParams
+		if err := settings.apply(&params); err != nil {
 			return err
 		}
-		return c.showOneAccount(ctx, s, id)
+		if _, err := s.CreateAccount(ctx, ids[0], params); err != nil {
+			return err
+		}
+		return c.showOneAccount(ctx, s, ids[0])
 	})
 }
 
-func (c *command) updateAccount(ctx context.Context, args []string) error {
-	f := c.newFlags()
-	settings := accountFlags(f)
-	id, err := c.parseAccount(f, args)
-	if err != nil {
-		return err
-	}
-	if len(*settings) == 0 {
-		return usageErrorf("no flag names a setting to change")
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		if _, err := s.UpdateAccount(ctx, id, settings.apply); err != nil {
+func (c *command) updateAccount() *cli.Command {
+	var settings settings[manage.AccountParams]
+	return c.store(&cli.Command{
+		Name: "update", ArgsUsage: "ID", Usage: "change the settings that the flags name", Flags: accountFlags(&settings),
+	}, settings.check, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		if _, err := s.UpdateAccount(ctx, ids[0], settings.apply); err != nil {
 			return err
 		}
-		return c.showOneAccount(ctx, s, id)
+		return c.showOneAccount(ctx, s, ids[0])
 	})
 }
 
-func (c *command) showAccount(ctx context.Context, args []string) error {
-	id, err := c.parseAccount(c.newFlags(), args)
-	if err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error { return c.showOneAccount(ctx, s, id) })
-}
-
-// parseAccount is parse for a command with the ID of an account as its only operand.
-func (c *command) parseAccount(f *flag.FlagSet, args []string) (string, error) {
-	operands, err := c.parse(f, "ID", args)
-	if err == nil && len(operands) != 1 {
-		err = usageErrorf("expected the ID of one account")
-	}
-	if err != nil {
-		return "", err
-	}
-	return operands[0], nil
+func (c *command) showAccount() *cli.Command {
+	return c.store(&cli.Command{
+		Name: "show", ArgsUsage: "ID", Usage: "print the settings of an account, and what is left of its credit",
+	}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		return c.showOneAccount(ctx, s, ids[0])
+	})
 }
 
 // changeAccounts returns a command that suspends or resumes each account that its arguments name.
-func (c *command) changeAccounts(state string, suspended bool) func(context.Context, []string) error {
-	anyID := func(string) error { return nil }
+func (c *command) changeAccounts(name, usage, state string, suspended bool) *cli.Command {
 	change := func(ctx context.Context, s *sqlstore.Store, id string) error {
 		_, err := s.UpdateAccount(ctx, id, func(p *manage.AccountParams) error { p.Suspended = suspended; return nil })
 		return err
 	}
-	return c.changeEach("an account", anyID, state, change, c.showOneAccount)
+	return c.changeEach(name, usage, state, change, c.showOneAccount)
 }
 
-func (c *command) listAccounts(ctx context.Context, args []string) error {
-	f := c.newFlags()
+func (c *command) listAccounts() *cli.Command {
 	var q manage.AccountQuery
-	f.StringVar(&q.Search, "search", "", "list only accounts that contain this `text` in the ID or name")
-	f.StringVar(&q.After, "after", "", "list only accounts after the one with this `ID`")
-	limit := limitFlag(f, "accounts")
-	if _, err := c.parse(f, "", args); err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
+	var limit int
+	return c.store(&cli.Command{
+		Name: "list", Usage: "list accounts, oldest first",
+		Flags: append(listFlags(&q.After, &limit, "accounts"), textFlag("search", &q.Search, "list only accounts that contain this `text` in the ID or name")),
+	}, nil, func(ctx context.Context, s *sqlstore.Store, _ []string) error {
 		read := func(after string, limit int) ([]manage.AccountInfo, error) {
 			q.After, q.Limit = after, limit
 			return s.ListAccounts(ctx, q)
 		}
-		return printPages(&c.out, *limit, q.After, read, func(a *manage.AccountInfo) string { return a.ID }, c.out.printAccounts)
+		return printPages(&c.out, limit, q.After, read, func(a *manage.AccountInfo) string { return a.ID }, c.out.printAccounts)
 	})
 }
 

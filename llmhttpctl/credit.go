@@ -6,42 +6,34 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/manage/keytext"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-func (c *command) addCredit(ctx context.Context, args []string) error {
-	f := c.newFlags()
+func (c *command) addCredit() *cli.Command {
 	e := manage.CreditEntry{ID: "credit_" + strings.ToLower(rand.Text()[:20])}
-	f.Func("amount", "the `amount` to add, such as 20usd, or -5usd to correct an entry", func(s string) (err error) {
-		e.Amount, err = keytext.ParseMoney(s)
-		return err
-	})
-	f.StringVar(&e.Note, "note", "", "a `text` for people")
-	f.Func(
-		"id",
-		"the `ID` of the entry, such as that of a payment: adding it again does nothing; the default is random",
-		func(s string) error {
-			e.ID = s
-			return nil
+	return c.store(&cli.Command{
+		Name: "add", ArgsUsage: "ID", Usage: "add an amount to the credit of an account", Flags: []cli.Flag{
+			parsedFlag("amount", &e.Amount, "the `amount` to add, such as 20usd, or -5usd to correct an entry", keytext.ParseMoney),
+			textFlag("note", &e.Note, "a `text` for people"),
+			textFlag("id", &e.ID, "the `ID` of the entry, such as that of a payment: adding it again does nothing; the default is random"),
 		},
-	)
-	account, err := c.parseAccount(f, args)
-	if err != nil {
-		return err
-	}
-	if e.Amount == 0 {
-		return usageErrorf("--amount is missing")
-	}
-	e.Account = account
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
+	}, func() error {
+		if e.Amount == 0 {
+			return usageErrorf("--amount is missing")
+		}
+		return nil
+	}, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		e.Account = ids[0]
 		added, err := s.AddCredit(ctx, e)
 		if err != nil {
 			return err
 		}
-		info, err := s.Account(ctx, account)
+		info, err := s.Account(ctx, e.Account)
 		if err != nil {
 			return err
 		}
@@ -52,23 +44,19 @@ func (c *command) addCredit(ctx context.Context, args []string) error {
 	})
 }
 
-func (c *command) listCredit(ctx context.Context, args []string) error {
-	f := c.newFlags()
+func (c *command) listCredit() *cli.Command {
 	var q manage.CreditQuery
-	f.StringVar(&q.After, "after", "", "list only entries after the one with this `ID`")
-	f.BoolVar(&q.Newest, "newest", false, "list the newest first")
-	limit := limitFlag(f, "entries")
-	account, err := c.parseAccount(f, args)
-	if err != nil {
-		return err
-	}
-	q.Account = account
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
+	var limit int
+	return c.store(&cli.Command{
+		Name: "list", ArgsUsage: "ID", Usage: "list what was added to the credit of an account, oldest first",
+		Flags: append(listFlags(&q.After, &limit, "entries"), &cli.BoolFlag{Name: "newest", Destination: &q.Newest, Usage: "list the newest first"}),
+	}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		q.Account = ids[0]
 		read := func(after string, limit int) ([]manage.CreditEntry, error) {
 			q.After, q.Limit = after, limit
 			return s.ListCredit(ctx, q)
 		}
-		return printPages(&c.out, *limit, q.After, read, func(e *manage.CreditEntry) string { return e.ID }, c.out.printCredit)
+		return printPages(&c.out, limit, q.After, read, func(e *manage.CreditEntry) string { return e.ID }, c.out.printCredit)
 	})
 }
 

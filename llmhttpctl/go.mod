@@ -14,6 +14,7 @@ require (
 	github.com/llmhttp/llmhttp/console v0.0.0
 	github.com/llmhttp/llmhttp/sqlstore v0.0.0
 	github.com/stretchr/testify v1.12.1
+	github.com/urfave/cli/v3 v3.14.0
 )
 
 require (

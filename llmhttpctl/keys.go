@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage"
@@ -14,46 +15,27 @@ import (
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-// keyFlags adds a flag for each setting of a key to f, and returns those that are named.
-func keyFlags(f *flag.FlagSet) *settings[manage.KeyParams] {
-	k := new(settings[manage.KeyParams])
-	k.add(f, "account", "the `account` that pays; the default is the ID of the key", func(p *manage.KeyParams, s string) error {
-		p.Account = s
-		return nil
-	})
-	k.add(f, "name", "a `name` for display", func(p *manage.KeyParams, s string) error {
-		p.Name = s
-		return nil
-	})
-	k.add(
-		f,
-		"scopes",
-		"the allowed endpoints: a comma-separated `list` of "+endpointNames()+" and the scopes of your own endpoints, or all, or none",
-		func(p *manage.KeyParams, s string) (err error) {
-			p.Scopes, err = keytext.ParseScopes(s)
-			return err
-		},
-	)
-	k.add(
-		f,
-		"models",
-		"the allowed models: a comma-separated `list` in which * matches any text, or all, or none",
-		func(p *manage.KeyParams, s string) (err error) {
-			p.Models, err = keytext.ParseList[string](s)
-			return err
-		},
-	)
-	k.add(
-		f,
-		"expires",
-		"when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never",
-		func(p *manage.KeyParams, s string) (err error) {
-			p.Expires, err = keytext.ParseExpiry(s, time.Now())
-			return err
-		},
-	)
-	k.addLimits(f, "", "", func(p *manage.KeyParams) *llmhttp.Limits { return &p.Limits })
-	return k
+// keyFlags returns a flag for each setting of a key, which adds to k.
+func keyFlags(k *settings[manage.KeyParams]) []cli.Flag {
+	return append([]cli.Flag{
+		k.flag("account", "the `account` that pays; the default is the ID of the key", func(p *manage.KeyParams, s string) error { p.Account = s; return nil }),
+		k.flag("name", "a `name` for display", func(p *manage.KeyParams, s string) error { p.Name = s; return nil }),
+		k.flag("scopes", "the allowed endpoints: a comma-separated `list` of "+endpointNames()+" and the scopes of your own endpoints, or all, or none",
+			func(p *manage.KeyParams, s string) (err error) {
+				p.Scopes, err = keytext.ParseScopes(s)
+				return err
+			}),
+		k.flag("models", "the allowed models: a comma-separated `list` in which * matches any text, or all, or none",
+			func(p *manage.KeyParams, s string) (err error) {
+				p.Models, err = keytext.ParseList[string](s)
+				return err
+			}),
+		k.flag("expires", "when the key expires: a `time` such as 2030-01-31 (midnight in UTC), 2030-01-31T12:00:00Z or 30d (from now), or never",
+			func(p *manage.KeyParams, s string) (err error) {
+				p.Expires, err = keytext.ParseExpiry(s, time.Now())
+				return err
+			}),
+	}, k.limits("", "", func(p *manage.KeyParams) *llmhttp.Limits { return &p.Limits })...)
 }
 
 // endpointNames returns the scopes of the endpoints of llmhttp, as in "chat, images, usage".
@@ -65,17 +47,15 @@ func endpointNames() string {
 	return strings.Join(names, ", ")
 }
 
-func (c *command) createKey(ctx context.Context, args []string) error {
-	f := c.newFlags()
-	settings := keyFlags(f)
-	if _, err := c.parse(f, "", args); err != nil {
-		return err
-	}
-	var params manage.KeyParams
-	if err := settings.apply(&params); err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
+func (c *command) createKey() *cli.Command {
+	var settings settings[manage.KeyParams]
+	return c.store(&cli.Command{
+		Name: "create", Usage: "create a key and print its secret once", Flags: keyFlags(&settings),
+	}, nil, func(ctx context.Context, s *sqlstore.Store, _ []string) error {
+		var params manage.KeyParams
+		if err := settings.apply(&params); err != nil {
+			return err
+		}
 		info, secret, err := s.CreateKey(ctx, params)
 		if err != nil {
 			return err
@@ -85,18 +65,12 @@ func (c *command) createKey(ctx context.Context, args []string) error {
 	})
 }
 
-func (c *command) updateKey(ctx context.Context, args []string) error {
-	f := c.newFlags()
-	settings := keyFlags(f)
-	id, err := c.parseID(f, args)
-	if err != nil {
-		return err
-	}
-	if len(*settings) == 0 {
-		return usageErrorf("no flag names a setting to change")
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		info, err := s.UpdateKey(ctx, id, settings.apply)
+func (c *command) updateKey() *cli.Command {
+	var settings settings[manage.KeyParams]
+	return c.store(&cli.Command{
+		Name: "update", ArgsUsage: "ID", Usage: "change the settings that the flags name", Flags: keyFlags(&settings),
+	}, settings.check, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		info, err := s.UpdateKey(ctx, ids[0], settings.apply)
 		if err != nil {
 			return err
 		}
@@ -105,19 +79,14 @@ func (c *command) updateKey(ctx context.Context, args []string) error {
 	})
 }
 
-func (c *command) rotateKey(ctx context.Context, args []string) error {
-	f := c.newFlags()
+func (c *command) rotateKey() *cli.Command {
 	var overlap time.Duration
-	f.Func("overlap", "how `long` the old secret keeps working, such as 24h or 7d; the default is 0", func(s string) (err error) {
-		overlap, err = keytext.ParsePeriod(s)
-		return err
-	})
-	id, err := c.parseID(f, args)
-	if err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		info, secret, err := s.RotateKey(ctx, id, overlap)
+	return c.store(&cli.Command{
+		Name: "rotate", ArgsUsage: "ID", Usage: "give a key a new secret and print it once", Flags: []cli.Flag{
+			parsedFlag("overlap", &overlap, "how `long` the old secret keeps working, such as 24h or 7d; the default is 0", keytext.ParsePeriod),
+		},
+	}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		info, secret, err := s.RotateKey(ctx, ids[0], overlap)
 		if err != nil {
 			return err
 		}
@@ -140,57 +109,35 @@ func revokeKey(ctx context.Context, s *sqlstore.Store, id string) error { return
 
 // changeKeys returns a command that changes each key that its arguments name, and
 // reports that it has the new state.
-func (c *command) changeKeys(state string, change change) func(context.Context, []string) error {
-	return c.changeEach("a key", checkID, state, change, c.showOneKey)
+func (c *command) changeKeys(name, usage, state string, change change) *cli.Command {
+	return c.changeEach(name, usage, state, change, c.showOneKey)
 }
 
-// changeEach returns a command that changes each key or account, which kind says, that its
-// arguments name. check returns an error if an ID cannot be one. Afterwards the command
-// reports the new state or, with --json, calls show.
-func (c *command) changeEach(
-	kind string,
-	check func(id string) error,
-	state string,
-	change, show change,
-) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		ids, err := c.parse(c.newFlags(), "ID...", args)
-		if err != nil {
-			return err
-		}
-		if len(ids) == 0 {
-			return usageErrorf("expected the ID of %s", kind)
-		}
+// changeEach returns a command that changes each key or account that its arguments name.
+// Afterwards the command reports the new state or, with --json, calls show.
+func (c *command) changeEach(name, usage, state string, change, show change) *cli.Command {
+	return c.store(&cli.Command{Name: name, ArgsUsage: "ID...", Usage: usage}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		var errs []error
 		for _, id := range ids {
-			if err := check(id); err != nil {
-				return err
+			err := change(ctx, s, id)
+			switch {
+			case err != nil:
+				err = fmt.Errorf("%s: %w", printable(id), err)
+			case c.out.json:
+				err = show(ctx, s, id)
+			default:
+				_, err = fmt.Fprintf(c.out.stdout, "%s is %s\n", printable(id), state)
 			}
+			errs = append(errs, err)
 		}
-		return c.withStore(ctx, func(s *sqlstore.Store) error {
-			var errs []error
-			for _, id := range ids {
-				err := change(ctx, s, id)
-				switch {
-				case err != nil:
-					err = fmt.Errorf("%s: %w", printable(id), err)
-				case c.out.json:
-					err = show(ctx, s, id)
-				default:
-					_, err = fmt.Fprintf(c.out.stdout, "%s is %s\n", printable(id), state)
-				}
-				errs = append(errs, err)
-			}
-			return errors.Join(errs...)
-		})
-	}
+		return errors.Join(errs...)
+	})
 }
 
-func (c *command) showKey(ctx context.Context, args []string) error {
-	id, err := c.parseID(c.newFlags(), args)
-	if err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error { return c.showOneKey(ctx, s, id) })
+func (c *command) showKey() *cli.Command {
+	return c.store(&cli.Command{
+		Name: "show", ArgsUsage: "ID", Usage: "print the settings of a key",
+	}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error { return c.showOneKey(ctx, s, ids[0]) })
 }
 
 // showOneKey prints the key with the given ID.
@@ -202,44 +149,21 @@ func (c *command) showOneKey(ctx context.Context, s *sqlstore.Store, id string) 
 	return c.out.printKey(info, "")
 }
 
-// parseID is parse for a command with the ID of a key as its only operand.
-func (c *command) parseID(f *flag.FlagSet, args []string) (string, error) {
-	operands, err := c.parse(f, "ID", args)
-	if err != nil {
-		return "", err
-	}
-	if len(operands) != 1 {
-		return "", usageErrorf("expected the ID of one key")
-	}
-	return operands[0], checkID(operands[0])
-}
-
-// checkID returns an error if id cannot be the ID of a key. The error does not
-// contain id, which may be a secret that was mistaken for an ID.
-func checkID(id string) error {
-	if !strings.HasPrefix(id, "key_") {
-		return usageErrorf("the ID of a key begins with key_: \"llmhttpctl keys list\" shows it next to the beginning of the secret")
-	}
-	return nil
-}
-
-func (c *command) listKeys(ctx context.Context, args []string) error {
-	f := c.newFlags()
+func (c *command) listKeys() *cli.Command {
 	var q manage.KeyQuery
-	f.StringVar(&q.Account, "account", "", "list only keys of this `account`")
-	f.StringVar(&q.Search, "search", "", "list only keys that contain this `text` in the ID, account, name or prefix")
-	f.StringVar(&q.After, "after", "", "list only keys after the key with this `ID`")
-	limit := limitFlag(f, "keys")
-	if _, err := c.parse(f, "", args); err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
+	var limit int
+	return c.store(&cli.Command{
+		Name: "list", Usage: "list keys, oldest first", Flags: append(listFlags(&q.After, &limit, "keys"),
+			textFlag("account", &q.Account, "list only keys of this `account`"),
+			textFlag("search", &q.Search, "list only keys that contain this `text` in the ID, account, name or prefix"),
+		),
+	}, nil, func(ctx context.Context, s *sqlstore.Store, _ []string) error {
 		read := func(after string, limit int) ([]manage.KeyInfo, error) {
 			q.After, q.Limit = after, limit
 			return s.ListKeys(ctx, q)
 		}
 		id := func(k *manage.KeyInfo) string { return k.ID }
-		return printPages(&c.out, *limit, q.After, read, id, func(keys []manage.KeyInfo) error {
+		return printPages(&c.out, limit, q.After, read, id, func(keys []manage.KeyInfo) error {
 			if len(keys) == 0 && q.Account != "" {
 				if err := checkAccount(ctx, s, q.Account); err != nil {
 					return err

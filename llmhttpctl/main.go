@@ -6,61 +6,44 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/llmhttp/llmhttp/console/passwordhash"
 	"github.com/llmhttp/llmhttp/sqlstore"
 )
 
-const help = `llmhttpctl manages the API keys and accounts and prints the usage in a database of
-llmhttp.
+// rootHelp is a template of package cli. It lists the commands of all groups.
+const rootHelp = `{{define "line"}}  {{.FullName}} [flags]{{with .ArgsUsage}} {{.}}{{end}}{{"\t"}}{{.Usage}}
+{{end}}{{.Name}} {{.Usage}}
 
 Usage:
 
-  llmhttpctl migrate [flags]                 create or migrate the tables; makes a new SQLite file
-  llmhttpctl keys create [flags]             create a key and print its secret once
-  llmhttpctl keys list [flags]               list keys, oldest first
-  llmhttpctl keys show [flags] ID            print the settings of a key
-  llmhttpctl keys update [flags] ID          change the settings that the flags name
-  llmhttpctl keys rotate [flags] ID          give a key a new secret and print it once
-  llmhttpctl keys suspend [flags] ID...      disable keys until they are resumed
-  llmhttpctl keys resume [flags] ID...       enable suspended keys
-  llmhttpctl keys revoke [flags] ID...       disable keys for good
-  llmhttpctl keys quota [flags] ID           print how much of its quota a key has used, or reset that
-  llmhttpctl accounts create [flags] ID      create an account, whose keys share limits and credit
-  llmhttpctl accounts list [flags]           list accounts, oldest first
-  llmhttpctl accounts show [flags] ID        print the settings of an account, and what is left of its credit
-  llmhttpctl accounts update [flags] ID      change the settings that the flags name
-  llmhttpctl accounts suspend [flags] ID...  disable all keys of accounts until they are resumed
-  llmhttpctl accounts resume [flags] ID...   enable suspended accounts
-  llmhttpctl credit add [flags] ID           add an amount to the credit of an account
-  llmhttpctl credit list [flags] ID          list what was added to the credit of an account, oldest first
-  llmhttpctl usage [flags]                   print usage by day, model, key, account, end user or label
-  llmhttpctl hash-password                   hash the password on the standard input, for the console
-  llmhttpctl hash-password --generate        make a random password, print it to the standard error and hash it
-  llmhttpctl version                         print the version
+{{range .VisibleCommands}}{{range .VisibleCommands}}{{template "line" .}}{{else}}{{template "line" .}}{{end}}{{end}}
+{{.Description}}
+`
 
-The flag --dsn or the environment variable LLMHTTP_DSN names the database:
+const description = `The flag --dsn or the environment variable LLMHTTP_DSN names the database:
 postgres://user:password@host/database, or the path of a SQLite file. Other users
 of the machine can see the flags of a process, so do not put a password there.
 
 With --json, each key, account, entry or sum is a line of JSON. The exit status is
 1 if the command failed and 2 if its arguments are wrong. Add --help to a command
-for its flags.
-`
+for its flags.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	c := &command{stdin: os.Stdin, out: printer{stdout: os.Stdout, stderr: os.Stderr}, dsn: os.Getenv("LLMHTTP_DSN")}
-	os.Exit(c.run(ctx, os.Args[1:]))
+	c := &command{out: printer{stdout: os.Stdout, stderr: os.Stderr}}
+	os.Exit(c.run(ctx, os.Args))
 }
 
 const (
@@ -79,140 +62,126 @@ func usageErrorf(format string, args ...any) error {
 
 // A command is one run of the program.
 type command struct {
-	stdin io.Reader
-	out   printer
-	dsn   string
-	name  string // such as "keys create"
+	out  printer
+	dsn  string
+	name string // such as "llmhttpctl keys create"
 }
 
 // run runs the command that args name and returns the exit status.
 func (c *command) run(ctx context.Context, args []string) int {
-	err := c.dispatch(ctx, args)
-	if err == nil || errors.Is(err, flag.ErrHelp) {
+	// "help keys" and "keys help" mean "keys --help".
+	if i := slices.Index(args[:min(len(args), 3)], "help"); i > 0 {
+		args = append(slices.Delete(slices.Clone(args), i, i+1), "--help")
+	}
+	cli.VersionPrinter = func(*cli.Command) { fmt.Fprintln(c.out.stdout, "llmhttpctl", version()) }
+	cli.HelpPrinter = func(w io.Writer, template string, data any) {
+		cli.HelpPrinterCustom(w, template, data, map[string]any{"wrapAt": func() int { return 100 }})
+	}
+	flagText := cli.FlagStringer
+	cli.FlagStringer = func(f cli.Flag) string { return strings.Replace(flagText(f), "\t", "\n", 1) }
+	err := c.root().Run(ctx, args)
+	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(c.out.stderr, "llmhttpctl: %v\n", err)
 	if _, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintf(c.out.stderr, "Run \"llmhttpctl %s\" for help.\n", strings.TrimSpace(c.name+" --help"))
+		fmt.Fprintf(c.out.stderr, "Run \"%s --help\" for help.\n", c.name)
 		return exitUsage
 	}
 	return exitFailed
 }
 
-// dispatch runs the command that args name.
-func (c *command) dispatch(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		fmt.Fprint(c.out.stderr, help)
+// root returns the command with all others.
+func (c *command) root() *cli.Command {
+	group := func(name, usage string, commands ...*cli.Command) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, Commands: commands}
+	}
+	root := group("llmhttpctl", "manages the API keys and accounts and prints the usage in a database of llmhttp.",
+		c.store(&cli.Command{Name: "migrate", Usage: "create or migrate the tables; makes a new SQLite file"}, nil, c.migrate),
+		group("keys", "manage keys", c.createKey(), c.listKeys(), c.showKey(), c.updateKey(), c.rotateKey(),
+			c.changeKeys("suspend", "disable keys until they are resumed", "suspended", setSuspended(true)),
+			c.changeKeys("resume", "enable suspended keys", "active", setSuspended(false)),
+			c.changeKeys("revoke", "disable keys for good", "revoked", revokeKey), c.showQuota()),
+		group("accounts", "manage accounts, whose keys share limits and credit", c.createAccount(), c.listAccounts(), c.showAccount(), c.updateAccount(),
+			c.changeAccounts("suspend", "disable all keys of accounts until they are resumed", "suspended", true),
+			c.changeAccounts("resume", "enable suspended accounts", "active", false)),
+		group("credit", "add to the credit of accounts", c.addCredit(), c.listCredit()),
+		c.usage(),
+		c.hashPassword(),
+		&cli.Command{Name: "version", Usage: "print the version", Action: func(_ context.Context, cmd *cli.Command) error {
+			cli.ShowVersion(cmd)
+			return nil
+		}},
+	)
+	root.Version = version()
+	root.Description = description
+	root.CustomRootCommandHelpTemplate = rootHelp
+	root.ArgValidator = c.checkOperands
+	root.ExitErrHandler = func(context.Context, *cli.Command, error) {} // run reports errors
+	root.EnableShellCompletion = true
+	root.ConfigureShellCompletionCommand = func(completion *cli.Command) {
+		completion.Hidden = false
+		_ = completion.Walk(c.prepare)
+		for _, shell := range completion.Commands {
+			shell.Usage = "print the script that completes commands and flags in " + shell.Name
+		}
+	}
+	_ = root.Walk(c.prepare)
+	return root
+}
+
+// prepare sets what all commands have in common.
+func (c *command) prepare(cmd *cli.Command) error {
+	cmd.HideHelpCommand = true // it would take the ID "help" for itself
+	cmd.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+		c.name = cmd.FullName()
+		if len(cmd.Commands) > 0 {
+			return usageErrorf("flags must follow the command")
+		}
+		return usageErrorf("%v", err)
+	}
+	if len(cmd.Commands) > 0 {
+		cmd.StopOnNthArg = new(1) // an unknown command is reported before its flags are
+	}
+	return nil
+}
+
+// checkOperands is the ArgValidator of all commands. It returns an error if a group has no command
+// or a command not the operands that its ArgsUsage describes.
+func (c *command) checkOperands(_ context.Context, cmd *cli.Command) error {
+	c.name = cmd.FullName()
+	_, path, _ := strings.Cut(c.name, " ")
+	isKey := strings.HasPrefix(path, "keys ")
+	kind, one := "account", "an account"
+	if isKey {
+		kind, one = "key", "a key"
+	}
+	operands := cmd.Args().Slice()
+	switch n := len(operands); {
+	case n == 0 && path == "":
+		cmd.Writer = cmd.ErrWriter
+		_ = cli.ShowRootCommandHelp(cmd)
 		return usageErrorf("a command is missing")
+	case n == 0 && len(cmd.Commands) > 0:
+		return usageErrorf("a command is missing after %s", path)
+	case len(cmd.Commands) > 0:
+		return usageErrorf("unknown command %s", quote(strings.TrimSpace(path+" "+operands[0])))
+	case n > 0 && cmd.Name == "hash-password":
+		return usageErrorf(
+			"hash-password has no arguments but --generate: the password is read from the standard input, where other users of the machine cannot see it",
+		)
+	case n > 0 && cmd.ArgsUsage == "":
+		return usageErrorf("unexpected argument %s", quote(operands[0]))
+	case n != 1 && cmd.ArgsUsage == "ID":
+		return usageErrorf("expected the ID of one %s", kind)
+	case n == 0 && cmd.ArgsUsage == "ID...":
+		return usageErrorf("expected the ID of %s", one)
 	}
-	name, rest := args[0], args[1:]
-	word := name
-	if name == "keys" || name == "accounts" || name == "credit" {
-		if len(rest) == 0 {
-			return usageErrorf("a command is missing after %s", name)
-		}
-		word, rest = rest[0], rest[1:]
-		name += " " + word
+	if isKey && slices.ContainsFunc(operands, func(id string) bool { return !strings.HasPrefix(id, "key_") }) {
+		// The text does not contain the ID, which may be a secret that was mistaken for one.
+		return usageErrorf("the ID of a key begins with key_: \"llmhttpctl keys list\" shows it next to the beginning of the secret")
 	}
-	switch {
-	case word == "help" || word == "-h" || word == "-help" || word == "--help":
-		_, err := fmt.Fprint(c.out.stdout, help)
-		return err
-	case name == "--version" || name == "-version":
-		name = "version"
-	case strings.HasPrefix(word, "-"):
-		return usageErrorf("flags must follow the command")
-	}
-	run := c.commands()[name]
-	if run == nil {
-		return usageErrorf("unknown command %s", quote(name))
-	}
-	c.name = name
-	return run(ctx, rest)
-}
-
-// commands returns the functions of the commands by their names.
-func (c *command) commands() map[string]func(context.Context, []string) error {
-	return map[string]func(context.Context, []string) error{
-		"migrate":          c.migrate,
-		"keys create":      c.createKey,
-		"keys list":        c.listKeys,
-		"keys show":        c.showKey,
-		"keys update":      c.updateKey,
-		"keys rotate":      c.rotateKey,
-		"keys suspend":     c.changeKeys("suspended", setSuspended(true)),
-		"keys resume":      c.changeKeys("active", setSuspended(false)),
-		"keys revoke":      c.changeKeys("revoked", revokeKey),
-		"keys quota":       c.showQuota,
-		"accounts create":  c.createAccount,
-		"accounts list":    c.listAccounts,
-		"accounts show":    c.showAccount,
-		"accounts update":  c.updateAccount,
-		"accounts suspend": c.changeAccounts("suspended", true),
-		"accounts resume":  c.changeAccounts("active", false),
-		"credit add":       c.addCredit,
-		"credit list":      c.listCredit,
-		"usage":            c.usage,
-		"hash-password":    c.hashPassword,
-		"version":          c.printVersion,
-	}
-}
-
-// newPlainFlags returns a flag set without flags.
-func (c *command) newPlainFlags() *flag.FlagSet {
-	f := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.Usage = func() {} // FlagSet would also call it after an error
-	return f
-}
-
-// newFlags returns a flag set with the flags that all commands share which use the database.
-func (c *command) newFlags() *flag.FlagSet {
-	f := c.newPlainFlags()
-	f.StringVar(&c.dsn, "dsn", c.dsn, "the `database`; the default is LLMHTTP_DSN")
-	f.BoolVar(&c.out.json, "json", false, "write a line of JSON for each key, account, entry or sum")
-	return f
-}
-
-// parse is parseFlags for a command that uses the database. If operandSyntax is empty, operands are
-// an error.
-func (c *command) parse(f *flag.FlagSet, operandSyntax string, args []string) ([]string, error) {
-	operands, err := c.parseFlags(f, operandSyntax, args)
-	switch {
-	case err != nil:
-		return nil, err
-	case operandSyntax == "" && len(operands) > 0:
-		return nil, usageErrorf("unexpected argument %s", quote(operands[0]))
-	case c.dsn == "":
-		return nil, usageErrorf("no database: set LLMHTTP_DSN or --dsn")
-	}
-	return operands, nil
-}
-
-// parseFlags parses args and returns the operands. Flags may stand before, between and after operands.
-// operandSyntax describes the operands in the help for the command.
-func (c *command) parseFlags(f *flag.FlagSet, operandSyntax string, args []string) ([]string, error) {
-	var operands []string
-	for len(args) > 0 {
-		err := f.Parse(args)
-		if errors.Is(err, flag.ErrHelp) {
-			c.out.printHelp(c.name, f, operandSyntax)
-			return nil, err
-		}
-		if err != nil {
-			return nil, usageErrorf("%v", err)
-		}
-		rest := f.Args()
-		if n := len(args) - len(rest); n > 0 && args[n-1] == "--" {
-			operands = append(operands, rest...)
-			break
-		}
-		if len(rest) > 0 {
-			operands, rest = append(operands, rest[0]), rest[1:]
-		}
-		args = rest
-	}
-	return operands, nil
+	return nil
 }
 
 // quote quotes an argument for an error. It shows only the beginning of an
@@ -224,38 +193,34 @@ func quote(arg string) string {
 	return strconv.Quote(arg)
 }
 
-// migrate is the only command that changes the schema of the database.
-func (c *command) migrate(ctx context.Context, args []string) error {
-	if _, err := c.parse(c.newFlags(), "", args); err != nil {
-		return err
+// store returns cmd with the flags of all commands that use the database, and with the operands as
+// ids. It checks the flags by check, unless that is nil, before it opens the database for run.
+func (c *command) store(cmd *cli.Command, check func() error, run func(ctx context.Context, s *sqlstore.Store, ids []string) error) *cli.Command {
+	cmd.Flags = append(cmd.Flags,
+		&cli.StringFlag{Name: "dsn", Destination: &c.dsn, Sources: cli.EnvVars("LLMHTTP_DSN"), HideDefault: true, Usage: "the `database`"},
+		&cli.BoolFlag{Name: "json", Destination: &c.out.json, Usage: "write a line of JSON for each key, account, entry or sum"},
+	)
+	cmd.Action = func(ctx context.Context, cmd *cli.Command) error {
+		if c.dsn == "" {
+			return usageErrorf("no database: set LLMHTTP_DSN or --dsn")
+		}
+		if check != nil {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		// Pruning is up to the servers that share the database, and only migrate changes its schema.
+		s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1, NoMigrate: cmd.Name != "migrate"})
+		if err != nil {
+			return err
+		}
+		return errors.Join(run(ctx, s, cmd.Args().Slice()), s.Close())
 	}
-	s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(c.out.stdout, "The database is up to date.")
-	return errors.Join(err, s.Close())
+	return cmd
 }
 
-// withStore opens the database, calls f and closes the database.
-func (c *command) withStore(ctx context.Context, f func(s *sqlstore.Store) error) error {
-	// Pruning is up to the servers that share the database.
-	s, err := sqlstore.Open(ctx, c.dsn, &sqlstore.Options{KeepRecords: -1, NoMigrate: true})
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(s), s.Close())
-}
-
-func (c *command) printVersion(_ context.Context, args []string) error {
-	operands, err := c.parseFlags(c.newPlainFlags(), "", args)
-	if err == nil && len(operands) > 0 {
-		err = usageErrorf("unexpected argument %s", quote(operands[0]))
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(c.out.stdout, "llmhttpctl", version())
+func (c *command) migrate(context.Context, *sqlstore.Store, []string) error {
+	_, err := fmt.Fprintln(c.out.stdout, "The database is up to date.")
 	return err
 }
 
@@ -281,32 +246,30 @@ const maxPasswordLine = 4096
 
 // hashPassword prints the hash of the first line of the standard input, or that of a random password. It
 // writes the password to the standard error, so that the hash can be assigned to a variable.
-func (c *command) hashPassword(_ context.Context, args []string) error {
-	f := c.newPlainFlags()
-	generate := f.Bool("generate", false, "make a random password and print it to the standard error, instead of reading one from the standard input")
-	operands, err := c.parseFlags(f, "<FILE", args)
-	if err != nil {
+func (c *command) hashPassword() *cli.Command {
+	generate := &cli.BoolFlag{
+		Name: "generate", Usage: "make a random password and print it to the standard error, instead of reading one from the standard input",
+	}
+	run := func(context.Context, *cli.Command) error {
+		if generate.Get() == true {
+			password, hash := passwordhash.Generate()
+			_, err := fmt.Fprintln(c.out.stderr, password)
+			_, hashErr := fmt.Fprintln(c.out.stdout, hash)
+			return errors.Join(err, hashErr)
+		}
+		line, err := bufio.NewReader(io.LimitReader(os.Stdin, maxPasswordLine)).ReadString('\n')
+		if err != nil && err != io.EOF {
+			return err
+		}
+		hash, err := passwordhash.New(strings.TrimRight(line, "\r\n"))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(c.out.stdout, hash)
 		return err
 	}
-	if len(operands) > 0 {
-		return usageErrorf(
-			"hash-password has no arguments but --generate: the password is read from the standard input, where other users of the machine cannot see it",
-		)
+	return &cli.Command{
+		Name: "hash-password", ArgsUsage: "<FILE", Usage: "hash the password on the standard input, or make one, for the console",
+		Flags: []cli.Flag{generate}, Action: run,
 	}
-	if *generate {
-		password, hash := passwordhash.Generate()
-		_, err := fmt.Fprintln(c.out.stderr, password)
-		_, hashErr := fmt.Fprintln(c.out.stdout, hash)
-		return errors.Join(err, hashErr)
-	}
-	line, err := bufio.NewReader(io.LimitReader(c.stdin, maxPasswordLine)).ReadString('\n')
-	if err != nil && err != io.EOF {
-		return err
-	}
-	hash, err := passwordhash.New(strings.TrimRight(line, "\r\n"))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(c.out.stdout, hash)
-	return err
 }

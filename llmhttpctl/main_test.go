@@ -19,6 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/console/passwordhash"
 	"github.com/llmhttp/llmhttp/internal/servertest"
+	"github.com/llmhttp/llmhttp/internal/tier"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
 	"github.com/llmhttp/llmhttp/sqlstore"
@@ -319,7 +320,7 @@ func TestUsageErrors(t *testing.T) {
 		"llmhttpctl accounts update --help":                                      {"accounts", "update", "a"},
 		`user-tokens: the number must not be 0`:                                  {"accounts", "create", "a", "--user-tokens", "0/m"},
 		`"team" is not a label`:                                                  {"accounts", "create", "a", "--label", "team"},
-		`invalid boolean value "maybe" for -prepaid`:                             {"accounts", "create", "a", "--prepaid=maybe"},
+		`invalid value "maybe" for flag -prepaid: parse error`:                   {"accounts", "create", "a", "--prepaid=maybe"},
 		`--amount is missing`:                                                    {"credit", "add", "a"},
 		`"20" is not a nonzero amount such as 20usd`:                             {"credit", "add", "a", "--amount", "20"},
 		`unknown command "keys drop"`:                                            {"keys", "drop"},
@@ -332,6 +333,9 @@ func TestUsageErrors(t *testing.T) {
 		`expected the ID of one key`:                                             {"keys", "rotate"},
 		`the ID of a key begins with key_: "llmhttpctl keys`:                     {"keys", "revoke", "key_x", ""},
 		`flags must follow the command`:                                          {"--json", "keys", "list"},
+		"flags must follow the command\nRun \"llmhttpctl keys --help\"":          {"keys", "--json", "list"},
+		`flag needs an argument: --name`:                                         {"keys", "create", "--name"},
+		`unknown command "completion tcsh"`:                                      {"completion", "tcsh"},
 		`expected the ID of a key`:                                               {"keys", "revoke"},
 		`no flag names a setting to change`:                                      {"keys", "update", "key_x"},
 		`the scope "Chat" is malformed`:                                          {"keys", "create", "--scopes", "chat,Chat"},
@@ -377,19 +381,94 @@ func TestUsageErrors(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"--help"}, {"keys", "-h"}, {"keys", "help"}} {
+	help, _, _ := runProcess(t, "", "help")
+	assert.Contains(t, help, "llmhttpctl manages the API keys")
+	assert.Contains(t, help, "The flag --dsn or the environment variable LLMHTTP_DSN names the database:\n")
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"-help"}} {
 		stdout, stderr, status := runProcess(t, "", args...)
 		assert.Equal(t, help, stdout)
 		assert.Empty(t, stderr)
 		assert.Zero(t, status)
 	}
-	for _, match := range regexp.MustCompile(`(?m)^  llmhttpctl ((?:(?:keys|accounts|credit) )?\w+) \[flags\]`).FindAllStringSubmatch(help, -1) {
-		name := match[1]
+	stdout, stderr, status := runProcess(t, "")
+	assert.Empty(t, stdout)
+	assert.Equal(t, help+"llmhttpctl: a command is missing\nRun \"llmhttpctl --help\" for help.\n", stderr)
+	assert.Equal(t, exitUsage, status)
+
+	commands := regexp.MustCompile(`(?m)^  llmhttpctl ((?:(?:keys|accounts|credit|completion) )?[\w-]+) \[flags\](.*?)  +(\w.*)$`).FindAllStringSubmatch(help, -1)
+	assert.Len(t, commands, 25)
+	for _, match := range commands {
+		name, operands, usage := match[1], match[2], match[3]
 		stdout, stderr, status := runProcess(t, "", append(strings.Fields(name), "--help")...)
-		assert.Contains(t, stdout, "Usage: llmhttpctl "+name+" [flags]")
-		assert.Contains(t, stdout, "  --json\n")
+		assert.Contains(t, stdout, "NAME:\n   llmhttpctl "+name+" - "+usage+"\n")
+		assert.Contains(t, stdout, "USAGE:\n   llmhttpctl "+name+" [options]"+operands+"\n")
+		if group, _, _ := strings.Cut(name, " "); !slices.Contains([]string{"completion", "hash-password", "version"}, group) {
+			assert.Contains(t, stdout, "   --json\n      write a line of JSON")
+			assert.Contains(t, stdout, "   --dsn database\n      the database [$LLMHTTP_DSN]\n")
+		}
 		assert.Empty(t, stderr)
 		assert.Zero(t, status)
+		again, _, _ := runProcess(t, "", append([]string{"help"}, strings.Fields(name)...)...)
+		assert.Equal(t, stdout, again)
+	}
+	for _, args := range [][]string{{"keys", "--help"}, {"keys", "-h"}, {"keys", "help"}, {"help", "keys"}} {
+		stdout, stderr, status := runProcess(t, "", args...)
+		assert.Contains(t, stdout, "   rotate   give a key a new secret and print it once\n")
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
+	}
+}
+
+// The scripts of the shells ask the program with this flag what may follow.
+func TestCompletion(t *testing.T) {
+	for want, args := range map[string][]string{
+		"keys:manage keys\n": {},
+		"rotate:give a key a new secret and print it once\n":                                      {"keys"},
+		"--user-tokens:the `limit` of tokens of each end user, such as 20k/min, or none\n":        {"accounts", "update", "--user-t"},
+		"--dsn:the `database`\n--json:write a line of JSON for each key, account, entry or sum\n": {"keys", "show", "key_1", "-"},
+		"zsh:print the script that completes commands and flags in zsh\n":                         {"completion"},
+	} {
+		stdout, stderr, status := runProcess(t, "/nonexistent/db", append(args, "--generate-shell-completion")...)
+		assert.Contains(t, stdout, want, args)
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		stdout, stderr, status := runProcess(t, "", "completion", shell)
+		assert.Contains(t, stdout, "--generate-shell-completion", shell)
+		assert.Empty(t, stderr)
+		assert.Zero(t, status)
+	}
+}
+
+// bash completes the word at the cursor, here the last one.
+func TestCompletion_Bash(t *testing.T) {
+	tier.Needs(t, "bash")
+	dir := t.TempDir()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(program, filepath.Join(dir, "llmhttpctl")))
+	for want, words := range map[string]string{
+		"keys":               "llmhttpctl ke",
+		"show suspend":       "llmhttpctl accounts s",
+		"--user-requests":    "llmhttpctl accounts update shop --user-r",
+		"completion":         "llmhttpctl com",
+		"bash fish pwsh zsh": `llmhttpctl completion ""`,
+		"--interval":         "llmhttpctl usage --by key --in",
+		"--newest":           "llmhttpctl credit list --n",
+		"--generate":         "llmhttpctl hash-password --g",
+		"--version":          "llmhttpctl --v",
+	} {
+		// The packet bash-completion of distributions has the function that the script calls.
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", `source <(llmhttpctl completion bash)
+_get_comp_words_by_ref() { :; }
+COMP_WORDS=(`+words+`) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+__llmhttpctl_bash_autocomplete
+COMPREPLY=($(printf "%s\n" "${COMPREPLY[@]}" | sort)) && echo "= ${COMPREPLY[*]}"`)
+		cmd.Env = append(newProcess("").Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err)
+		assert.Equal(t, "= "+want+"\n", string(out), words)
 	}
 }
 
@@ -497,9 +576,9 @@ func TestVersion(t *testing.T) {
 // Commands that use no database have help, too, and need none for it.
 func TestHelp_WithoutADatabase(t *testing.T) {
 	for command, want := range map[string]string{
-		"hash-password": "Usage: llmhttpctl hash-password [flags] <FILE\n\n  --generate\n        make a random password",
-		"version":       "Usage: llmhttpctl version [flags]\n\n",
-		"usage":         "--to date\n        the last day,",
+		"hash-password": "   llmhttpctl hash-password [options] <FILE\n\nOPTIONS:\n   --generate\n      make a random password",
+		"version":       "   llmhttpctl version [options]\n",
+		"usage":         "--to date\n      the last day,",
 	} {
 		stdout, stderr, status := runProcess(t, "", command, "--help")
 		assert.Contains(t, stdout, want, command)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os/signal"
@@ -51,15 +50,6 @@ func printable(text string) string {
 		return "-"
 	}
 	return text
-}
-
-// printHelp prints the help for the command with the given name.
-func (p *printer) printHelp(name string, f *flag.FlagSet, operandSyntax string) {
-	fmt.Fprintf(p.stdout, "Usage: %s\n\n", strings.TrimSpace("llmhttpctl "+name+" [flags] "+operandSyntax))
-	f.VisitAll(func(g *flag.Flag) {
-		value, text := flag.UnquoteUsage(g)
-		fmt.Fprintf(p.stdout, "  %s\n        %s\n", strings.TrimSpace("--"+g.Name+" "+value), text)
-	})
 }
 
 // keyJSON is the JSON form of a key. Limits have the syntax of the flags.

@@ -1,27 +1,32 @@
 package main
 
 import (
-	"flag"
+	"errors"
 	"fmt"
-	"strconv"
+
+	"github.com/urfave/cli/v3"
 )
 
 // pageSize is the number of keys, accounts or entries that one call of the store returns.
 const pageSize = 500
 
-// limitFlag adds a flag to f for the maximum number of what a command lists.
-func limitFlag(f *flag.FlagSet, what string) *int {
-	limit := 100
-	f.Func("limit", "the maximum `number` of "+what+"; 0 means all; the default is 100", func(s string) (err error) {
-		if limit, err = strconv.Atoi(s); err == nil && limit < 0 {
-			err = errNegativeLimit
+// limitFlag returns a flag that sets limit, which is 0 for all; value is the default.
+func limitFlag(limit *int, value int, usage string) cli.Flag {
+	return &cli.IntFlag{Name: "limit", Destination: limit, Value: value, Usage: usage, Validator: func(n int) error {
+		if n < 0 {
+			return errors.New("the limit is negative")
 		}
-		return err
-	})
-	return &limit
+		return nil
+	}}
 }
 
-var errNegativeLimit = usageErrorf("the limit is negative")
+// listFlags returns the flags of a command that lists keys, accounts or entries from page to page.
+func listFlags(after *string, limit *int, what string) []cli.Flag {
+	return []cli.Flag{
+		textFlag("after", after, "list only "+what+" after the one with this `ID`"),
+		limitFlag(limit, 100, "the maximum `number` of "+what+"; 0 means all"),
+	}
+}
 
 // printPages calls read for one page after the other until it has up to limit elements, or all if
 // limit is 0, and then print. It tells the user how to see more, if there may be more. read gets

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
@@ -25,21 +27,17 @@ type quotaUseJSON struct {
 	LeftCost *llm.Money `json:"left_cost,omitempty"` // nil without a limit of money
 }
 
-// showQuota prints how much of its quota a key has used.
-func (c *command) showQuota(ctx context.Context, args []string) error {
-	f := c.newFlags()
-	reset := f.Bool("reset", false, "count from now on")
-	id, err := c.parseID(f, args)
-	if err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
-		if *reset {
-			if err := resetQuota(ctx, s, id); err != nil {
+func (c *command) showQuota() *cli.Command {
+	reset := &cli.BoolFlag{Name: "reset", Usage: "count from now on"}
+	return c.store(&cli.Command{
+		Name: "quota", ArgsUsage: "ID", Usage: "print how much of its quota a key has used, or reset that", Flags: []cli.Flag{reset},
+	}, nil, func(ctx context.Context, s *sqlstore.Store, ids []string) error {
+		if reset.Get() == true {
+			if err := resetQuota(ctx, s, ids[0]); err != nil {
 				return err
 			}
 		}
-		use, err := readQuotaUse(ctx, s, id)
+		use, err := readQuotaUse(ctx, s, ids[0])
 		if err != nil {
 			return err
 		}

@@ -1,20 +1,36 @@
 package main
 
 import (
-	"flag"
 	"fmt"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/manage/keytext"
 )
 
+// funcFlag returns a flag that calls set with each of its values.
+func funcFlag(name, usage string, set func(text string) error) cli.Flag {
+	return &cli.StringFlag{Name: name, Usage: usage, Validator: set} // Validator is called with each value, in order
+}
+
+// textFlag returns a flag that sets text.
+func textFlag[T ~string](name string, text *T, usage string) cli.Flag {
+	return funcFlag(name, usage, func(s string) error { *text = T(s); return nil })
+}
+
+// parsedFlag returns a flag that sets v to what parse returns.
+func parsedFlag[T any](name string, v *T, usage string, parse func(text string) (T, error)) cli.Flag {
+	return funcFlag(name, usage, func(s string) (err error) { *v, err = parse(s); return err })
+}
+
 // settings are those of a key or an account that flags name: P is manage.KeyParams or
 // manage.AccountParams. Each function sets one.
 type settings[P any] []func(p *P) error
 
-// add adds a flag that sets a setting to f.
-func (s *settings[P]) add(f *flag.FlagSet, name, usage string, set func(p *P, text string) error) {
-	f.Func(name, usage, func(text string) error {
+// flag returns a flag that sets a setting.
+func (s *settings[P]) flag(name, usage string, set func(p *P, text string) error) cli.Flag {
+	return funcFlag(name, usage, func(text string) error {
 		*s = append(*s, func(p *P) error { return set(p, text) })
 		return set(new(P), text)
 	})
@@ -30,17 +46,22 @@ var limitUsage = map[string]string{
 	"concurrent":            "the maximum `number` of concurrent requests%s, or none; a negative number permits no requests",
 }
 
-// addLimits adds a flag for each limit to f. Its name begins with prefix, and its usage tells
-// whose limit it is.
-func (s *settings[P]) addLimits(f *flag.FlagSet, prefix, whose string, limits func(p *P) *llmhttp.Limits) {
+// limits returns a flag for each limit. Its name begins with prefix, and its usage tells whose
+// limit it is.
+func (s *settings[P]) limits(prefix, whose string, limits func(p *P) *llmhttp.Limits) (flags []cli.Flag) {
 	for _, name := range keytext.LimitNames() {
-		s.add(
-			f,
-			prefix+name,
-			fmt.Sprintf(limitUsage[name], whose),
-			func(p *P, text string) error { return keytext.SetLimit(limits(p), name, text) },
-		)
+		flags = append(flags, s.flag(prefix+name, fmt.Sprintf(limitUsage[name], whose),
+			func(p *P, text string) error { return keytext.SetLimit(limits(p), name, text) }))
 	}
+	return flags
+}
+
+// check returns an error if no flag names a setting.
+func (s *settings[P]) check() error {
+	if len(*s) == 0 {
+		return usageErrorf("no flag names a setting to change")
+	}
+	return nil
 }
 
 // apply sets the settings in p. Other settings stay.

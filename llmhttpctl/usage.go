@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/manage"
@@ -33,74 +35,38 @@ type usageLine struct {
 	llmhttp.UsageSum
 }
 
-func (c *command) usage(ctx context.Context, args []string) error {
+func (c *command) usage() *cli.Command {
 	u := usageFlags{by: "day"}
-	f := c.newFlags()
-	f.StringVar(&u.Account, "account", "", "the `account`; without it, all accounts")
-	f.StringVar(&u.KeyID, "key", "", "only the usage of the key with this `ID`")
-	f.StringVar(&u.Model, "model", "", "only the usage of the model with this `name`, as clients write it")
-	f.StringVar(&u.User, "user", "", "only the usage of this end `user`")
-	f.Func("label", "only the usage with this label, `NAME=VALUE`", func(s string) (err error) {
-		u.Label, err = parseLabel(s)
-		return err
-	})
-	text := func(name, usage string, set func(s string)) {
-		f.Func(name, usage, func(s string) error {
-			set(s)
-			return nil
-		})
-	}
-	text("operation", "only the usage of this `operation`, such as chat or images", func(s string) { u.Operation = llmhttp.Operation(s) })
-	f.StringVar(&u.Target, "target", "", "only the usage of this `target` of the server")
-	text("status", "only the usage of requests with this `status`: succeeded, failed, or the class of an error such as timeout",
-		func(s string) { u.Status = manage.ReportStatus(s) })
-	f.StringVar(
-		&u.by,
-		"by",
-		u.by,
-		"the `group` of each line: total, model, key, account, user, or label:NAME for the values of a label; each has a line for each model. "+
-			"day is the total with --interval day",
-	)
-	text("interval", "a line for each `hour, day or month` of each group", func(s string) { u.Interval = manage.ReportInterval(s) })
-	f.Func("zone", "the time `zone` of dates, days and months, such as Europe/Berlin; the default is UTC", func(s string) (err error) {
-		if u.Location, err = time.LoadLocation(s); err != nil {
-			err = fmt.Errorf("%s is not a time zone such as Europe/Berlin", quote(s))
-		}
-		return err
-	})
-	f.BoolVar(&u.totals, "totals", false, "add up the models: one line for each other group")
-	text("order", "print the largest groups first, by `number`: cost, tokens, requests, or a unit such as images; the default is cost",
-		func(s string) {
-			if u.Order = manage.ReportOrder(s); s == "cost" {
-				u.Order = manage.OrderByCost
-			}
-		})
-	f.IntVar(&u.Limit, "limit", 0, "the maximum `number` of groups, of which the largest are printed, and the sum of the others except with --csv; 0 means all")
-	f.BoolVar(&u.csv, "csv", false, "write comma-separated values")
-	date := func(name, usage string, t *time.Time) {
-		f.Func(name, usage, func(s string) (err error) {
-			if *t, err = time.Parse(time.DateOnly, s); err != nil {
-				err = fmt.Errorf("%q is not a date such as 2030-01-31", s)
-			}
-			return err
-		})
-	}
-	date("from", "the first day, a `date`; the default is 30 days before the end", &u.From)
 	var last time.Time // the day before u.To
-	date("to", "the last day, a `date`, as in the console; the default is today", &last)
-	if _, err := c.parse(f, "", args); err != nil {
-		return err
+	check := func() error {
+		if u.csv && c.out.json {
+			return usageErrorf("--csv and --json are two forms of the output: leave one out")
+		}
+		if !last.IsZero() {
+			u.To = last.AddDate(0, 0, 1)
+		}
+		return u.check()
 	}
-	if u.csv && c.out.json {
-		return usageErrorf("--csv and --json are two forms of the output: leave one out")
-	}
-	if !last.IsZero() {
-		u.To = last.AddDate(0, 0, 1)
-	}
-	if err := u.check(); err != nil {
-		return err
-	}
-	return c.withStore(ctx, func(s *sqlstore.Store) error {
+	return c.store(&cli.Command{Name: "usage", Usage: "print usage by day, model, key, account, end user or label", Flags: []cli.Flag{
+		textFlag("account", &u.Account, "the `account`; without it, all accounts"),
+		textFlag("key", &u.KeyID, "only the usage of the key with this `ID`"),
+		textFlag("model", &u.Model, "only the usage of the model with this `name`, as clients write it"),
+		textFlag("user", &u.User, "only the usage of this end `user`"),
+		parsedFlag("label", &u.Label, "only the usage with this label, `NAME=VALUE`", parseLabel),
+		textFlag("operation", &u.Operation, "only the usage of this `operation`, such as chat or images"),
+		textFlag("target", &u.Target, "only the usage of this `target` of the server"),
+		textFlag("status", &u.Status, "only the usage of requests with this `status`: succeeded, failed, or the class of an error such as timeout"),
+		textFlag("by", &u.by, "the `group` of each line: total, model, key, account, user, or label:NAME for the values of a label; each has a line for each model. "+
+			"day, the default, is the total with --interval day"),
+		textFlag("interval", &u.Interval, "a line for each `hour, day or month` of each group"),
+		parsedFlag("zone", &u.Location, "the time `zone` of dates, days and months, such as Europe/Berlin; the default is UTC", parseZone),
+		&cli.BoolFlag{Name: "totals", Destination: &u.totals, Usage: "add up the models: one line for each other group"},
+		textFlag("order", &u.Order, "print the largest groups first, by `number`: cost, tokens, requests, or a unit such as images; the default is cost"),
+		limitFlag(&u.Limit, 0, "the maximum `number` of groups, of which the largest are printed, and the sum of the others except with --csv; 0 means all"),
+		&cli.BoolFlag{Name: "csv", Destination: &u.csv, Usage: "write comma-separated values"},
+		parsedFlag("from", &u.From, "the first day, a `date`; the default is 30 days before the end", parseDate),
+		parsedFlag("to", &last, "the last day, a `date`, as in the console; the default is today", parseDate),
+	}}, check, func(ctx context.Context, s *sqlstore.Store, _ []string) error {
 		if u.Account != "" {
 			if err := checkAccount(ctx, s, u.Account); err != nil {
 				return err
@@ -111,11 +77,7 @@ func (c *command) usage(ctx context.Context, args []string) error {
 			return err
 		}
 		if !report.Since.IsZero() {
-			fmt.Fprintf(
-				c.out.stderr,
-				"What this report needs is known from %s on: older usage is missing.\n",
-				report.Since.Format(time.DateOnly),
-			)
+			fmt.Fprintf(c.out.stderr, "What this report needs is known from %s on: older usage is missing.\n", report.Since.Format(time.DateOnly))
 		}
 		return c.out.printUsage(&u, newUsageLines(&report))
 	})
@@ -141,6 +103,22 @@ func parseLabel(s string) (llmhttp.Label, error) {
 		return llmhttp.Label{}, fmt.Errorf("%s is not a label such as project=search", quote(s))
 	}
 	return llmhttp.Label{Name: name, Value: value}, nil
+}
+
+func parseZone(s string) (*time.Location, error) {
+	zone, err := time.LoadLocation(s)
+	if err != nil {
+		err = fmt.Errorf("%s is not a time zone such as Europe/Berlin", quote(s))
+	}
+	return zone, err
+}
+
+func parseDate(s string) (time.Time, error) {
+	t, err := time.Parse(time.DateOnly, s)
+	if err != nil {
+		err = fmt.Errorf("%q is not a date such as 2030-01-31", s)
+	}
+	return t, err
 }
 
 // check completes the query and returns an error if the flags do not make one.
@@ -179,15 +157,16 @@ func (u *usageFlags) check() error {
 	} else if err != nil {
 		return usageErrorf("there are more than %d intervals: choose a shorter range", manage.MaxIntervals)
 	}
+	if u.Order == "cost" {
+		u.Order = manage.OrderByCost
+	}
 	if _, err := u.Order.Number(new(llmhttp.UsageSum)); err != nil {
 		return usageErrorf("--order %s is not cost, tokens, requests or a unit such as images", quote(string(u.Order)))
 	}
 	if u.totals && u.By == manage.ByModel {
 		return usageErrorf("--totals adds up the models; it cannot be used with --by model")
 	}
-	if u.PerModel = !u.totals && u.By != manage.ByModel; u.Limit < 0 {
-		return errNegativeLimit
-	}
+	u.PerModel = !u.totals && u.By != manage.ByModel
 	return nil
 }
 
