@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -13,11 +14,12 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/tools/txtar"
 )
 
-// A cassette is a list of requests and replies. Its file is text in the format of package
-// golang.org/x/tools/txtar: a section for each request and one for each reply, which begins with
-// headers and an empty line.
+// A cassette is a list of requests and replies. Its file is a txtar archive with a file for each
+// request and one for each reply, which begin with headers and an empty line.
 //
 //	-- 1: POST /v1/chat/completions --
 //	Content-Type: application/json
@@ -72,21 +74,26 @@ const (
 
 // encode returns the file of c.
 func (c *cassette) encode() []byte {
-	var b bytes.Buffer
-	b.WriteString(cassetteHead)
+	archive := txtar.Archive{Comment: []byte(cassetteHead)}
+	add := func(i int, title string, h http.Header, pieces []piece) {
+		archive.Files = append(archive.Files, txtar.File{
+			Name: fmt.Sprintf("%d: %s", i+1, strings.TrimSpace(title)),
+			Data: encodeMessage(h, pieces),
+		})
+	}
 	for i, e := range c.exchanges {
-		writeSection(&b, fmt.Sprintf("%d: %s %s", i+1, e.method, e.path), e.requestHeader, []piece{{data: e.requestBody}})
+		add(i, e.method+" "+e.path, e.requestHeader, []piece{{data: e.requestBody}})
 		h := e.header.Clone()
 		if e.cut {
 			h.Set(headerEnd, "cut")
 		}
-		writeSection(&b, fmt.Sprintf("%d: %d %s", i+1, e.status, http.StatusText(e.status)), h, e.pieces)
+		add(i, fmt.Sprintf("%d %s", e.status, http.StatusText(e.status)), h, e.pieces)
 	}
-	return b.Bytes()
+	return txtar.Format(&archive)
 }
 
-// writeSection writes a message.
-func writeSection(b *bytes.Buffer, title string, h http.Header, pieces []piece) {
+// encodeMessage returns a message as it stands in the archive.
+func encodeMessage(h http.Header, pieces []piece) []byte {
 	if h == nil {
 		h = http.Header{}
 	}
@@ -116,44 +123,25 @@ func writeSection(b *bytes.Buffer, title string, h http.Header, pieces []piece) 
 		h.Set(headerBody, bodyNoNewline)
 		text = append(text, '\n')
 	}
-	fmt.Fprintf(b, "-- %s --\n", strings.TrimSpace(title))
-	for _, name := range slices.Sorted(mapKeys(h)) {
+	var b bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(h)) {
 		for _, value := range h[name] {
-			fmt.Fprintf(b, "%s: %s\n", name, value)
+			fmt.Fprintf(&b, "%s: %s\n", name, value)
 		}
 	}
 	b.WriteByte('\n')
 	b.Write(text)
+	return b.Bytes()
 }
 
-func mapKeys(h http.Header) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for name := range h {
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}
-
-// isText reports whether body can be written into a section as it is.
+// isText reports whether body can be written into the archive as it is.
 func isText(body []byte) bool {
-	if !utf8.Valid(body) || bytes.ContainsAny(body, "\r\x00") {
-		return false
-	}
-	for line := range bytes.Lines(body) {
-		if bytes.HasPrefix(line, []byte("-- ")) {
-			return false
-		}
-	}
-	return true
+	return utf8.Valid(body) && !bytes.ContainsAny(body, "\r\x00") && len(txtar.Parse(body).Files) == 0
 }
 
 func isEventStream(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
 }
-
-var sectionTitle = regexp.MustCompile(`(?m)^-- (\d+): (.*) --\n`)
 
 // decodeCassette reads a file.
 func decodeCassette(file []byte) (*cassette, error) {
@@ -163,21 +151,16 @@ func decodeCassette(file []byte) (*cassette, error) {
 	}
 	c := &cassette{}
 	var open *recorded
-	titles := sectionTitle.FindAllSubmatchIndex(file, -1)
-	for i, at := range titles {
-		end := len(file)
-		if i+1 < len(titles) {
-			end = titles[i+1][0]
-		}
-		title := string(file[at[4]:at[5]])
-		h, pieces, err := readSection(file[at[1]:end])
+	for _, f := range txtar.Parse(file).Files {
+		_, title, hasNumber := strings.Cut(f.Name, ": ")
+		h, pieces, err := decodeMessage(f.Data)
 		if err != nil {
-			return nil, fmt.Errorf("section %q: %v", file[at[2]:at[5]], err)
+			return nil, fmt.Errorf("section %q: %v", f.Name, err)
 		}
 		first, rest, _ := strings.Cut(title, " ")
 		status, err := strconv.Atoi(first)
 		switch {
-		case err != nil && open == nil:
+		case hasNumber && err != nil && open == nil:
 			open = &recorded{method: first, path: rest, requestHeader: h}
 			for _, p := range pieces {
 				open.requestBody = append(open.requestBody, p.data...)
@@ -189,7 +172,7 @@ func decodeCassette(file []byte) (*cassette, error) {
 			c.exchanges = append(c.exchanges, open)
 			open = nil
 		default:
-			return nil, fmt.Errorf("section %q: a reply must follow each request", file[at[2]:at[5]])
+			return nil, fmt.Errorf("section %q: a reply must follow each request", f.Name)
 		}
 	}
 	if open != nil {
@@ -198,8 +181,8 @@ func decodeCassette(file []byte) (*cassette, error) {
 	return c, nil
 }
 
-// readSection reads a message that writeSection has written.
-func readSection(text []byte) (http.Header, []piece, error) {
+// decodeMessage reads what encodeMessage has written.
+func decodeMessage(text []byte) (http.Header, []piece, error) {
 	h := http.Header{}
 	for {
 		line, rest, ok := bytes.Cut(text, []byte("\n"))

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // Chaos makes requests fail at random. The fields other than Seed and Delay are probabilities

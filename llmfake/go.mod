@@ -6,12 +6,13 @@ go 1.26.0
 replace github.com/llmhttp/llmhttp => ..
 
 require (
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
+	github.com/go-json-experiment/json v1.27.2
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/rivo/uniseg v0.4.7
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v3 v3.0.5
+	golang.org/x/tools v0.52.0
 )
 
 require (

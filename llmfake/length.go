@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 

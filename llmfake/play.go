@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llmfake/simulator"
 )
 

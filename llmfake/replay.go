@@ -14,13 +14,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
-	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // ReplayOptions configure a Server that records and replays. The zero value is ready to use.
@@ -79,12 +79,12 @@ type ReplayOptions struct {
 // The methods that set replies, limits and faults have no effect on such a Server.
 func NewReplay(t TB, opts *ReplayOptions) *Server {
 	t.Helper()
-	if err := option.CheckInterfaces(opts); err != nil {
-		t.Fatalf("llmfake: Replay%v", err)
-	}
 	o := ReplayOptions{}
 	if opts != nil {
 		o = *opts
+	}
+	if v := reflect.ValueOf(o.Transport); v.Kind() == reflect.Pointer && v.IsNil() {
+		t.Fatalf("llmfake: ReplayOptions.Transport holds a nil %T", o.Transport)
 	}
 	o.File = cmp.Or(o.File, filepath.Join("testdata", "llmfake", fileName(t.Name())+".txtar"))
 	r := &replay{opts: o, recording: o.Record || isUpdate(), scrubber: scrubber{more: o.Scrub}}

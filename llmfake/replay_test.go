@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
 
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake"
@@ -183,6 +184,7 @@ func TestReplay_Failures(t *testing.T) {
 		"hello\n": "is not an llmfake cassette",
 		"llmfake cassette 1\n-- 1: POST /x --\n\nbody\n":                                                              "the last request has no reply",
 		"llmfake cassette 1\n-- 1: 200 OK --\n\nbody\n":                                                               "a reply must follow each request",
+		"llmfake cassette 1\n-- notes --\n\nPOST /x\n-- 1: 200 OK --\n\nbody\n":                                       "a reply must follow each request",
 		"llmfake cassette 1\n-- 1: POST /x --\nno header\n\n":                                                         "a header is malformed",
 		"llmfake cassette 1\n-- 1: POST /x --\n":                                                                      "no empty line",
 		"llmfake cassette 1\n-- 1: POST /x --\nLlmfake-Body: base64\n\n!\n-- 1: 200 OK --\n\n":                        "illegal base64",
@@ -270,6 +272,36 @@ func TestReplay_Secrets(t *testing.T) {
 	}
 	assert.Contains(t, string(text), `"REDACTED, server.invalid, server.invalid, https://server.invalid/v1, sk-REDACTED"`)
 	assert.Contains(t, string(text), "POST /v1/chat/completions?account=a+REDACTED+server.invalid --")
+}
+
+// A cassette is a txtar archive whatever the bodies are, and replays them byte for byte.
+func TestReplay_AnyBody(t *testing.T) {
+	t.Parallel()
+	bodies := []string{
+		"", "x", "x\n", "x\n\n", "-- 1: 200 OK --\n", "a\n-- b --", "-- b\n-- --\n", "-- b", "a\r\n", "a\x00", "\xff\n",
+	}
+	synctest.Test(t, func(t *testing.T) {
+		real := llmfake.NewServer(t)
+		file := filepath.Join(t.TempDir(), "cassette.txtar")
+		run := func(opts llmfake.ReplayOptions) {
+			opts.File, opts.OpenAI = file, "http://models.example.com/v1"
+			tb := newFakeTB(t)
+			srv := llmfake.NewReplay(tb, &opts)
+			for _, body := range bodies {
+				if opts.Record {
+					real.Reply(llmfake.Raw(200, http.Header{"Content-Type": {"text/plain"}}, []byte(body)))
+				}
+				got := getResult(t, srv, formats[0].path, fmt.Sprintf(formats[0].body, false, "Hi"))
+				assert.Equal(t, body, got.body)
+			}
+			assert.Empty(t, tb.end())
+		}
+		run(llmfake.ReplayOptions{Record: true, Transport: real.Transport()})
+		archive, err := txtar.ParseFile(file)
+		require.NoError(t, err)
+		assert.Len(t, archive.Files, 2*len(bodies))
+		run(llmfake.ReplayOptions{})
+	})
 }
 
 func TestNewReplay_NilTransport(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // A Reply is what a request gets. The functions of this package that return a Reply begin one,

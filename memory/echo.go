@@ -3,10 +3,10 @@ package memory
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -43,7 +43,7 @@ func Echo() *Backend { return &Backend{} }
 // Chat implements [llmhttp.Backend].
 func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream {
 	return func(yield func(*llm.ChatChunk, error) bool) {
-		s := &sender{modelreply.Sender[*llm.ChatChunk]{Ctx: ctx, Delay: b.Delay, Yield: yield}}
+		s := &sender{ctx, b.Delay, yield}
 		if b.Script != nil {
 			if steps := b.Script(req); steps != nil {
 				s.run(steps)
@@ -69,7 +69,30 @@ func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 
 // A sender yields the chunks of one reply.
 type sender struct {
-	modelreply.Sender[*llm.ChatChunk]
+	ctx   context.Context
+	delay time.Duration // before each chunk
+	yield func(*llm.ChatChunk, error) bool
+}
+
+// send yields c after the delay. It reports whether the reply continues.
+func (s *sender) send(c *llm.ChatChunk) bool { return s.wait(s.delay) && s.yield(c, nil) }
+
+// wait waits for d and returns true. If the context is done first, it yields the cause and returns
+// false.
+func (s *sender) wait(d time.Duration) bool {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.ctx.Done():
+		}
+	}
+	if s.ctx.Err() == nil {
+		return true
+	}
+	s.yield(nil, context.Cause(s.ctx))
+	return false
 }
 
 // greeting is the reply to a request whose user messages have no text.
@@ -81,14 +104,14 @@ func (s *sender) echo(req *llm.ChatRequest) {
 	for i := range req.Messages {
 		m := &req.Messages[i]
 		content := m.Content.Text()
-		prompt += len(modelreply.Words(content, 0))
+		prompt += len(words(content))
 		if m.Role == llm.RoleUser && content != "" {
 			text = content
 		}
 	}
 	end := llm.ChunkChoice{FinishReason: llm.FinishStop}
-	text, end.StopSequence = modelreply.CutAtStop(text, req.Stop)
-	tokens := modelreply.Words(text, 0)
+	text, end.StopSequence = cutAtStop(text, req.Stop)
+	tokens := words(text)
 	limit, ok := req.TokenLimit()
 	if !ok {
 		limit = math.MaxInt
@@ -100,7 +123,7 @@ func (s *sender) echo(req *llm.ChatRequest) {
 	choices := max(req.Choices(), 1)
 	for _, token := range tokens {
 		for i := range choices {
-			if !s.Send(newChunk(llm.ChunkChoice{Index: i, Delta: llm.Delta{Content: token}})) {
+			if !s.send(newChunk(llm.ChunkChoice{Index: i, Delta: llm.Delta{Content: token}})) {
 				return
 			}
 		}
@@ -111,5 +134,34 @@ func (s *sender) echo(req *llm.ChatRequest) {
 		end.Index = i
 		last.Choices = append(last.Choices, end)
 	}
-	s.Send(last)
+	s.send(last)
+}
+
+// words splits text into words, each with the white space before it.
+func words(text string) []string {
+	var list []string
+	start, inWord := 0, false
+	for i, c := range text {
+		isSpace := c == ' ' || c == '\n' || c == '\t'
+		if inWord && isSpace {
+			list = append(list, text[start:i])
+			start, inWord = i, false
+		}
+		inWord = inWord || !isSpace
+	}
+	if start < len(text) {
+		list = append(list, text[start:])
+	}
+	return list
+}
+
+// cutAtStop returns the part of text before the first stop sequence, and that sequence. Without one
+// it returns text and "". Empty sequences stop nothing.
+func cutAtStop(text string, sequences []string) (head, stop string) {
+	for _, s := range sequences {
+		if i := strings.Index(text, s); i >= 0 && s != "" {
+			text, stop = text[:i], s
+		}
+	}
+	return text, stop
 }

@@ -38,6 +38,7 @@ func TestEcho(t *testing.T) {
 		"exact token limit": {hello + `,"max_tokens":3`, "Hello, wide \n world!", "", llm.FinishStop, 1, 5, 3},
 		"stop":              {hello + `,"stop":["world","wide"]`, "Hello, ", "wide", llm.FinishStop, 1, 5, 2},
 		"stop at once":      {hello + `,"stop":"Hello"`, "", "Hello", llm.FinishStop, 1, 5, 0},
+		"empty stop":        {hello + `,"stop":["","wide"]`, "Hello, ", "wide", llm.FinishStop, 1, 5, 2},
 		"choices":           {hello + `,"n":2`, "Hello, wide \n world!", "", llm.FinishStop, 2, 5, 6},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -91,8 +90,8 @@ func Panic(v any) Step {
 // fails with the cause.
 func Wait(d time.Duration) Step {
 	return func(ctx context.Context, yield func(*llm.ChatChunk, error) bool) bool {
-		s := modelreply.Sender[*llm.ChatChunk]{Ctx: ctx, Yield: yield}
-		return s.Wait(d)
+		s := sender{ctx: ctx, yield: yield}
+		return s.wait(d)
 	}
 }
 
@@ -110,13 +109,13 @@ func Hang() Step {
 func (s *sender) run(steps []Step) {
 	yield := func(c *llm.ChatChunk, err error) bool {
 		if err != nil {
-			s.Yield(nil, err)
+			s.yield(nil, err)
 			return false
 		}
-		return s.Send(c)
+		return s.send(c)
 	}
 	for _, step := range steps {
-		if !s.Wait(0) || !step(s.Ctx, yield) {
+		if !s.wait(0) || !step(s.ctx, yield) {
 			return
 		}
 	}

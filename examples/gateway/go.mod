@@ -3,7 +3,7 @@ module github.com/llmhttp/llmhttp/examples/gateway
 go 1.26.0
 
 require (
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
+	github.com/go-json-experiment/json v1.27.2
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/stretchr/testify v1.12.1
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/completion"
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 	"github.com/llmhttp/llmhttp/moderation"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/completion"
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // defaultCompletion is the limit on tokens of a request that has none, as in OpenAI's API.

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llmfake/simulator/internal/instance"
 )
@@ -24,7 +25,7 @@ func formatReply(f *llm.ResponseFormat, text string) (string, error) {
 		schema, name = f.JSONSchema.Schema, f.JSONSchema.Name
 	}
 	if schema == nil || string(schema) == "null" {
-		b := jsonwire.AppendString([]byte(`{"reply":`), text)
+		b, _ := jsontext.AppendQuote([]byte(`{"reply":`), text) // fails for what is not UTF-8, which it has replaced
 		return string(append(b, '}')), nil
 	}
 	value, err := instance.Make(schema, text, false)

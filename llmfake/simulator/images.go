@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // sizesOf returns the sizes of an image model, or nil if model is not one.

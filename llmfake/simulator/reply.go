@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // A reply is the reply of a Backend to one request. All choices have the same reply.

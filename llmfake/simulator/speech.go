@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/audio"
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // The audio has 24,000 samples of 16 bits in a second. A frame is 24 milliseconds long, as one of

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/audio"
-	"github.com/llmhttp/llmhttp/internal/modelreply"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 // recordings are the extensions of the files that the model reads.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/llmhttp/llmhttp/internal/modelreply"
+	"github.com/llmhttp/llmhttp/llmfake/internal/modelreply"
 )
 
 func TestWords(t *testing.T) {

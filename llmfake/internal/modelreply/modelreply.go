@@ -1,5 +1,5 @@
-// Package modelreply has what the backends that stand in for models share: how their texts are cut
-// and divided, and how they send chunks with delays.
+// Package modelreply has what packages llmfake and simulator share: how texts are cut and divided, and
+// how chunks are sent with delays.
 package modelreply
 
 import (
