@@ -68,7 +68,7 @@ func TestDependenciesOfNestedModules(t *testing.T) {
 			}
 		}
 	}
-	assert.Subset(t, slices.Collect(maps.Keys(modules)), []string{"console", "llmfake", "otelllm", "redislimit", "sqlstore"})
+	assert.Subset(t, slices.Collect(maps.Keys(modules)), []string{"console", "llmfake", "llmhttpctl", "otelllm", "redislimit", "sqlstore"})
 }
 
 // moduleOf returns the folder of the module of a file: the nearest one above it that has a go.mod.
@@ -81,4 +81,38 @@ func moduleOf(file string) string {
 		dir = path.Dir(dir)
 	}
 	return dir
+}
+
+// maxModuleSize bounds what this module adds to the module cache of its users, in bytes.
+const maxModuleSize = 6_000_000
+
+// What programs do not need, such as pictures and npm packages, is in modules of its own: the go
+// command leaves directories with a go.mod out of what it downloads.
+func TestModuleIsSmall(t *testing.T) {
+	if _, err := os.Stat(".git"); err != nil {
+		t.Skip("not a checkout")
+	}
+	out, err := exec.CommandContext(t.Context(), "git", "-c", "safe.directory=*", "ls-files", "-z").Output()
+	require.NoError(t, err)
+	files := strings.FieldsFunc(string(out), func(c rune) bool { return c == 0 })
+	require.Contains(t, files, "go.mod")
+	var nested []string
+	for _, file := range files {
+		if path.Base(file) == "go.mod" && file != "go.mod" {
+			nested = append(nested, path.Dir(file)+"/")
+		}
+	}
+	total := int64(0)
+	for _, file := range files {
+		info, err := os.Lstat(file)
+		if err != nil || slices.ContainsFunc(nested, func(dir string) bool { return strings.HasPrefix(file, dir) }) {
+			continue // deleted but not committed, or of another module
+		}
+		total += info.Size()
+		for _, part := range []string{".png", "node_modules/", "package.json", "package-lock.json"} {
+			assert.NotContains(t, file, part)
+		}
+	}
+	assert.Less(t, total, int64(maxModuleSize))
+	t.Logf("%d bytes", total)
 }

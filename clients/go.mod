@@ -1,11 +1,14 @@
-module github.com/llmhttp/llmhttp/clients/go
+module github.com/llmhttp/llmhttp/clients
 
 go 1.26.0
 
+// npm packages
+ignore ./node
+
 // The tests are of the same commit as what they test. Nobody imports them.
 replace (
-	github.com/llmhttp/llmhttp => ../..
-	github.com/llmhttp/llmhttp/llmfake => ../../llmfake
+	github.com/llmhttp/llmhttp => ..
+	github.com/llmhttp/llmhttp/llmfake => ../llmfake
 )
 
 require (
