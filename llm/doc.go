@@ -10,6 +10,7 @@
 // The types have the form of OpenAI's API. The other formats are converted to them. Members that a
 // type has no field for are in its [Extra], so that they pass in both directions.
 //
-// The reply to a [ChatRequest] is a [ChatStream]; [Reply], [Fail] and [NewStream] make one. Package
-// llm/join joins its chunks. An [*Error] is told to the client; the text of other errors is logged.
+// The reply to a [ChatRequest] is a [ChatStream]; [Reply], [Fail], [NewStream] and [FromChannel] make
+// one. Package llm/join joins its chunks. An [*Error] is told to the client; the text of other errors
+// is logged.
 package llm

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"context"
 	"errors"
 	"iter"
 
@@ -9,6 +10,7 @@ import (
 
 var (
 	errReaderStopped = errors.New("llmhttp: the reader of the stream has stopped")
+	errNilChannel    = errors.New("llmhttp: the channel of FromChannel is nil")
 )
 
 // NewStream returns a stream that f writes with send, and that fails with the error of f. f runs
@@ -32,6 +34,59 @@ func NewStream(f func(send func(*ChatChunk) error) error) ChatStream {
 			yield(nil, err)
 		}
 	}
+}
+
+// FromChannel returns a stream of the values of a channel, such as that of a client of a model.
+//
+// open asks the model and returns the channel; its error is that of the stream. It is called when
+// the stream is iterated over. Its context is done as soon as nobody needs the values any more: when
+// the client has left, when ctx is done, and when the stream has ended otherwise. The sender must
+// then stop, and must close the channel in every case. What it still sends is received and dropped,
+// so that a sender that does not watch its context while it sends is not blocked forever.
+//
+// convert returns the chunk of a value, or an error, which ends the stream. A nil chunk is left out:
+// it is for values that have nothing for the client.
+//
+// The stream ends when the channel is closed. It fails with the cause if ctx is done before that,
+// and if the channel is nil.
+//
+// For clients without a channel there is [NewStream]: its send is called by their callback, or in
+// the loop that receives from them.
+func FromChannel[T any](ctx context.Context, open func(ctx context.Context) (<-chan T, error), convert func(T) (*ChatChunk, error)) ChatStream {
+	return NewStream(func(send func(*ChatChunk) error) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		values, err := open(ctx)
+		switch {
+		case err != nil:
+			return err
+		case values == nil:
+			return errNilChannel
+		}
+		defer func() {
+			go func() {
+				for range values {
+				}
+			}()
+		}()
+		for {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case v, ok := <-values:
+				if !ok {
+					return context.Cause(ctx) // nil, or why the sender has stopped
+				}
+				c, err := convert(v)
+				if err == nil && c != nil {
+					err = send(c)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+	})
 }
 
 // A ChatStream is the reply to a chat request: its chunks in order, and then at
