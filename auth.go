@@ -22,7 +22,8 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A KeyStore finds the [Key] for a secret. It must be safe for concurrent use.
+// A KeyStore finds the [Key] for a secret. It must be safe for concurrent use. It does not see the
+// request: rules about addresses or headers need middleware.
 type KeyStore interface {
 	// Lookup returns the Key for secret, or an error wrapping [ErrKeyNotFound] if
 	// there is none. If it returns an [*llm.Error], the client gets that; any other
@@ -112,7 +113,7 @@ type Key struct {
 	PerUser Limits
 
 	// Labels are recorded with each request of the key: see [ValidateLabels]. Stores that
-	// keep accounts set those of the key's account.
+	// keep accounts set those of the key's account; a KeyStore that wraps one adds those of a key.
 	Labels []Label
 
 	// Data is the host's own data about the holder of the key, such as a tenant. A

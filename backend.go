@@ -10,17 +10,21 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A Backend answers chat requests. It may also implement other interfaces, such as
-// [ModelLister] and [Embedder], without which a [Handler] answers 404 on their
-// endpoints: see [As], which finds them also in what a Backend wraps. All methods
-// must be safe for concurrent use.
+// A Backend answers chat requests. It may also implement [ModelLister], [ImageGenerator],
+// [ImageStreamer], [ImageSizer], [Embedder] and [TokenCounter], and the interfaces of packages such as
+// completion and rerank, whose routes are in Options.Routes: package all has all of these. Without an
+// interface a [Handler] answers 404 on its endpoints: see [As], which finds them also in what a
+// Backend wraps. All methods must be safe for concurrent use.
 type Backend interface {
 	// Chat returns the reply to req. The work is done while the returned stream is iterated over,
-	// not before, and must stop when ctx is done.
+	// not before, and must stop when ctx is done: when the client has left, when the stream was silent
+	// for longer than Options.Bounds.Timeout, or when [Serve] or [Handler.Shutdown] stops waiting. The
+	// client gets its reply on time, but a Backend that ignores ctx keeps its goroutine, for which
+	// http.Server.Shutdown waits, and not Serve.
 	//
 	// A stream that ends without an error is a complete reply, unless ctx is done: then it need not
-	// yield ctx's error. If req asks for several choices, the stream contains all of them. For an
-	// unknown model the stream yields [llm.ModelNotFound].
+	// yield ctx's error. If req asks for several choices, the stream contains all of them; fewer are no
+	// error, nor are more tokens than MaxTokens, which only the Backend can count. For an unknown model the stream yields [llm.ModelNotFound].
 	//
 	// A Usage that it yields is the total of the request so far, not that of a
 	// chunk: the last one counts. A Backend that learns it in steps yields it after each step or
@@ -167,7 +171,8 @@ func StoreAs[T any](s UsageStore) (T, bool) { return wrapped.Find[T](s, unwrap[U
 //
 //	Unwrap() llmhttp.Limiter
 //
-// A Handler looks for a [ConcurrencyLimiter] and a [Reserver] with it. See "Limiters" in the package
+// A Handler looks for a [ConcurrencyLimiter] and a [Reserver] with it. A wrapper that has neither the
+// Unwrap nor the methods of these makes each Handler count by itself. See "Limiters" in the package
 // documentation.
 func LimiterAs[T any](l Limiter) (T, bool) { return wrapped.Find[T](l, unwrap[Limiter]) }
 

@@ -21,7 +21,22 @@ import (
 // another path. Its methods may be called concurrently.
 //
 // A Handler answers every request itself, in the format of the API, and never
-// redirects: unknown paths get a 404 in JSON.
+// redirects: unknown paths get a 404 in JSON. It serves a request in this order:
+//
+//  1. It gets an ID, which the client sees as x-request-id. The Observer is called.
+//  2. The route is found by method and path (else 404 or 405), and the key by the secret that the
+//     request presents (401). The key must have the scope of the operation (403), and the Backend,
+//     or what it wraps, its method (404).
+//  3. The request is counted as one in progress, and one request is taken from the limits of the
+//     key and of its Subjects (429).
+//  4. The body is read, decoded and validated (400). The key must allow the model (404). The same is
+//     then taken from the limits of the end user, if the key has PerUser.
+//  5. An estimate of the tokens is reserved from the limits of all of them (429). A request that is
+//     refused by any of the checks so far takes nothing from any limit.
+//  6. The Backend is called. Its chunks are put in valid order, encoded and sent.
+//  7. The tokens that were reserved are corrected to those used, and the usage is recorded. A
+//     successful reply ends only after that.
+//  8. The Ended function of the Observation is called.
 type Handler struct {
 	backend   Backend
 	keys      KeyStore
@@ -104,9 +119,14 @@ func NewHandler(b Backend, keys KeyStore, opts *Options) *Handler {
 // If a stream fails after it began, ServeHTTP panics with
 // [http.ErrAbortHandler], so that net/http cuts the connection: clients take a
 // clean end for a complete reply. Middleware that recovers from panics must let
-// that value pass. In formats whose Framing.EndsCleanly is set, the stream ends
-// cleanly unless its client has left. ServeHTTP recovers from every panic of the
-// Backend, the stores and the Observer.
+// that value pass: if it does not, the client gets the error event and no [DONE], and the connection
+// ends normally. In formats whose Framing.EndsCleanly is set, the stream ends cleanly unless its client
+// has left. If Shutdown or a timeout interrupts a Backend that ignores its context, the client gets
+// the error event at once, and the end of the stream when the Backend returns. ServeHTTP recovers
+// from every panic of the Backend, the stores and the Observer.
+//
+// ServeHTTP flushes each chunk by an [http.ResponseController]. It cannot know whether middleware
+// buffers the reply, which delays streams.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := newRequest(h, w, r)
 	defer q.finish()

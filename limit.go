@@ -19,7 +19,12 @@ type Limits struct {
 	// make dozens of them at once. Those that load stored items take from both.
 	Requests Rate
 
-	// Tokens limits the tokens of prompts and completions together.
+	// Tokens limits the tokens of prompts and completions together. A request reserves those of its
+	// prompt and of its longest reply: what the client or MaxCompletionTokens sets, or without one
+	// [TokenEstimates].ReserveCompletion. At its end the difference to what was used is settled, which
+	// may put the bucket into debt. So each request in progress can overrun the limit by what its
+	// prompt was estimated too low, by a reply beyond what was reserved, and by the tokens of images and
+	// speech, which count only if the Backend reports them. MaxCompletionTokens and Concurrent bound that.
 	Tokens Rate
 
 	// Quota limits the same tokens, or their cost, over a long period.

@@ -103,15 +103,16 @@ type Options struct {
 
 	// Logger receives what clients do not see: causes of 5xx replies at level
 	// Error, mistakes of the Backend at Warn, requests that Shutdown interrupts
-	// and endpoints that are not mounted at Info, and disconnected clients at Debug. While the KeyStore or the Limiter fails, or the
-	// sums of the UsageStore cannot be read, there is a line every 10 seconds for each of them,
-	// which tells how many were skipped. The texts of errors can quote requests, but not their API
-	// keys. If nil, slog.Default() is used.
+	// and endpoints that are not mounted at Info, and disconnected clients at Debug. While the KeyStore
+	// or the Limiter fails, or the sums of the UsageStore cannot be read, there is a line every 10 seconds
+	// for each of them, which tells how many were skipped. The Handler logs no contents of requests, but
+	// texts of errors and panics of the host's code can quote them. The API key of the request is
+	// removed from these, if it has at least 8 bytes. If nil, slog.Default() is used.
 	Logger *slog.Logger
 
 	// RequestID returns the ID of a request, which must be unique for all time:
-	// it is also the ID of the UsageRecord. Do not take it from a header that
-	// clients control. If nil, or if it returns "", the ID is random.
+	// it is also the ID of the UsageRecord, and records with a known ID are skipped. So a client that
+	// chooses it can hide what it uses: do not take it from a header that clients control. If nil, or if it returns "", the ID is random.
 	RequestID func(*http.Request) string
 
 	// Now returns the time for records, replies and the expiry of keys. If nil,
@@ -127,7 +128,8 @@ type Bounds struct {
 
 	// MaxReply is the maximum size of a reply of the Backend in bytes: of the texts
 	// of a chat, of images, of vectors or of audio, all together. A larger one fails with a
-	// 502, a stream with an error event. Zero means 64 MiB; negative means no limit.
+	// 502, a stream with an error event. A whole reply with images is complete in memory before it is
+	// sent, and so is each image of a stream, of which those that are not complete count too. Zero means 64 MiB; negative means no limit.
 	MaxReply int64
 
 	// Timeout is how long the Backend may be silent: until the first chunk, between two chunks, or
@@ -145,7 +147,8 @@ type Bounds struct {
 	// ReadTimeout is how long a client may pause while it sends a request body. The actual timeout
 	// is between one and one and a half times this value. Zero means 1 minute; negative means no
 	// timeout. It takes the place of http.Server.ReadTimeout, which limits the duration of the
-	// whole upload.
+	// whole upload: a large one over a slow connection works, and so does one of a client that is
+	// slow on purpose. It counts against Limits.Concurrent from the time its header has arrived.
 	ReadTimeout time.Duration
 
 	// WriteTimeout is the timeout of each write to a client; a large reply is
@@ -165,9 +168,9 @@ type Bounds struct {
 // AcceptOptions tell which requests are accepted. The zero value is ready to use.
 type AcceptOptions struct {
 	// UnknownMembers reports whether a request may have a top-level member for which
-	// its format has no field. The Backend gets it in Extra. If the function returns
-	// false, the client gets a 400 that names the member. It is also called for
-	// parameters that are documented and have no field, such as seed.
+	// its format has no field: one that is new, of another vendor, or misspelled. The Backend gets it
+	// in Extra. If the function returns false, the client gets a 400 that names the member. It is also
+	// called for parameters that are documented and have no field, such as seed.
 	//
 	// The function gets names in lower case, because servers may ignore case: Models as
 	// models, and topK as topk. U+212A counts as k and U+017F as s. Members that differ
@@ -194,15 +197,18 @@ type AcceptOptions struct {
 type TokenEstimates struct {
 	// TextTokens returns the number of tokens of a text. The Handler uses it to
 	// reserve tokens before it calls the Backend, and to estimate the usage if
-	// the Backend reports none. If nil, four bytes count as one token. Images, audio
-	// and files are estimated by their size in any case.
+	// the Backend reports none. If nil, four bytes count as one token. Servers count images, audio and
+	// files by pixels, seconds and pages. The Handler does not know these: in any case each is 85
+	// tokens, and one more for each 512 bytes of its base64, or for each 16 bytes of a file that is
+	// neither an image, audio, video nor text. One by address is 85.
 	TextTokens func(model, text string) int
 
 	// ReserveCompletion is how many tokens are reserved from the limits of a key
 	// for each choice of a chat whose client sets no max_tokens, and at most what
 	// the bucket can hold. What a reply uses beyond it is taken when it has ended,
-	// so concurrent requests can together overrun a limit by that much. Zero
-	// means 512; negative means none: only the prompt is reserved.
+	// so concurrent requests can together overrun a limit by that much. The last tokens of a
+	// bucket are left to requests with a small max_tokens. Zero means 512; negative means none: only
+	// the prompt is reserved.
 	ReserveCompletion int
 }
 

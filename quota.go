@@ -41,6 +41,9 @@ import (
 // exceed a Quota by what the others serve between two reads, or have in progress or in a
 // buffer of usage.
 //
+// Usage is summed within an account. The quota of a key that is moved to another account begins anew,
+// and a team with keys of two accounts has its quota twice.
+//
 // If the store does not answer within 2 seconds, the last sums are used, with
 // what the Handler itself has served since. If there are none, because the key
 // was not used for minutes or its period has just begun, requests get a 503.
@@ -51,12 +54,14 @@ type Quota struct {
 
 	// Cost is an amount of money, in the currency of Options.Price. Zero means no limit. A negative
 	// amount permits nothing. Without Options.Price, it is a mistake: requests get a 500, and the
-	// cause is logged.
+	// cause is logged. What is reserved does not depend on who will serve the request: the Quota is
+	// exceeded by what a dearer target costs more.
 	Cost llm.Money
 
 	// Per is the length of a sliding period, which ends at the time of the
 	// request. Zero means the calendar month in UTC. If negative, all usage
-	// counts, as for a prepaid amount.
+	// counts, as for a prepaid amount. With a [Reserver] it should be minutes or longer: what was used in the
+	// last 10 seconds may count twice, so requests are refused if that is more than what is left.
 	Per time.Duration
 
 	// Since is a time before which usage does not count. Set it to the present

@@ -51,6 +51,10 @@ type UsageStore interface {
 // something: see [CountLoaded]. Its PromptTokens are then an estimate of what was loaded and
 // sent, and it has no completion.
 //
+// The Units agree with each other, whatever a server sends: see [llm.Usage.Reconcile]. Tokens that only
+// the total of a reply counts are divided between the prompt and the completion of a chat by
+// estimate, which matters if these differ in price.
+//
 // A host may record further parts of a request itself, such as a try that was charged although
 // it failed: with an ID of their own, the RequestID of the request and a Part above zero. A
 // Handler makes only the first record.
@@ -72,7 +76,7 @@ type UsageRecord struct {
 	ServedModel  string    // the name in the Backend's reply, bounded like Model; empty if the Backend set none
 	Target       string    // the target of the last [StartTry], bounded like Model; empty if there was none
 	ServiceTier  string    // the service_tier in the Backend's reply to a chat, bounded like Model; empty if there was none. Of an estimate: see Options.Price
-	ImageSize    string    // of the request for images, such as "1024x1024"
+	ImageSize    string    // of the request for images, such as "1024x1024"; "auto" or empty if the client leaves it to the Backend, which prices by size need a default for
 	ImageQuality string    // of the request for images; empty for the Backend's choice
 
 	Units     Units // with those of all calls of [llm.StartCall]

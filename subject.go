@@ -55,6 +55,10 @@ func (s SubjectID) check(name string) error {
 // in progress of another Quota are not seen. Of several MaxCompletionTokens, the smallest
 // holds, and a negative one permits none.
 //
+// All subjects of a request must allow it. The x-ratelimit headers tell, of each rate, the subject
+// that is nearest to its end. A refusal names the kind of the subject, unless it is the key, and takes
+// nothing from the others.
+//
 // A [UsageRecord] lists the subjects of the kinds that the host defines, whether they have
 // limits or not.
 type Subject struct {

@@ -17,7 +17,22 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// ScopeUsage is the [Scope] of what the account used, and of the quota of the key.
+// ScopeUsage is the [Scope] of what the account used, and of the quota of the key. Both endpoints
+// have OpenAI's legacy format, and amounts in the currency of Options.Price.
+//
+// GET /v1/dashboard/billing/usage returns the usage of the account by day in UTC and model, from
+// start_date to end_date, of the form 2006-01-02. end_date is not part of the range, unless it is
+// start_date, and is tomorrow by default; start_date is 100 days before it by default. A range has
+// at most 366 days. total_usage and the costs in daily_costs are cents; prompt_tokens,
+// completion_tokens, total_tokens, requests and images are there besides.
+//
+// GET /v1/dashboard/billing/subscription returns the limits of the [Quota] of the key or of its
+// Subjects of which the least is left: of money in soft_limit_usd, hard_limit_usd and
+// system_hard_limit_usd, which are 100000000 without one, and of tokens in hard_limit_tokens.
+// access_until is the expiry of the key in Unix seconds, 0 if there is none. Clients subtract
+// total_usage from the limit: that of the calendar month if has_payment_method is true, which it is
+// if every Quota is by calendar month, and otherwise of the last 100 days. So that the rest is what
+// the Quota has left, the limits include what the account used in these days beyond the Quota.
 const ScopeUsage Scope = "usage"
 
 const (

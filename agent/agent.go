@@ -16,7 +16,11 @@
 //
 // Each call of the model is one of [llm.StartCall], so that it is priced by itself. The client gets the
 // usage of all. If it leaves, the tools stop, and it has paid for what was used. Parameters such as
-// max_tokens are those of each call.
+// max_tokens are those of each call. If the model reports no usage for some of its calls, the sum has
+// those that are known.
+//
+// Clients see no calls of the agent's tools, only what Options.Progress tells of them as reasoning: the
+// formats have items for the tools of vendors, which SDKs show under the names of those.
 package agent
 
 import (

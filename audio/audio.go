@@ -7,6 +7,14 @@
 // /v1/audio/transcriptions and POST /v1/audio/translations if it finds a [Transcriber]. Otherwise clients
 // get a 404. A key needs the scope "speech" or "transcriptions", unless its Scopes are nil. Recordings are
 // measured: those that clients send, and those of a Speaker that does not tell how long they are.
+//
+// Seconds of audio are limited only by a [llmhttp.Quota] in money: a transcription that is charged by time
+// counts no tokens. Before the Backend is called, the time is read from a recording in WAVE, MP3, AAC in
+// ADTS, FLAC or Ogg. Of others, such as MP4 and WebM, it is the longest that the size allows, at 8 kbit/s:
+// far too much for most. The tokens are those of a recording in a chat.
+//
+// A recording is complete before the Backend is called, because the model may come after it in the form.
+// Subtitles need a Transcriber that yields segments, and are not streamed.
 package audio
 
 import (

@@ -18,7 +18,7 @@ type TranscriptionChunk struct {
 	Text     string                 `json:"text"`
 	Language string                 `json:"language"`          // what is spoken, such as "english"
 	Duration float64                `json:"duration"`          // of the recording in seconds; if no chunk has it, the end of the last segment
-	Segments []TranscriptionSegment `json:"segments,omitzero"` // nil if there are none, which subtitles need
+	Segments []TranscriptionSegment `json:"segments,omitzero"` // nil if there are none: a client that wants subtitles then gets a 400 after the work was done, which is recorded
 	Words    []TranscriptionWord    `json:"words,omitzero"`
 
 	// Usage is what the request is charged for so far. If no chunk has it, that is the Duration. If

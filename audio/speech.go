@@ -27,7 +27,9 @@ type Speaker interface {
 	// Speak returns the audio of req.Input. As with Chat of a Backend, the work is done while
 	// the stream is iterated over, and must stop when ctx is done. For an unknown model the
 	// stream yields [llm.ModelNotFound]. Names of voices are the Speaker's own: many clients send
-	// "alloy", whatever there is. The Speaker owns req. It is called concurrently.
+	// "alloy", whatever there is. The Handler converts no audio and does not check it: a Speaker
+	// refuses a ResponseFormat that it lacks, or tells the ContentType. It owns req, and is called
+	// concurrently.
 	Speak(ctx context.Context, req *SpeechRequest) SpeechStream
 }
 
@@ -36,14 +38,16 @@ type Speaker interface {
 // Audio is only valid until yield returns: a [Speaker] may use its memory again.
 //
 // Before the first audio an error becomes the HTTP status of the reply. Later the client gets an
-// error event if it asked for events, and its connection is cut in any case.
+// error event if it asked for events, and its connection is cut in any case. Between the bytes of audio
+// nothing else can be sent, not even what keeps a silent connection alive: a Speaker that is silent for
+// longer than a proxy waits loses clients that did not ask for events.
 type SpeechStream = iter.Seq2[*SpeechChunk, error]
 
 // A SpeechChunk is a part of the reply to a [SpeechRequest].
 type SpeechChunk struct {
 	Audio    []byte        // the next bytes of the recording; may be empty, and is valid until yield returns
 	Usage    *llm.Usage    // of the request so far, as in a [llm.ChatChunk]; nil if it is not known. Tokens of the completion are of audio
-	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known: then the Handler measures it, or estimates it by the size
+	Duration time.Duration // of the recording so far, for prices by time; zero if it is not known: then the Handler measures WAVE, PCM, MP3, AAC, FLAC and Opus, and takes a byte of others for a millisecond, which is hardly ever too little
 
 	// ContentType is the media type of the recording, such as "audio/wav", for a Speaker that does not have the ResponseFormat of the
 	// request. That of the first chunk with Audio counts; it must begin with "audio/", or it has no effect. Empty means the

@@ -63,7 +63,7 @@ type TranscriptionRequest struct {
 	Temperature    *float64  `json:"temperature"`     // 0 to 1; nil leaves it to the Backend
 
 	// TimestampGranularities are what has times in TranscriptionVerbose: "word", "segment" or
-	// both. Empty means segments.
+	// both. Empty means segments. In other formats they have no effect.
 	TimestampGranularities []string `json:"timestamp_granularities"`
 
 	Include []string `json:"include"` // what else the client asks for, such as "logprobs"

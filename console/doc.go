@@ -59,4 +59,27 @@
 // sign in are limited, by address and by name: behind a proxy, set
 // Options.TrustedProxies. They do not lock out an administrator with a password of
 // passwordhash.Generate; see [SignIn] for others. What people change is in an audit log.
+//
+// # Several processes
+//
+// The overview and the page of the audit log are those of one process; Options.Audit receives every entry.
+// So are the limits of sign-in attempts, the addresses from which administrators have signed in, which a
+// restart forgets, sessions that were ended by signing out, and the memory of forms: one that is sent
+// again to another process makes another secret. A form for credit that is sent again adds nothing, but
+// has a second entry in the audit log, with the same ID.
+//
+// # What is left out
+//
+//   - A browser is known for one administrator. If two sign in with it, only the last has its way in while
+//     others attack the name.
+//   - Keys are compared limit by limit, so several keys within that of a person can allow more together. A
+//     quota is within another only if its period contains the other's, whatever the amounts are.
+//   - The playground names no end user: a key whose account has a quota for each needs {"user": "NAME"} in
+//     "Other parameters". It offers at most 50 keys. To people who have signed in with a key it offers those
+//     among the 1000 newest of the account that are within theirs; the search and the page of a key find
+//     older ones.
+//   - The page of usage shows the 25 keys with the most tokens, and at most seven series in a chart; a CSV file has
+//     every key, which takes seconds with 100,000. With sqlstore the page takes up to a second if the
+//     period has a million sums by key, day and model.
+//   - Usage of a key is that for its present account.
 package console

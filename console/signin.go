@@ -19,7 +19,10 @@ import (
 // process knows, nor for the first three attempts a day of each other network: an IPv4 address,
 // or a prefix of 48 bits of IPv6. And there is no limit for a right password of
 // passwordhash.Generate, wherever it is entered: use one where strangers share the address of an
-// administrator, for example behind a proxy that is not in Options.TrustedProxies.
+// administrator, for example behind a proxy that is not in Options.TrustedProxies. Those strangers, and
+// strangers with many thousands of addresses, can keep an administrator with another password from
+// signing in for the first time. While 10 attempts a minute come from one address, people with API keys
+// cannot sign in from it either.
 type SignIn struct {
 	// Admins maps the names of administrators to the hashes of their passwords, which
 	// passwordhash.New or passwordhash.Generate returns. "llmhttpctl hash-password" prints them.

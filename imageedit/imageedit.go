@@ -8,6 +8,11 @@
 // stream gets images while they are made, if there is a [Streamer]. A key needs the scope "images", as for
 // generations, unless its Scopes are nil. Sizes are those of an [llmhttp.ImageSizer], if there is one. The
 // number of images is recorded, and the tokens, which are estimated if the Backend does not tell them.
+//
+// The images must be in the request, and are complete before the Editor is called: the Handler fetches no
+// addresses and stores no files, so file_id and other URLs get a 400. JSON is bounded by
+// Options.Bounds.MaxBody, and in memory until it is decoded, also with the Dir of a [form.Store]. The
+// field markup of the newest models is not a file for the Handler, which refuses it.
 package imageedit
 
 import (

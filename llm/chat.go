@@ -107,7 +107,9 @@ func (r *ChatRequest) UnmarshalJSON(data []byte) error {
 // Validate returns an *Error for the first parameter that is missing, has a value that the
 // format does not have, or is out of its bounds. Its Param is the path of the parameter in
 // chat completions, such as "messages[1].role". It returns nil if there is none. Parameters
-// in Extra are not checked, and neither is whether the model exists.
+// in Extra are not checked, and neither is whether the model exists. The bounds on messages, parts,
+// tools and array lengths are constants, and hold in every wire format, for the messages to which its
+// turns or items were converted.
 //
 // Requests of clients are checked before a Backend gets them. Programs that build requests
 // themselves, such as agents, can call Validate to get the error before they send one. It does not
@@ -228,7 +230,7 @@ func (f *ResponseFormat) check() error {
 type JSONSchema struct {
 	Name        string          `json:"name,omitzero"` // for the model; empty if the client sent none
 	Description string          `json:"description,omitzero"`
-	Schema      json.RawMessage `json:"schema,omitzero"` // the JSON schema; nil if the client sent none
+	Schema      json.RawMessage `json:"schema,omitzero"` // an object that should be a JSON schema, which is not checked; nil if the client sent none
 	Strict      *bool           `json:"strict,omitzero"` // whether the reply must follow the schema; nil for the Backend's default
 	Extra       Extra           `json:"-"`
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/llmhttp/llmhttp/internal/param"
 )
 
-// A Model is an entry of the model list. It is decoded leniently: see
+// A Model is an entry of the model list. Clients use the context window, the output limit and the
+// capabilities, and guess what a server does not tell: set those that are known. It is decoded leniently: see
 // [ChatChunk].
 type Model struct {
 	ID      string `json:"id"`       // the name that requests use; may contain slashes

@@ -27,7 +27,7 @@ var toolJSON = jsonwire.NewObject(
 type Function struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitzero"`
-	Parameters  json.RawMessage `json:"parameters,omitzero"` // a JSON schema; nil if there are no parameters
+	Parameters  json.RawMessage `json:"parameters,omitzero"` // an object that should be a JSON schema, which is not checked; nil if there are no parameters
 	Strict      *bool           `json:"strict,omitzero"`     // whether calls must follow the schema; nil for the Backend's default
 	Extra       Extra           `json:"-"`
 }

@@ -83,7 +83,8 @@ type AccountParams struct {
 	Labels  []llmhttp.Label // recorded with each request of the keys, in any order; nil and empty mean none
 
 	// Prepaid says that the keys of the account together may use what its credit sums to and no
-	// more. All usage counts, also from before the account was prepaid or existed. A sum of
+	// more. All usage counts, also from before the account was prepaid or existed, for which an
+	// entry of that amount makes up. A sum of
 	// zero or less permits nothing. Limits.Quota must be the zero Quota then, and the Handler
 	// needs Options.Price, as for each Quota with a Cost.
 	Prepaid bool

@@ -14,6 +14,11 @@ import (
 
 // A ReportQuery selects usage, and says how to group, divide and order it. Conditions that are not
 // zero must all hold. The zero values of the other fields ask for the sum of all usage.
+//
+// Stores have sums by account, key, end user, model and day in UTC. Reports by label, operation, target
+// and status, by hours, and by days that do not begin at midnight in UTC read records: they take longer
+// the more requests their period has, and reach back as far as records are kept. There are no reports
+// by further subjects.
 type ReportQuery struct {
 	Account   string            // empty means all accounts
 	KeyID     string            // empty means all keys

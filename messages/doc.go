@@ -27,17 +27,31 @@
 //
 // Tools that Anthropic runs or defines, such as web_search, and the blocks of their
 // calls and results are ignored, and so are cache_control and parameters that this
-// package does not know. Files that were uploaded before are refused.
+// package does not know. A request that has no other tools gets a 400, and so do threads and
+// files that were uploaded before.
+//
+// A budget of thinking tokens becomes an effort: low below 4,096 tokens, medium below 16,384, and
+// otherwise high. Servers of chat completions that refuse unknown parameters refuse "thinking": a
+// Backend in front of them deletes it. Of a request with both X-Api-Key and a bearer token, the
+// bearer token is ignored; two X-Api-Key headers are refused.
 //
 // # Replies
 //
 // A stream begins with message_start, which is sent with the first chunk of the
 // Backend, or after a second if the Backend is silent. An error before that is a
-// reply with an HTTP status, which SDKs retry; later it is an event.
+// reply with an HTTP status, which SDKs retry; later it is an event. With a negative
+// Options.Bounds.KeepAlive the stream begins with the first chunk. The input tokens at the start,
+// which some clients show, are an estimate; the end has those that the Backend reports.
 //
 // The blocks of a stream never overlap, even if the Backend yields their parts in turns: while a
 // tool call is incomplete, everything that belongs to other blocks is held back. A stream has the
 // arguments of a call as the model wrote them, even if the token limit cut them or if they are not
 // a JSON object. In a whole reply, where the input must be an object, such arguments are its member
-// INVALID_JSON. Both are logged as a warning.
+// INVALID_JSON. Both are logged as a warning. A client that sends that back sends it to the model, and
+// servers such as vLLM refuse conversations with arguments that are not JSON. A reply fails if
+// arguments of a call come after the call was complete and another block has begun.
+//
+// A signature that the Backend yields after the text that follows the reasoning is lost in streams. So
+// are annotations that come after the text has ended, and annotations other than url_citation. A
+// citation belongs to a block and not to characters, so text after one begins another block.
 package messages

@@ -57,7 +57,8 @@ type Event struct {
 // usagebuffer.
 //
 // A method that returns an error which wraps [errors.ErrUnsupported] is not there: a [Watcher] then
-// remembers events by itself.
+// remembers events by itself. So it does if a wrapper of the store has neither these methods nor an
+// Unwrap: see [llmhttp.StoreAs].
 type EventStore interface {
 	// ClaimQuotaEvent claims an event for the caller, for the time of lease. It reports
 	// false if the event was handled, or if it is claimed and the lease of that has not

@@ -24,8 +24,8 @@
 //   - A custom tool becomes a function with one parameter, the string "input". A
 //     tool of a namespace becomes a function whose name begins with that of
 //     the namespace. Calls are translated back.
-//   - Hosted tools, such as web_search, are ignored, and so are items that have no
-//     text and are not known.
+//   - Hosted tools, such as web_search, are ignored, and so are items that have no text
+//     and are not known. A tool_choice that demands a hosted tool is refused.
 //   - The output of a call is a message of the tool. Without a call_id, as Codex sends
 //     its goal, it is a message of the user.
 //   - Parameters of the same meaning are in the fields of the ChatRequest. metadata,
@@ -37,7 +37,11 @@
 // A stream begins with response.created, which is sent with the first chunk of the
 // Backend, or after a second if the Backend is silent. An error before that is a
 // reply with an HTTP status, which SDKs retry; later it is the event
-// response.failed.
+// response.failed. One item that takes text is open at a time: a reply has at most 4096 items, and fails
+// if the Backend alternates between reasoning and text more often. The arguments of calls may arrive
+// in turns, so calls are done when the reply is. The input of a custom tool arrives in one delta when it
+// is complete, because it is a JSON string until then. Annotations that come after their text has
+// ended are dropped, and so are those other than url_citation.
 //
 // The reasoning of a reply is the summary of a reasoning item. If the client
 // includes reasoning.encrypted_content, the item also carries the
@@ -51,7 +55,11 @@
 // [llmhttp.RequestInfo] is the ID of the first response of a conversation, from its first
 // turn on. It is empty if that is not stored.
 //
-// What previous_response_id and references load is bounded, and the limits of the key are
-// checked before anything is loaded, and what was loaded counts if the request is then
-// refused: see [llmhttp.ReserveChat] and [llmhttp.CountLoaded].
+// What previous_response_id and references load is bounded, to 4096 responses, 65,536 items and 64 MiB,
+// and read with one query of the store for each response. If one of the responses was deleted or has
+// expired, the request is refused. The limits of the key are checked before anything is loaded, for
+// what the request contains itself, and afterwards for the rest. What was taken and loaded counts if the
+// request is then refused: see [llmhttp.ReserveChat] and [llmhttp.CountLoaded].
+//
+// Requests for a WebSocket get a 426 without Upgrade, after which clients use HTTP.
 package responses

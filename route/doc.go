@@ -35,7 +35,9 @@
 // failure, or else the last error for which Fallback has tried another target, or else a 404 for an
 // unknown model.
 //
-// Tries of one request never overlap. To send a request to several targets in
+// Usage of a try that has failed is not recorded, even if the target charges for it; a host can do that:
+// see [llmhttp.UsageRecord]. Each try gets a copy of the request, apart from strings, because a target may
+// change it. Tries of one request never overlap. To send a request to several targets in
 // parallel (hedging), use a Backend that does so as a target.
 //
 // # Requests and targets
@@ -61,7 +63,8 @@
 // A client may provoke failures. So failures of requests of one account (see
 // [llmhttp.Key]) open the breaker for that account only. If a request of another
 // account fails as well, the breaker is open for all. Requests without a Key
-// count as those of several accounts.
+// count as those of several accounts. A Router cannot tell a request that makes every target fail from
+// targets that fail, so somebody with two accounts can open a breaker for all.
 //
 // A breaker opens only while another target of the route has a closed one. If no
 // target with a closed breaker can answer, for example because none of them knows

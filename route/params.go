@@ -22,7 +22,8 @@ import (
 // The reply has the header X-Dropped-Params with the parameters that were dropped, and
 // X-Renamed-Params with those that have another name for the model, such as
 // "max_tokens=max_completion_tokens". Several are separated by commas. The headers are those of the
-// target that was tried last, so one is empty if only an earlier target had something to tell.
+// target that was tried last, so one is empty if only an earlier target had something to tell. They
+// are missing if a keep-alive has begun the reply before the target was tried.
 type ParamRules struct {
 	// Rename maps names to those under which the model takes the parameters. If the client has
 	// set both, the new name keeps its value and the other one is dropped.

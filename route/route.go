@@ -69,7 +69,8 @@ const (
 	Weighted Strategy = "weighted"
 
 	// LeastInFlight selects the target with the fewest requests in flight
-	// relative to its weight. Ties are resolved as with Weighted.
+	// relative to its weight. Ties are resolved as with Weighted. Each Router counts its own
+	// requests, and knows nothing of other processes.
 	LeastInFlight Strategy = "least-in-flight"
 
 	// InOrder selects the first target that can be tried.
@@ -108,7 +109,9 @@ type Options struct {
 	// TryTimeout is the maximum time until the first chunk of a try, or until
 	// its whole reply if that is not a stream. Zero means 2 minutes; negative
 	// means no timeout. A timeout that is not shorter than
-	// [llmhttp.Bounds].Timeout has no effect, because that ends the request.
+	// [llmhttp.Bounds].Timeout has no effect, because that ends the request. A try runs on the
+	// goroutine of the request: no other target is tried before a Backend that ignores its context
+	// has returned.
 	TryTimeout time.Duration
 
 	// Backoff is the maximum delay before the second round; the minimum is half of it. It doubles

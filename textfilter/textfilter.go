@@ -8,6 +8,13 @@
 //
 // [New] puts a [Filter] around a Backend. [Rewrite] and [Stream] are for programs that filter only one
 // request, or one stream.
+//
+// Text in an image, a recording or a file in base64 passes, and so do IDs, types, roles, signatures,
+// encrypted reasoning, and numbers in an Extra. Each string in an array of an Extra is a text of its own,
+// because arrays of chunks are appended to each other and not their elements. A thinking block that a
+// filter changes keeps the signature of the original: its model refuses it in the next request, unless
+// the filter of requests makes the original of it again. A choice that a filter refuses has an
+// estimated usage if the Backend reports none when its stream is not read to its end.
 package textfilter
 
 import (

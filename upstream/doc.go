@@ -40,6 +40,24 @@
 // When the client leaves, the request to the server is cancelled. A stream whose usage is due, such as
 // that of a chat after a finish_reason, is read on for it first: see Options.ReadOn.
 //
+// Replies are decoded and encoded again, so the order of members and the form of numbers may change. These
+// differences remain:
+//
+//   - Content in parts becomes a string. Parts other than text and reasoning are passed on as
+//     content_parts, which clients do not know.
+//   - A reply that has "reasoning" has "reasoning_content" too for clients of chat completions, which know
+//     one or the other, so a stream sends the text twice.
+//   - A stream that ends with [DONE] but without a finish_reason is complete: servers that write [DONE]
+//     after a failure cannot be told from those that leave out the finish_reason.
+//   - Members of chunks after the last choice are sent with the usage, to clients that asked for it. Others
+//     get no chunk without choices, because many read the first choice of every chunk.
+//   - The name and tool_call_id of a message are passed on in streams only.
+//   - Unknown members of an entry of data in an embeddings reply are dropped, members of meta other than
+//     the units and tokens in a reply to rerank, and categories of a moderation that are null or of
+//     another type.
+//   - llama.cpp and Ollama list no capabilities of models, and vLLM neither. Versions of llama.cpp that
+//     list only n_ctx_train may run with less than that. A wrapper's ListModels can tell clients.
+//
 // # Errors
 //
 // The client gets an [llm.Error] with the status, message, param and code of the server if it
@@ -50,6 +68,17 @@
 // A prompt that is too long has the status 400 and the code "context_length_exceeded", in whichever words
 // the server says so. Codes that are numbers are for logs only. An error that the server sends
 // with the status 200, whole or in a stream, is treated as one with the status that its code means.
+// A 429 with the code insufficient_quota becomes a 502, because it is the operator's account that is used
+// up. A 404 means an unknown model if the code, param or message says so. Otherwise, for a chat, it is a
+// 400 if its type is invalid_request_error and its message mentions no URL, and else a 502, because
+// the base URL is probably wrong; for other operations the server does not have the endpoint.
+//
+// What the client gets of an error may reveal whose server it is. Keys, the address of the server and what
+// looks like either are removed, and the server's name of the model is replaced. Not removed are keys of
+// less than 8 bytes, host names without a dot unless a port follows, names of other hosts, and IPv6
+// addresses without brackets, because these may be ordinary words. In members of a reply that llmhttp does
+// not know, the server's name of the model stays; in the list of models it is replaced or its member
+// removed, unless the name consists of letters only.
 //
 // A request is sent once. It is repeated only where [http.Transport] knows that
 // the server has not processed it, such as on a stale connection.

@@ -94,9 +94,9 @@ type Options struct {
 	// transcriptions and images do not tell where their content ends: theirs is due from the first
 	// chunk on. Speech as bytes has no usage and is not read on. The usage that comes in this time
 	// is passed to [llm.ReportUsage]; then the request to the server ends. The client's
-	// connection is closed meanwhile, but the request still counts toward
-	// Limits.Concurrent, and Shutdown waits for it until its context is done. Zero
-	// means 5 seconds; negative means no time: nothing is read on.
+	// connection is closed meanwhile, but the request still counts toward Limits.Concurrent.
+	// Handler.Shutdown waits for it until its context is done, and http.Server.Shutdown until it has
+	// ended. Zero means 5 seconds; negative means no time: nothing is read on.
 	ReadOn time.Duration
 
 	// ReadOnUnfinished makes ReadOn apply as soon as the request was sent, for every operation that
@@ -125,7 +125,8 @@ type Options struct {
 	// the name "reasoning" alone is sent under both, because another server may
 	// have sent it: most servers ignore the name that they do not know. Set the name
 	// for a server that refuses it, and if there are several processes whose
-	// clients know only "reasoning_content".
+	// clients know only "reasoning_content": until a server's first reply, a process does not know its
+	// name. Models of vLLM and Ollama do not see such reasoning then, and Mistral may refuse it.
 	ReasoningName string
 
 	// Images configures the handling of generated images.

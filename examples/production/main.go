@@ -9,7 +9,8 @@
 // LLMHTTP_KEY_MODELS. The command llmhttpctl creates the keys of clients.
 //
 // SIGTERM and SIGINT end the process after requests in progress. SIGHUP makes it read
-// the files of -upstream-file and -prices again.
+// the files of -upstream-file and -prices again. Spans of upstreams that this adds have no
+// server.address, because otelllm gets the addresses when the process starts.
 package main
 
 import (
