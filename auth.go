@@ -1,3 +1,6 @@
+// Keys: KeyStore, Key and Scope, how the key of a request is found, what it allows, and how its secret is
+// removed from texts. A credential is the secret that a request presents.
+
 package llmhttp
 
 import (

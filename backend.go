@@ -1,3 +1,7 @@
+// Backend, and functions that make one of another: a Backend that can be replaced, one with Chat
+// alone, one that makes several choices of one that makes one. As finds what is behind a wrapper of a
+// Backend, a store or a Limiter.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// A call of the Backend: from when on other goroutines may end a request, what it is recorded for, how
+// chunks are admitted, and what a Backend did wrong.
+
 package llmhttp
 
 import (

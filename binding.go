@@ -1,3 +1,6 @@
+// Bindings connect a path to an operation, with functions that decode the request and encode the reply
+// of a wire format.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// A request as the function of its route sees it, and endpoints of hosts. A Call has what all
+// operations have in common.
+
 package llmhttp
 
 import (

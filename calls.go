@@ -1,3 +1,6 @@
+// The calls of models that StartCall has begun, and the sum of what they have used and cost. settle
+// adds what else the request used.
+
 package llmhttp
 
 import (

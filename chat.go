@@ -1,3 +1,6 @@
+// The operation that calls Backend.Chat, and other replies that are a ChatStream. A generation is a
+// request whose reply is one.
+
 package llmhttp
 
 import (

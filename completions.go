@@ -1,3 +1,6 @@
+// OpenAI's API as a Protocol: chat completions. Texts and their usage are encoded without the tables
+// of jsonwire, which is faster; tests compare both for every field.
+
 package llmhttp
 
 import (

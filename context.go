@@ -1,3 +1,6 @@
+// What a host asks and tells with the context of a request. Only these functions, and request, ask a
+// context for the request.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// The operation that counts the tokens of a prompt.
+
 package llmhttp
 
 import (

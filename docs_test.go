@@ -135,11 +135,58 @@ func TestDocs_PackagesBeginWithAnExample(t *testing.T) {
 	assert.Greater(t, packages, 30)
 }
 
+// filesWithFirstLines are the packages of which each file begins with what it is about.
+var filesWithFirstLines = []string{
+	".", "route", "textfilter", "usagebuffer", "pricing", "messages", "responses", "memory",
+	"upstream", "upstream/internal/failure", "upstream/internal/payload", "upstream/internal/reply",
+	"llmhttptest", "llmhttptest/storetest", "llmhttptest/limitertest", "llmhttptest/internal/kit",
+}
+
+// Each file says in its first lines what it is about: in the package documentation, or in a comment
+// that a blank line separates from the package clause.
+func TestDocs_FilesSayWhatTheyAreAbout(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for _, dir := range filesWithFirstLines {
+		names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			checked++
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, name, nil, parser.PackageClauseOnly|parser.ParseComments)
+			require.NoError(t, err)
+			begins := len(f.Comments) > 0 && fset.Position(f.Comments[0].Pos()).Line == 1 && f.Comments[0].Text() != ""
+			assert.True(t, begins, "%s does not begin with a comment that says what it is about, such as \"// Rates and their headers.\" and a blank line", name)
+			if begins && f.Doc != nil && !strings.HasPrefix(f.Doc.Text(), "Package ") {
+				t.Errorf("%s: a blank line must separate the comment from the package clause", name)
+			}
+		}
+	}
+	assert.Greater(t, checked, 200)
+}
+
+// The documents that people read first stay short: what belongs to a name is in its comment.
+func TestDocs_Sizes(t *testing.T) {
+	t.Parallel()
+	for doc, limit := range map[string]int{
+		"CONTRIBUTING.md": 8192, "docs/architecture.md": 10240, "docs/rough_edges.md": 8192, "CHANGELOG.md": 1024,
+	} {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(text), limit, doc)
+	}
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 90, "lines of doc.go")
+}
+
 // notInTree are names in the documents for maintainers that are not in the tree: what a recipe
 // adds, and names that only look like those of Go.
 var notInTree = []string{
-	"scores.go", "Scorer", "ScopeScores", "OperationScores", "BindScores", "scoresOperation", "decodeScores",
-	"Makefile", "go.mod", "go.work", "response.completed",
+	"Makefile", "go.mod", "go.work", "response.completed", "http.Server",
 }
 
 // The documents for maintainers name files and identifiers that exist. A name of a test may end
@@ -149,7 +196,7 @@ func TestDocs_NamesExist(t *testing.T) {
 	tree := readSourceTree(t)
 	file := regexp.MustCompile(`[*\w./]*\w\.go\b`)
 	identifier := regexp.MustCompile("`(\\w+\\.\\w+|Test\\w+|[A-Z]\\w*[a-z]\\w*|[a-z]+[A-Z]\\w*)`")
-	for _, doc := range []string{"CONTRIBUTING.md", "docs/architecture.md", "docs/hosts.md"} {
+	for _, doc := range []string{"CONTRIBUTING.md", "docs/architecture.md", "docs/hosts.md", "docs/rough_edges.md"} {
 		text, err := os.ReadFile(doc)
 		require.NoError(t, err)
 		for _, name := range file.FindAllString(string(text), -1) {

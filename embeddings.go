@@ -1,3 +1,5 @@
+// The operation that computes vectors: constants, interface, checks and descriptor.
+
 package llmhttp
 
 import (

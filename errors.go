@@ -1,3 +1,17 @@
+// Classes of errors, and how an error becomes the llm.Error that a client gets. The texts of errors are in
+// these places:
+//
+//   - 429: the functions at the end of limit.go, such as errRateLimit
+//   - 400 about a parameter: package invalid, and in package llm package param
+//   - 401 and 403: errNoKey and errInvalidKey in auth.go, request.serve in request.go
+//   - 404 and 405: llm.ModelNotFound, Handler.findRoute in routes.go, notfound.go
+//   - others: this file, and bodyError in request.go
+//   - of errors of other servers: upstream/internal/failure
+//
+// Tests compare whole error objects: search them and the documents for a text before changing it, and write
+// the golden conversations with go test -run TestGolden -update . afterwards. What docs/wire-format.md says
+// that another server sends does not change.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Handler, NewHandler, Shutdown and WriteError.
+
 package llmhttp
 
 import (

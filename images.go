@@ -1,3 +1,5 @@
+// The operation that generates images: constants, interfaces, checks and descriptor.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Replies to requests for images that are streams.
+
 package llmhttp
 
 import (

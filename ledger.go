@@ -1,3 +1,17 @@
+// Admits a request by the limits of its subjects, and takes from these what it is expected to use.
+// settle.go corrects that. These are the words for limits:
+//
+//   - A subject is whose limits bound a request: its end user, its key and what Key.Subjects lists.
+//     ledger.subjects has them, the narrowest first. A limit is one of the fields of Limits.
+//   - A rate is a limit on requests or tokens per time. A bucket enforces it: a token bucket of a
+//     subject in the Limiter, of requests or of tokens.
+//   - A slot is an amount of what a subject may have in use at a time: one of the requests in progress
+//     that Limits.Concurrent permits, or what is reserved of a Quota with a Reserver.
+//   - To reserve is to take the estimated tokens of a request before the Backend is called. To settle
+//     is to correct that to what was used, and to record it.
+//   - A quota is a limit on tokens or money in a long period, compared with the usage that the store
+//     has recorded.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Limits and their Rate, Limiter and its optional interfaces, and the errors of refusals.
+
 package llmhttp
 
 import (

@@ -1,3 +1,7 @@
+// The Limiter in memory, and the requests in progress that a Handler counts itself. Each shard of the
+// Limiter has a lock. A call for several subjects holds the locks of all their shards, and acquires them
+// in the order of the shards.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// LogRequests, an Observer that logs a line for each request.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Which members of a request without a field are allowed.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// The operation that lists models: constants, interface and descriptor.
+
 package llmhttp
 
 import (

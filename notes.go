@@ -1,3 +1,5 @@
+// What a Backend tells about a request, also on other goroutines: target, labels and usage.
+
 package llmhttp
 
 import (

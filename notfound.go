@@ -1,3 +1,5 @@
+// What a 404 says that the server serves, from the routes and from internal/endpoints.
+
 package llmhttp
 
 import (

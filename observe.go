@@ -1,3 +1,5 @@
+// Observer, and what it gets: RequestInfo, RequestSummary and their parts.
+
 package llmhttp
 
 import (

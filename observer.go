@@ -1,3 +1,5 @@
+// Collects what an Observer gets, and calls the functions of its Observation.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// Scopes and operations. An operation is what a Handler can do, whatever the wire format: it has a
+// descriptor in a file of its own.
+
 package llmhttp
 
 import (

@@ -1,3 +1,7 @@
+// What has happened to a request: its error with its class, whether the client left, what the Backend
+// yielded. An error has its class from where it arises: classify wraps it there, and the first class
+// stays.
+
 package llmhttp
 
 import (

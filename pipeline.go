@@ -1,3 +1,6 @@
+// Makes the bytes of the reply to a chat: the orderer puts chunks in valid order, and the ChatEncoder
+// of the format encodes them. It is the Source of the exchange.
+
 package llmhttp
 
 import (

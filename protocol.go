@@ -1,3 +1,10 @@
+// Protocol and its helpers: what a wire format is. To add one, implement Protocol in a package of its own, as
+// example_protocol_test.go does in 80 lines; chatCompletions in completions.go is another one, and
+// binding.go says how paths are bound to operations. Limits, usage, timeouts, keep-alives, ordering of
+// chunks and Shutdown are the Handler's. llmhttptest.TestProtocol checks it: see
+// example_protocol_kit_test.go, and llmhttptest/protocol_framing_test.go for streams that are not
+// server-sent events.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// The address of a client behind proxies.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// Quota: what has been used of it, what requests have reserved, and how Handlers share that. Package
+// budget has the sums.
+
 package llmhttp
 
 import (

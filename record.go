@@ -1,3 +1,5 @@
+// What is stored of a request and its sums: UsageRecord, UsageStore, Label.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// What an exchange sends besides the reply, as its Responder: headers, among them those about limits,
+// bodies of errors, and lines of the log.
+
 package llmhttp
 
 import (

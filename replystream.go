@@ -1,3 +1,5 @@
+// A reply of a Call that comes in pieces.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// The life of a request, in the order in which it happens. Only request knows the parts of a request:
+// see docs/architecture.md.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// What a decoded request tells Observers: its RequestInfo.
+
 package llmhttp
 
 import (

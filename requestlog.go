@@ -1,3 +1,5 @@
+// Log lines about errors whose details a client does not get, without the key of the request.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Which function serves which path. Options.Prefix is removed here.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Serve, which runs an http.Server and stops it.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Settles a request: finds out what it used, corrects what was reserved, and records it.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// Streams of server-sent events.
+
 package llmhttp
 
 import (

@@ -1,3 +1,5 @@
+// SubjectID and Subject: whose limits count. The end user whom a client names.
+
 package llmhttp
 
 import (

@@ -1,3 +1,6 @@
+// The texts of a chat for an Observer that asks for them, collected between the orderer and the
+// encoder.
+
 package llmhttp
 
 import (

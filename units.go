@@ -1,3 +1,5 @@
+// Units and Cost: what is charged for and what it costs.
+
 package llmhttp
 
 import (

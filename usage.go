@@ -1,3 +1,5 @@
+// The endpoints that tell an account what it has used and what is left, in OpenAI's legacy format.
+
 package llmhttp
 
 import (

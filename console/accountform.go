@@ -1,3 +1,5 @@
+// The settings of an account as a form.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// The list of accounts.
+
 package console
 
 import (

@@ -1,3 +1,6 @@
+// Creating, showing and changing an account, and adding to its credit. Only if the store keeps
+// accounts.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// The audit log: its newest entries and their page.
+
 package console
 
 import (

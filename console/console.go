@@ -1,3 +1,6 @@
+// Handler: routes, and who sends a request. The functions that serve a route are methods of the part
+// for its topic. They get a request and return an error, which the renderer shows.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// Errors that people see.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// Settings as texts, of which those that were changed take effect.
+
 package console
 
 import (

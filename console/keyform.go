@@ -1,3 +1,5 @@
+// The settings of a key as a form.
+
 package console
 
 import (

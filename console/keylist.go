@@ -1,3 +1,5 @@
+// The list of keys.
+
 package console
 
 import (

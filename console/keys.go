@@ -1,3 +1,5 @@
+// Showing, changing, suspending and revoking a key.
+
 package console
 
 import (

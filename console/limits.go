@@ -1,3 +1,5 @@
+// How much of the limits of a key or an account is used.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// A page of a list, and the queries of its neighbors.
+
 package console
 
 import (

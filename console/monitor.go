@@ -1,3 +1,5 @@
+// Monitor, which collects what the overview shows.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// Options.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// The overview.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// The page of the playground, and the requests that it passes to the API.
+
 package console
 
 import (

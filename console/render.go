@@ -1,3 +1,5 @@
+// Renders pages.
+
 package console
 
 import (

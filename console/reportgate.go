@@ -1,3 +1,5 @@
+// Bounds how many reports are read at a time, and by whom.
+
 package console
 
 import (

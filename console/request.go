@@ -1,3 +1,6 @@
+// An HTTP request of a person who is signed in, and its reply: forms, redirects, the keys and the
+// account that the user sees.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// Which keys are within that with which a person has signed in.
+
 package console
 
 import (

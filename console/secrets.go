@@ -1,3 +1,5 @@
+// Creating and rotating keys. A nonce keeps a form from making two secrets.
+
 package console
 
 import (

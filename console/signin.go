@@ -1,3 +1,5 @@
+// SignIn: options and passwords.
+
 package console
 
 import (

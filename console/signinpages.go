@@ -1,3 +1,5 @@
+// The sign-in page.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// The page of usage.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// The chart of the page of usage.
+
 package console
 
 import (

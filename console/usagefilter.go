@@ -1,3 +1,5 @@
+// The query of the page of usage.
+
 package console
 
 import (

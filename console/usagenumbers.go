@@ -1,3 +1,5 @@
+// Sums of units and costs, with their names.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// Reads usage and adds it up.
+
 package console
 
 import (

@@ -1,3 +1,5 @@
+// User and UserFunc.
+
 package console
 
 import (

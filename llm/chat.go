@@ -1,3 +1,26 @@
+// Requests for chats. To add a parameter, such as seed, which is in Extra until then:
+//
+//  1. Search all packages for the name. One that sets it in Extra must set the field instead, because
+//     a member that has a field is not encoded from Extra. A test that uses it as an unknown member
+//     needs another.
+//  2. Add a field to ChatRequest, with a tag. Clone copies it by reflection. It is a pointer if zero and
+//     absent differ, and a null in a request leaves it nil:
+//     Seed *int `json:"seed,omitzero"` // makes replies repeatable; nil leaves it to the Backend
+//  3. Add a line to chatRequestJSON, which decodes, encodes and checks the bounds of numbers. Members are
+//     encoded in the order of the table. Larger integers than jsonwire.MaxInteger, which is the largest
+//     that JavaScript has, are refused in any case:
+//     jsonwire.OptionalInt("seed", func(r *ChatRequest) **int { return &r.Seed }).Between(-jsonwire.MaxInteger, jsonwire.MaxInteger),
+//  4. Other checks are in validate, which every Protocol calls: param.Value lists the values of a text.
+//     Errors about a parameter that package responses calls by another name need a pair in paramNames
+//     (responses/errors.go).
+//  5. A text counts as tokens: Prompt of package tokens adds it. A parameter that RequestParams has is set
+//     by generation.describe.
+//  6. Add cases to TestChat_Params, TestChat_ParamsReachTheBackend and TestJSON_ExplicitNulls. TestJSON fails
+//     if the tag and the table differ, and TestTokens_EveryTextCounts if a text is not counted. This finds
+//     most mistakes in seconds: go test -run 'JSON|Doc|Tokens|Scopes|Members' .
+//
+// Values that were in Extra and are out of bounds are refused from then on, which breaks clients.
+
 package llm
 
 import (

@@ -1,3 +1,5 @@
+// What the Handler of a Server calls; chats.
+
 package llmfake
 
 import (

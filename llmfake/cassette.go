@@ -1,3 +1,6 @@
+// The file of a recording. It keeps only headers that are listed here, because any other may tell who
+// has recorded it.
+
 package llmfake
 
 import (

@@ -1,3 +1,6 @@
+// Faults at random, drawn from the seed, the request and how often that has come, so that the order of
+// concurrent requests does not matter.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Completions of prompts: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Embeddings: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

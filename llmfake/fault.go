@@ -1,3 +1,8 @@
+// Replies that are faults. The Handler repairs what a Backend yields, so faults are made behind it: a
+// step yields errMarker, of which the Handler makes an error in the format of the request, and the
+// output replaces the event or body with its text by the fault. So no fault but BadToolIndices knows a
+// format.
+
 package llmfake
 
 import (

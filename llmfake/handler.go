@@ -1,3 +1,6 @@
+// A request on its way to the Handler. A Server with a cassette gives each request to the Handler too,
+// but only to decode it.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Edits of images: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

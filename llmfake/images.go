@@ -1,3 +1,5 @@
+// Images: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

@@ -1,3 +1,6 @@
+// The list of requests. What a test asserts is in it before the client can know it: the status is
+// noted before it is written.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Where the limits of a request cut its reply.
+
 package llmfake
 
 import (

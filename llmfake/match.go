@@ -1,3 +1,5 @@
+// Matchers of chats and of requests in general.
+
 package llmfake
 
 import (

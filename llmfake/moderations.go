@@ -1,3 +1,5 @@
+// Moderations: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

@@ -1,3 +1,6 @@
+// The networks of a Server: loopback, and pipes with net/http on both sides, so that HTTP is the same
+// in a bubble of synctest.
+
 package llmfake
 
 import (

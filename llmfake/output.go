@@ -1,3 +1,5 @@
+// The ResponseWriter of the Handler, which makes the faults.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Load profiles.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Plays the steps of a Reply.
+
 package llmfake
 
 import (

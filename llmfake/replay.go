@@ -1,3 +1,5 @@
+// Recording and replaying.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Replies and their steps.
+
 package llmfake
 
 import (

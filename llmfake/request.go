@@ -1,3 +1,5 @@
+// Request, as a test sees it.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Requests to rerank: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

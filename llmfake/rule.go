@@ -1,3 +1,5 @@
+// Which request gets which Reply.
+
 package llmfake
 
 import (

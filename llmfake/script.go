@@ -1,3 +1,5 @@
+// Replies and rules in files.
+
 package llmfake
 
 import (

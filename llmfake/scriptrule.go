@@ -1,3 +1,5 @@
+// The rules of a file.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// The steps of replies in a file.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// Values of a file, with errors that name a place.
+
 package llmfake
 
 import (

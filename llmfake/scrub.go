@@ -1,3 +1,5 @@
+// Which secrets are removed from a recording.
+
 package llmfake
 
 import (

@@ -1,3 +1,6 @@
+// Server: its options, addresses, environment and end. Functions of a test are called by Server.try,
+// so that one that panics fails the test.
+
 package llmfake
 
 import (

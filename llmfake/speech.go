@@ -1,3 +1,5 @@
+// Speech: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

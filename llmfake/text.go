@@ -1,3 +1,5 @@
+// How texts and differences are shown.
+
 package llmfake
 
 import (

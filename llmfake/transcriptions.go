@@ -1,3 +1,5 @@
+// Transcriptions: Matcher, Reply, and what the Handler calls.
+
 package llmfake
 
 import (

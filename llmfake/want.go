@@ -1,3 +1,5 @@
+// Assertions about requests.
+
 package llmfake
 
 import (

@@ -1,3 +1,5 @@
+// TestBackend, its options and what its checks share.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of chats.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of completions of prompts.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of embeddings.
+
 package llmhttptest
 
 import (

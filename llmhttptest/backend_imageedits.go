@@ -1,3 +1,5 @@
+// Checks of edits of images.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of generated images.
+
 package llmhttptest
 
 import (

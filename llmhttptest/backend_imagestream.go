@@ -1,3 +1,5 @@
+// Checks of streams of images.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of lists of models.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of moderations.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Finds faults in the chunks of a Backend.
+
 package llmhttptest
 
 import (

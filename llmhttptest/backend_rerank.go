@@ -1,3 +1,5 @@
+// Checks of Rerankers.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of speech.
+
 package llmhttptest
 
 import (

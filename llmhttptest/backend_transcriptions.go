@@ -1,3 +1,5 @@
+// Checks of transcriptions.
+
 package llmhttptest
 
 import (

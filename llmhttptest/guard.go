@@ -1,3 +1,5 @@
+// TestGuard, for wrappers that refuse or change texts.
+
 package llmhttptest
 
 import (

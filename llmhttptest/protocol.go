@@ -1,3 +1,5 @@
+// TestProtocol, its options and what its checks share.
+
 package llmhttptest
 
 import (

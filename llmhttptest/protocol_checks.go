@@ -1,3 +1,5 @@
+// Checks of a Protocol.
+
 package llmhttptest
 
 import (

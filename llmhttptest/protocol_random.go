@@ -1,3 +1,5 @@
+// Random chats, and what every Protocol must make of them.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// Divides streams into events.
+
 package llmhttptest
 
 import (

@@ -1,3 +1,5 @@
+// The accounts of a KeyStore, and their credit.
+
 package memory
 
 import (

@@ -1,3 +1,5 @@
+// Backend, which repeats the user's text.
+
 package memory
 
 import (

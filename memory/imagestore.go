@@ -1,3 +1,5 @@
+// ImageStore.
+
 package memory
 
 import (

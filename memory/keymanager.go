@@ -1,3 +1,5 @@
+// How the keys of a KeyStore are managed.
+
 package memory
 
 import (

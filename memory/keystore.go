@@ -1,3 +1,5 @@
+// KeyStore: its keys and secrets.
+
 package memory
 
 import (

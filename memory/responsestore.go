@@ -1,3 +1,5 @@
+// ResponseStore.
+
 package memory
 
 import (

@@ -1,3 +1,5 @@
+// Replies that a test defines step by step.
+
 package memory
 
 import (

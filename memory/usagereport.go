@@ -1,3 +1,5 @@
+// Reports of a UsageStore.
+
 package memory
 
 import (

@@ -1,3 +1,5 @@
+// UsageStore and its entries.
+
 package memory
 
 import (

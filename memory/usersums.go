@@ -1,3 +1,5 @@
+// What end users have used, for their quotas.
+
 package memory
 
 import (

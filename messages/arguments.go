@@ -1,3 +1,5 @@
+// The arguments of tool calls, and what becomes of those that are not a JSON object.
+
 package messages
 
 import (

@@ -1,3 +1,5 @@
+// The blocks of content of a request, and what they become.
+
 package messages
 
 import (

@@ -1,3 +1,8 @@
+// The blocks of a reply, of which at most one is open: blocks may not overlap, and only a tool call
+// can be incomplete. What does not belong to the open block waits until that is complete, or until the
+// end of the reply. In a whole reply every block waits, so that both kinds of reply have the same
+// blocks.
+
 package messages
 
 import (

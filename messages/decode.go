@@ -1,3 +1,7 @@
+// Decoding of JSON: its errors, and types that tags alone do not describe. The requests are only
+// decoded, by the tags of their structs and without tables, and each member is checked by hand.
+// Members whose type depends on others are a jsonwire.Value, which is decoded later.
+
 package messages
 
 import (

@@ -1,3 +1,5 @@
+// The encoder of streams and whole messages.
+
 package messages
 
 import (

@@ -1,3 +1,6 @@
+// Errors in the form of this API. chatError gives those of ChatRequest.Validate the names of the API:
+// a check of the package's own is only for what chat completions do not have.
+
 package messages
 
 import (

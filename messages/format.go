@@ -1,3 +1,5 @@
+// The output format and the effort.
+
 package messages
 
 import (

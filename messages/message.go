@@ -1,3 +1,5 @@
+// The ID, the usage and the stop_reason of a message.
+
 package messages
 
 import (

@@ -1,3 +1,6 @@
+// The list of models. GET /v1/models belongs to two APIs: Route.Match chooses by the header Anthropic-
+// Version, which only one kind of client sends.
+
 package messages
 
 import (

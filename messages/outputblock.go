@@ -1,3 +1,5 @@
+// The events of a block of a reply.
+
 package messages
 
 import (

@@ -1,3 +1,5 @@
+// Options, routes, keys and headers.
+
 package messages
 
 import (

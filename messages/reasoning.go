@@ -1,3 +1,6 @@
+// Thinking and its signatures, in requests and replies. Reasoning details with members that the API
+// has no room for travel in the signature or in the redacted data, which clients return unchanged.
+
 package messages
 
 import (

@@ -1,3 +1,5 @@
+// The parameters of a request, and what they become.
+
 package messages
 
 import (

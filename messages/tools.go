@@ -1,3 +1,5 @@
+// Tools and the choice of one.
+
 package messages
 
 import (

@@ -1,3 +1,5 @@
+// The turns of a conversation, and the messages that they become.
+
 package messages
 
 import (

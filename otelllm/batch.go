@@ -1,3 +1,5 @@
+// Records several requests together, to save CPU time.
+
 package otelllm
 
 import (

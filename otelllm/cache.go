@@ -1,3 +1,5 @@
+// Keeps sets of attributes, to save CPU time.
+
 package otelllm
 
 import "sync"

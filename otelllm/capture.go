@@ -1,3 +1,5 @@
+// Messages and replies on spans and as events.
+
 package otelllm
 
 import (

@@ -1,3 +1,5 @@
+// The types of messages and replies that are captured.
+
 package otelllm
 
 import (

@@ -1,3 +1,5 @@
+// The attributes of metrics.
+
 package otelllm
 
 import (

@@ -1,3 +1,5 @@
+// LogHandler, which adds the IDs of spans to log lines.
+
 package otelllm
 
 import (

@@ -1,3 +1,5 @@
+// The instruments, and what is recorded with them.
+
 package otelllm
 
 import (

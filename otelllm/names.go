@@ -1,3 +1,5 @@
+// The names of the conventions and of llmhttp, and the bounds of histograms.
+
 package otelllm
 
 import (

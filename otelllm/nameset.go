@@ -1,3 +1,5 @@
+// The names of models, and the accounts, that may become attributes.
+
 package otelllm
 
 import "sync"

@@ -1,3 +1,5 @@
+// The functions of an Observation: the spans of a request and of its attempts, and fallbacks.
+
 package otelllm
 
 import (

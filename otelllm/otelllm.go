@@ -1,3 +1,5 @@
+// Options, Target and Telemetry, which belongs to any number of Handlers.
+
 package otelllm
 
 import (

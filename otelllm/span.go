@@ -1,3 +1,5 @@
+// The name and the attributes of the span of a request.
+
 package otelllm
 
 import (

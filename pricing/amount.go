@@ -1,3 +1,5 @@
+// Exact amounts and sums, and how they are rounded.
+
 package pricing
 
 import (

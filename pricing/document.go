@@ -1,3 +1,5 @@
+// JSON that keeps the text of numbers.
+
 package pricing
 
 import (

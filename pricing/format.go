@@ -1,3 +1,5 @@
+// The package's own format, which docs/pricing.md describes.
+
 package pricing
 
 import (

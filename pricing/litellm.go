@@ -1,3 +1,5 @@
+// LiteLLM's format of prices.
+
 package pricing
 
 import (

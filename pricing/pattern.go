@@ -1,3 +1,5 @@
+// Names with wildcards.
+
 package pricing
 
 import (

@@ -1,3 +1,5 @@
+// The prices of a model by time, service tier and length of the prompt, and what a record costs.
+
 package pricing
 
 import (

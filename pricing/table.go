@@ -1,3 +1,5 @@
+// Table and Options: which prices a record is billed by.
+
 package pricing
 
 import (

@@ -1,3 +1,7 @@
+// The script that takes tokens, and its call. On a single server, a script takes from all subjects of
+// a call. On a cluster, a script takes from one subject; if a later one refuses or fails, the Limiter
+// gives back what it has taken from those before.
+
 package redislimit
 
 import (

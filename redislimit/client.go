@@ -1,3 +1,6 @@
+// Calls of Redis with a timeout and a circuit breaker. Redis may have executed a call that failed, so
+// no call is repeated.
+
 package redislimit
 
 import (

@@ -1,3 +1,5 @@
+// FailOpen, and when Options.Fallback decides.
+
 package redislimit
 
 import (

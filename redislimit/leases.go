@@ -1,3 +1,6 @@
+// What this process has acquired of slots, its renewal and its removal. A lease whose call failed is
+// removed later, and once more if a renewal that Redis executed late may have restored it.
+
 package redislimit
 
 import (

@@ -1,3 +1,5 @@
+// Limiter, its options and methods, and the names in Redis.
+
 package redislimit
 
 import (

@@ -1,3 +1,5 @@
+// Log lines about failures.
+
 package redislimit
 
 import (

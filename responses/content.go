@@ -1,3 +1,5 @@
+// The content of items.
+
 package responses
 
 import (

@@ -1,3 +1,5 @@
+// Items become messages.
+
 package responses
 
 import (

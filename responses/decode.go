@@ -1,3 +1,5 @@
+// Decoding of JSON, by the tags of structs and without tables. Each member is checked by hand.
+
 package responses
 
 import (

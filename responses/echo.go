@@ -1,3 +1,5 @@
+// The members of a response that repeat parameters.
+
 package responses
 
 import (

@@ -1,3 +1,7 @@
+// The ChatEncoder of the format. It is a ReplySaver: a response is stored before response.completed is
+// written. What is stored is made while the lock of the reply is held, and written to the store
+// without it.
+
 package responses
 
 import (

@@ -1,3 +1,5 @@
+// Errors in the form of this API. chatError gives those of ChatRequest.Validate the names of the API.
+
 package responses
 
 import (

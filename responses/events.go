@@ -1,3 +1,5 @@
+// The events of a stream.
+
 package responses
 
 import (

@@ -1,3 +1,6 @@
+// The conversation that a request continues. Such a request is converted twice: first without stored
+// items, so that ReserveChat can check the limits of the key before anything is loaded.
+
 package responses
 
 import (

@@ -1,3 +1,5 @@
+// The items of a request.
+
 package responses
 
 import (

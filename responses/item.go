@@ -1,3 +1,5 @@
+// The items of a response. IDs are made when an item opens.
+
 package responses
 
 import (

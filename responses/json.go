@@ -1,3 +1,5 @@
+// Helpers that append JSON.
+
 package responses
 
 import (

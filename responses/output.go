@@ -1,3 +1,8 @@
+// Turns chunks into items, and for a stream writes the events about them. A whole reply is made of the
+// same items, so that the two cannot differ. One item that takes text is open at a time: a delta of
+// another kind closes it, so items have the order in which the Backend yielded them. Calls stay open
+// until the end of the reply.
+
 package responses
 
 import (

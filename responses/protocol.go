@@ -1,3 +1,5 @@
+// Options, routes and headers.
+
 package responses
 
 import (

@@ -1,3 +1,5 @@
+// The parameters of a request.
+
 package responses
 
 import (

@@ -1,3 +1,5 @@
+// Encodes a response in its current state.
+
 package responses
 
 import (

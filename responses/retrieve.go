@@ -1,3 +1,5 @@
+// The paths of stored responses.
+
 package responses
 
 import (

@@ -1,3 +1,6 @@
+// encrypted_content, which has the reasoning of the Backend, encrypted with AES-GCM. The account is
+// authenticated with it, so that a client cannot use the reasoning of another account.
+
 package responses
 
 import (

@@ -1,3 +1,6 @@
+// Stores responses. To a responsestore.Store responses and items are bytes, so that stores need not
+// import this package.
+
 package responses
 
 import (

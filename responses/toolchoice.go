@@ -1,3 +1,5 @@
+// The choice of a tool.
+
 package responses
 
 import (

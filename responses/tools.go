@@ -1,3 +1,5 @@
+// Tools, and what they become.
+
 package responses
 
 import (

@@ -1,3 +1,5 @@
+// What is loaded or stored without being in the ChatRequest, for the limits.
+
 package responses
 
 import "github.com/llmhttp/llmhttp/llm"

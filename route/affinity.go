@@ -1,3 +1,5 @@
+// Sessions whose requests stay at one target.
+
 package route
 
 import (

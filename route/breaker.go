@@ -1,3 +1,5 @@
+// The circuit breaker of a target for a model.
+
 package route
 
 import "time"

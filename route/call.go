@@ -1,3 +1,5 @@
+// A request of a client: rounds of tries, the waiting between them, and the error for the client.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// Counts of tokens, which are no tries.
+
 package route
 
 import (

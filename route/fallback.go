@@ -1,3 +1,5 @@
+// What the host decides about the error of a try.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// The sizes that are common to the targets of an image model.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// The models that a Backend lists, cached, and which targets list a model.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// The list of models of a Router: what its targets tell together.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// The state of a target for one model: its breaker, and until when it rests.
+
 package route
 
 import "time"

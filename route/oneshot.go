@@ -1,3 +1,5 @@
+// How an operation whose reply comes at once is tried at a target.
+
 package route
 
 import (

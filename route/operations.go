@@ -1,3 +1,5 @@
+// The methods of a Router, and what is sent to a target for each operation.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// Parameters that the model of a target does not take.
+
 package route
 
 import (

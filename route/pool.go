@@ -1,3 +1,5 @@
+// Selects the target of a try, and keeps the state of the targets of a route.
+
 package route
 
 import (

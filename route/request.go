@@ -1,3 +1,5 @@
+// Which targets can serve a request.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// What the end of a try means for the request and for the target.
+
 package route
 
 import (

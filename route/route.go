@@ -1,3 +1,5 @@
+// Route, Target and Options.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// Router, New and Update, and what they return errors about.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// What Router.Status tells of targets.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// The strategies, which select one of several targets.
+
 package route
 
 import (

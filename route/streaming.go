@@ -1,3 +1,5 @@
+// How an operation whose reply comes in chunks is tried at a target.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// Which route serves a model, and mistakes in routes.
+
 package route
 
 import (

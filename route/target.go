@@ -1,3 +1,5 @@
+// A target as a Router uses it: names of models, checks of its Target.
+
 package route
 
 import (

@@ -1,3 +1,5 @@
+// A request to one target.
+
 package route
 
 import (

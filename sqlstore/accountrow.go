@@ -1,3 +1,5 @@
+// A row of an account.
+
 package sqlstore
 
 import (

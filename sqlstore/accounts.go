@@ -1,3 +1,5 @@
+// Accounts and their credit, which the query of a key reads too.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// The database that the parts of a Store share: connections and statements.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// The forms of a DSN.
+
 package sqlstore
 
 import (

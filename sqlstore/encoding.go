@@ -1,3 +1,5 @@
+// How values are stored in columns.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// The cache of keys, which is a Cache of package keycache.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// A row of a key.
+
 package sqlstore
 
 import (

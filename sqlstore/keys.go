@@ -1,3 +1,5 @@
+// Keys and their secrets.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// When keys were last used.
+
 package sqlstore
 
 import (

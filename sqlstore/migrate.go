@@ -1,3 +1,5 @@
+// The schema and its migrations.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// The SQL that only PostgreSQL has.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// Deletes old records.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// Claims of quota events.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// Of which times a report reads sums, and of which it reads records.
+
 package sqlstore
 
 import (

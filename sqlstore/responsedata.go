@@ -1,3 +1,5 @@
+// Rows of responses and of their items.
+
 package sqlstore
 
 import (

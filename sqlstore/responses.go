@@ -1,3 +1,5 @@
+// Responses and their items. Triggers count the bytes of an account and delete items.
+
 package sqlstore
 
 import (

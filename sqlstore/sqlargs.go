@@ -1,3 +1,5 @@
+// Arguments of statements.
+
 package sqlstore
 
 import (

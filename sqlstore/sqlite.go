@@ -1,3 +1,5 @@
+// The SQL that only SQLite has.
+
 package sqlstore
 
 import (

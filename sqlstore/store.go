@@ -1,3 +1,5 @@
+// Store: opens the database and does the background work. It embeds a part for each of its topics.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// Transactions with retries.
+
 package sqlstore
 
 import (

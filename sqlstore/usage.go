@@ -1,3 +1,5 @@
+// Records, and sums by day.
+
 package sqlstore
 
 import (

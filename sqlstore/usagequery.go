@@ -1,3 +1,5 @@
+// Queries of a UsageStore.
+
 package sqlstore
 
 import (

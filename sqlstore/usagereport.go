@@ -1,3 +1,5 @@
+// Reports.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// The sums of end users by month.
+
 package sqlstore
 
 import (

@@ -1,3 +1,5 @@
+// The texts of a tool call in a stream.
+
 package textfilter
 
 import (

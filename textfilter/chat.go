@@ -1,3 +1,5 @@
+// Where the texts of chats are.
+
 package textfilter
 
 import (

@@ -1,3 +1,5 @@
+// The texts of a choice in a stream, and of its Extra.
+
 package textfilter
 
 import (

@@ -1,3 +1,5 @@
+// Where the texts of completions of prompts are.
+
 package textfilter
 
 import (

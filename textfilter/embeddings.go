@@ -1,3 +1,5 @@
+// Where the texts of embeddings are.
+
 package textfilter
 
 import (

@@ -1,3 +1,5 @@
+// Where the texts of edits of images are.
+
 package textfilter
 
 import (

@@ -1,3 +1,5 @@
+// Where the texts of generated images are.
+
 package textfilter
 
 import (

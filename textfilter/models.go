@@ -1,3 +1,5 @@
+// The list of models, which passes.
+
 package textfilter
 
 import (

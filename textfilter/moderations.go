@@ -1,3 +1,5 @@
+// Where the texts of moderations are.
+
 package textfilter
 
 import (

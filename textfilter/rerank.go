@@ -1,3 +1,5 @@
+// Where the texts of requests to rerank are.
+
 package textfilter
 
 import (

@@ -1,3 +1,5 @@
+// Rewrite and Kind: how the strings of an Extra, of JSON and of lists are rewritten.
+
 package textfilter
 
 import (

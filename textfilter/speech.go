@@ -1,3 +1,5 @@
+// Where the texts of speech are.
+
 package textfilter
 
 import (

@@ -1,3 +1,5 @@
+// Stream: the texts of a chat, which an orderer puts in order before.
+
 package textfilter
 
 import (

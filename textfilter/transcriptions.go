@@ -1,3 +1,5 @@
+// Where the texts of transcriptions are.
+
 package textfilter
 
 import (

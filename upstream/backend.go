@@ -1,3 +1,5 @@
+// Backend and New.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// The HTTP request of a call, and what is done with its reply.
+
 package upstream
 
 import (

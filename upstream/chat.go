@@ -1,3 +1,5 @@
+// Chats: their requests, and how their replies are passed on.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// Completions of prompts.
+
 package upstream
 
 import (

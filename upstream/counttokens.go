@@ -1,3 +1,5 @@
+// Counts of the tokens of a chat, by an endpoint that vLLM has.
+
 package upstream
 
 import (

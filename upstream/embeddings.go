@@ -1,3 +1,5 @@
+// Embeddings.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// Error, which logs get and clients do not.
+
 package upstream
 
 import (

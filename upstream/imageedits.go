@@ -1,3 +1,5 @@
+// Edits of images, which are sent as a form.
+
 package upstream
 
 import (

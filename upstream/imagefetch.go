@@ -1,3 +1,5 @@
+// Which images of a reply are fetched from their addresses, and how.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// Generated images.
+
 package upstream
 
 import (

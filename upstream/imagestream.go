@@ -1,3 +1,5 @@
+// Streams of images, generated or edited.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// The list of models.
+
 package upstream
 
 import (

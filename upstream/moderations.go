@@ -1,3 +1,5 @@
+// Moderations.
+
 package upstream
 
 import (

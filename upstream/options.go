@@ -1,3 +1,5 @@
+// Options of a Backend.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// Requests to rerank documents.
+
 package upstream
 
 import (

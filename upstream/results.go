@@ -1,3 +1,5 @@
+// What replies with a result for each input have in common.
+
 package upstream
 
 import (

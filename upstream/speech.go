@@ -1,3 +1,5 @@
+// Speech, as bytes or as events.
+
 package upstream
 
 import (

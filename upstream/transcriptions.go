@@ -1,3 +1,5 @@
+// Transcriptions and translations of recordings.
+
 package upstream
 
 import (

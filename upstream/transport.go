@@ -1,3 +1,5 @@
+// The http.Transport of a Backend.
+
 package upstream
 
 import (

@@ -1,3 +1,5 @@
+// One write of what waits: in batches, or one by one after a failure, and which records are dropped.
+
 package usagebuffer
 
 import (

@@ -1,5 +1,51 @@
 // Package endpoints lists the endpoints that this module ships, so that what must know all of them
 // need not import their packages. It imports nothing of them, of the root package and of llm.
+//
+// # Adding an endpoint
+//
+// A new endpoint is a package of its own, whose name is a noun that no function of package route or the
+// root has. Copy package rerank; moderation is one whose input is a text or a list. These are the files:
+//
+//	rerank/rerank.go                 upstream/rerank.go      llmfake/simulator/rerank.go
+//	rerank/types.go                  route/operations.go     llmhttptest/backend.go
+//	internal/endpoints/endpoints.go  textfilter/rerank.go    llmhttptest/backend_rerank.go
+//	all/all.go                       llmfake/rerank.go       llmfake/simulator/backend.go
+//
+// In this order:
+//
+//  1. The package: the types with their tables of JSON, Validate and CheckReply, the interface of its
+//     Backends, the Endpoint, Routes, and a Serve for Protocols. Package wire decodes. A function counts
+//     each text of the request. A member user stays in Extra, and EndUser reads it for the Estimate. Units
+//     other than tokens go into the Units of Estimate and Used.
+//  2. An element of [All], a line in all.Routes, and the package in LIBRARIES (Makefile) and both loops of
+//     scripts/floors.sh.
+//  3. A file each in upstream and in textfilter, which tells where the texts of the request and the reply
+//     are; a row and the method in route/operations.go. If requiredParams (route/params.go) lacks a
+//     member without which a request has no meaning, add it.
+//  4. A file in llmfake: the Matcher, which has the name of the operation, and the method, which tells
+//     playOther what Request.UserText finds. A reply that scripts can have needs a line in
+//     scriptstep.go. In llmfake/simulator, a file with the method, and lines in backend.go.
+//  5. A file in llmhttptest: an operation with the checks of Backends and of guards. In backend.go, a model in
+//     BackendOptions and a word in operations. Each check needs a mutant: see
+//     backend_rerank_mutants_test.go.
+//  6. Tests: JSON, parameters and replies in the package; an element of abilities (abilities_test.go) and of
+//     testOperations, and a method of stubBackend (helpers_test.go), from which the tests of faults,
+//     limits, records, scopes and members follow; methods of package modeltest, and multimodal
+//     (route/images_test.go). Tests fail until they are there. These find the rest:
+//     grep -rnwiE 'rerank|moderations?' --include=*_test.go . clients
+//     grep -rniE 'rerank|moderation' --include=*.go --include=*.md .
+//  7. Documents: the endpoints, Backends and packages in README.md, docs/wire-format.md, and lists of
+//     operations in docs.
+//
+// The lists of scopes and operations, the console, llmhttpctl, the texts of a 404, and which targets of a
+// Router support the operation follow from All. Keys, limits, prices and records follow from the Reserve
+// and the Ask of a Call.
+//
+// A text or a list of texts is an llm.StringList. A member of the JSON that is neither a number, a string, a
+// struct nor a list needs a type with the methods of jsonwire.Type, as inputType in moderation/types.go. In
+// package route an operation is a oneShot, or a streaming if its reply comes in pieces. Such a reply
+// is a ReplyStream (audio/speech.go); one that is the stream of a chat is sent by Call.Generate
+// (completion/completion.go); a form is read by a form.Store (audio/transcription.go).
 package endpoints
 
 import (

@@ -1,4 +1,12 @@
 // Package texts walks over the texts of requests and replies, and splits and measures them.
+//
+// To add a text that a model generates in pieces, such as the refusal, add a string to llm.Delta and
+// llm.Message with a line in each of their tables of JSON, and here a constant and an element of what
+// [OfDelta] and [OfMessage] return, or of what OfCall returns for a text of a tool call. Then it is
+// counted, split, cut, joined, made valid UTF-8 and shown to Observers as the others are. A string that
+// comes whole is visited by the method walk of its type, with its kind, and needs a line in
+// choiceFilter.add of package textfilter. TestTexts, TestTokens_EveryTextCounts,
+// TestStream_EveryTextOfADelta and TestRewrite_EveryTextOfEveryRequest fail until that is done.
 package texts
 
 import "github.com/llmhttp/llmhttp/llm"

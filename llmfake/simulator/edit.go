@@ -1,3 +1,5 @@
+// Edits of images.
+
 package simulator
 
 import (

@@ -1,3 +1,5 @@
+// Vectors.
+
 package simulator
 
 import (

@@ -1,3 +1,5 @@
+// Replies in a format.
+
 package simulator
 
 import (

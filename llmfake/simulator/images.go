@@ -1,3 +1,5 @@
+// Images.
+
 package simulator
 
 import (

@@ -1,3 +1,5 @@
+// Moderations.
+
 package simulator
 
 import (

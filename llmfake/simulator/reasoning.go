@@ -1,3 +1,5 @@
+// Reasoning and its signatures.
+
 package simulator
 
 import (

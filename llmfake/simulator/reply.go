@@ -1,3 +1,5 @@
+// The reply to a chat, and where it ends.
+
 package simulator
 
 import (

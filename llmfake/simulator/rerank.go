@@ -1,3 +1,5 @@
+// Scores of documents.
+
 package simulator
 
 import (

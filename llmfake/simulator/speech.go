@@ -1,3 +1,5 @@
+// Speech.
+
 package simulator
 
 import (

@@ -1,3 +1,5 @@
+// What a token is.
+
 package simulator
 
 import (

@@ -1,3 +1,5 @@
+// Tool calls.
+
 package simulator
 
 import (

@@ -1,3 +1,5 @@
+// Transcriptions.
+
 package simulator
 
 import (

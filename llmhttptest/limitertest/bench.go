@@ -1,3 +1,5 @@
+// The benchmark.
+
 package limitertest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of what random calls do not find.
+
 package limitertest
 
 import (

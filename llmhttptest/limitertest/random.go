@@ -1,3 +1,5 @@
+// Random calls of a Limiter.
+
 package limitertest
 
 import (

@@ -1,3 +1,5 @@
+// The model of what is in use of slots.
+
 package limitertest
 
 import (

@@ -1,3 +1,5 @@
+// The model of a Limiter: computes what its buckets may hold.
+
 package limitertest
 
 import (

@@ -1,3 +1,5 @@
+// TestAccountManager and its checks.
+
 package storetest
 
 import (

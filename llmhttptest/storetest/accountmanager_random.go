@@ -1,3 +1,5 @@
+// Random calls of an AccountManager.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// The benchmarks.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// TestKeyManager and its checks.
+
 package storetest
 
 import (

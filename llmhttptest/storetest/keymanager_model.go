@@ -1,3 +1,5 @@
+// What a KeyStore, KeyManager or AccountManager should have after the calls of a sequence.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// Random calls of a KeyManager.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// TestKeyStore and its checks.
+
 package storetest
 
 import (

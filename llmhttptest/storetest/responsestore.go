@@ -1,3 +1,5 @@
+// TestResponseStore and its checks.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// Random calls of a store of responses, and what they must return.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// TestUsageReporter and its checks.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// TestUsageStore and its checks.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// Checks of stores that remember events of quotas.
+
 package storetest
 
 import (

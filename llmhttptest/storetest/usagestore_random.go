@@ -1,3 +1,5 @@
+// Random calls of a UsageStore, and what they must return.
+
 package storetest
 
 import (

@@ -1,3 +1,5 @@
+// The addresses and browsers from which administrators have signed in.
+
 package session
 
 import (

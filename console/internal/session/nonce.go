@@ -1,3 +1,5 @@
+// Nonces, which keep a form from being used twice.
+
 package session
 
 import (

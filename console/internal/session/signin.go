@@ -1,3 +1,5 @@
+// Checks passwords and keys, and bounds the attempts.
+
 package session
 
 import (

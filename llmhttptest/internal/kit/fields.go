@@ -1,3 +1,5 @@
+// Compares, describes and simplifies structs, such as calls, by reflection.
+
 package kit
 
 import (

@@ -1,3 +1,6 @@
+// Random sequences of calls, whose results are compared with those of a model. One that fails is
+// reduced to a short one.
+
 package kit
 
 import (

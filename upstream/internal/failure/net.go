@@ -1,3 +1,5 @@
+// What is told of a broken connection, without addresses.
+
 package failure
 
 import (

@@ -1,3 +1,5 @@
+// Removes keys and addresses from texts of errors.
+
 package failure
 
 import (

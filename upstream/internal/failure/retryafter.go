@@ -1,3 +1,5 @@
+// How long a server asks clients to wait.
+
 package failure
 
 import (

@@ -1,3 +1,5 @@
+// Reads the error that a server has sent, in the forms of several servers.
+
 package failure
 
 import (

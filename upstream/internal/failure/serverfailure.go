@@ -1,3 +1,5 @@
+// What the client gets of an error that the server has sent.
+
 package failure
 
 import (

@@ -1,3 +1,5 @@
+// Bodies that are forms with files, which are read while they are sent.
+
 package payload
 
 import (

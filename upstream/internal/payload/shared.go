@@ -1,3 +1,5 @@
+// Bodies in JSON, in memory that is used again.
+
 package payload
 
 import (

@@ -1,3 +1,5 @@
+// Reads whole replies and streams of a chat.
+
 package reply
 
 import (

@@ -1,3 +1,5 @@
+// The indices of the choices of a reply.
+
 package reply
 
 import "github.com/llmhttp/llmhttp/llm"

@@ -1,3 +1,5 @@
+// The context of a request to a server and its reply, also after the client has left.
+
 package reply
 
 import (

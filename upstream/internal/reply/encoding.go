@@ -1,3 +1,5 @@
+// Replies that a server compresses although it was not asked to.
+
 package reply
 
 import (

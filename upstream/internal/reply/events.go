@@ -1,3 +1,5 @@
+// Reads server-sent events.
+
 package reply
 
 import (

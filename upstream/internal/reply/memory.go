@@ -1,3 +1,5 @@
+// Bounds the memory of the replies that are not streams.
+
 package reply
 
 import (

@@ -1,3 +1,5 @@
+// The name under which a server sends and takes reasoning.
+
 package reply
 
 import (

@@ -1,3 +1,5 @@
+// Yields the chunks of a reply, and reads on for the usage when the client has left.
+
 package reply
 
 import "github.com/llmhttp/llmhttp/llm"

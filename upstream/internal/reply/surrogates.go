@@ -1,3 +1,5 @@
+// Joins surrogate pairs that a server has split between chunks.
+
 package reply
 
 import (

@@ -1,3 +1,5 @@
+// The names and places that servers have for the usage.
+
 package reply
 
 import (
