@@ -30,11 +30,9 @@ import (
 //
 // GET /v1/dashboard/billing/subscription returns the limits of the [Quota] of the key or of its
 // Subjects of which the least is left: of money in soft_limit_usd, hard_limit_usd and
-// system_hard_limit_usd, which are 100000000 without one, and of tokens in hard_limit_tokens.
-// access_until is the expiry of the key in Unix seconds, 0 if there is none. Clients subtract
-// total_usage from the limit: that of the calendar month if has_payment_method is true, which it is
-// if every Quota is by calendar month, and otherwise of the last 100 days. So that the rest is what
-// the Quota has left, the limits include what the account used in these days beyond the Quota.
+// system_hard_limit_usd, which are 100000000 without one, and of tokens in hard_limit_tokens, with
+// what the account used beyond the Quota in the days that clients subtract. access_until is the
+// expiry of the key in Unix seconds, 0 if there is none.
 const ScopeUsage Scope = "usage"
 
 const (
@@ -164,7 +162,9 @@ const unlimitedDollars = 100_000_000
 // format. TokenLimit is a member that the format lacks.
 //
 // Clients subtract from the limit what the usage endpoint reports: for the calendar
-// month if HasPayment is set, and otherwise for the last 100 days.
+// month if HasPayment is set, which it is if every Quota is by calendar month, and otherwise for the
+// last 100 days. So that the rest is what the Quota has left, the limits include what the account used
+// in these days and what does not count toward the Quota.
 type subscriptionReply struct {
 	Object          string  `json:"object"`
 	HasPayment      bool    `json:"has_payment_method"`
