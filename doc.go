@@ -76,7 +76,7 @@
 //
 // # Limiters
 //
-// A host passes a Limiter on: that of NewLimiter, or of package redislimit. Authors of others need
+// A host passes a [Limiter] on: that of NewLimiter, or of package redislimit. Authors of others need
 // these names; package limitertest has the tests:
 //
 //   - [BucketAmount] and [BucketLevel]: what is taken from a token bucket, and what is left

@@ -134,8 +134,8 @@ func (p *protocolTest) newHandler(stream llm.ChatStream, keepAlive time.Duration
 		return &llmhttp.Key{ID: "key"}, nil
 	})
 	options := &llmhttp.Options{
-		Logger:         slog.New(slog.DiscardHandler), // the checks provoke errors
-		Bounds:         llmhttp.Bounds{KeepAlive: keepAlive},
+		Logger: slog.New(slog.DiscardHandler), // the checks provoke errors
+		Bounds: llmhttp.Bounds{KeepAlive: keepAlive},
 		Accept: llmhttp.AcceptOptions{UnknownMembers: func(name string) bool { return name != refusedMember && llmhttp.DefaultUnknownMembers(name) }},
 	}
 	if p.protocol != nil {
