@@ -123,6 +123,6 @@ bench-reports:
 house:
 	@go run ./bench/house $(HOUSEFLAGS)
 
-## screenshots: writes the pictures of the console in README.md
+## screenshots: writes the pictures of console/README.md
 screenshots: setup
 	cd console && go test -count=1 -timeout=10m -run='^TestScreenshots$$' -screenshots=../docs/console .

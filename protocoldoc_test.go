@@ -1,7 +1,6 @@
 package llmhttp_test
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -87,11 +86,14 @@ func TestDoc_HostsUseNoNamesOfAuthors(t *testing.T) {
 			parsed[file] = parseFile(t, file, nil)
 		}
 	}
-	for i, block := range readmeBlocks(t, "go") {
-		if !strings.HasPrefix(block, "package ") {
-			block = docFile(block)
+	for _, block := range codeBlocks(t, documents(t)...) {
+		if block.language == "go" && !block.isOfExamples(t) {
+			code := block.text
+			if !strings.HasPrefix(code, "package ") {
+				code = docFile(code)
+			}
+			parsed[block.String()] = parseFile(t, block.file, code)
 		}
-		parsed[fmt.Sprintf("block %d of README.md", i)] = parseFile(t, "README.md", block)
 	}
 	hosts, authors := readNames()
 	found := 0

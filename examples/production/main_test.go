@@ -391,16 +391,13 @@ func TestInvalidConfig(t *testing.T) {
 	}
 }
 
-// TestReadme runs the commands of the section "In production" in README.md.
-func TestReadme(t *testing.T) {
+// TestProductionDocument runs the commands of docs/production.md.
+func TestProductionDocument(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/production.md")
 	require.NoError(t, err)
-	_, section, ok := strings.Cut(string(text), "\n## In production\n")
-	require.True(t, ok)
-	section, _, _ = strings.Cut(section, "\n## ")
 	var blocks []string
-	for _, match := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
+	for _, match := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, match[1])
 	}
 	require.Len(t, blocks, 3)

@@ -135,9 +135,9 @@ test("citations", async (t) => {
   assert.deepEqual((await generateText({ model: models[0], prompt: "Rain?" })).sources.map(({ url }) => url), ["https://example.com"]);
 });
 
-// The command of README.
+// The command of llmfake/README.md.
 test("llmfake runs a test", async () => {
-  assert.match(readFileSync(join(import.meta.dirname, "../../../README.md"), "utf8"), /^\(cd clients\/node\/llmfake\/example && llmfake replies\.yaml -- node --test greet\.js\)$/m);
+  assert.match(readFileSync(join(import.meta.dirname, "../../../llmfake/README.md"), "utf8"), /^\(cd clients\/node\/llmfake\/example && llmfake replies\.yaml -- node --test greet\.js\)$/m);
   const dir = join(import.meta.dirname, "example");
   const { NODE_TEST_CONTEXT, ...env } = process.env; // or node would take it for a part of this test
   const { stdout } = await promisify(execFile)(llmfake(), ["replies.yaml", "--", process.execPath, "--test", "greet.js"], { cwd: dir, env });

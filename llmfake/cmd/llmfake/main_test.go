@@ -261,11 +261,11 @@ func TestRun_Control(t *testing.T) {
 	assert.Equal(t, 1, stop())
 }
 
-// The command of README for Python runs. That for Node.js is in clients/node/llmfake.
+// The command of llmfake/README.md for Python runs. That for Node.js is in clients/node/llmfake.
 func TestPythonExample(t *testing.T) {
 	t.Parallel()
 	tier.Needs(t, "Python")
-	readme, err := os.ReadFile("../../../README.md")
+	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	assert.Contains(t, string(readme), "\nllmfake replies.yaml -- python3 -m unittest\n")
 	python, err := exec.LookPath("python3")

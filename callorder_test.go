@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,9 +92,9 @@ func (s loggedStore) Record(ctx context.Context, records ...llmhttp.UsageRecord)
 	return s.UsageStore.Record(ctx, records...)
 }
 
-// docs/howto.md shows in which order a Handler calls what the host gives to it, and what the
+// docs/backends.md shows in which order a Handler calls what the host gives to it, and what the
 // contexts of the calls know.
-func TestHowto_OrderOfWrappers(t *testing.T) {
+func TestCallOrder(t *testing.T) {
 	log := new(callLog)
 	keys := llmhttp.KeyStoreFunc(func(ctx context.Context, _ string) (*llmhttp.Key, error) {
 		log.add(ctx, "KeyStore.Lookup")
@@ -114,7 +112,7 @@ func TestHowto_OrderOfWrappers(t *testing.T) {
 	}
 	store := loggedStore{memory.NewUsageStore(), log}
 	serve(store)
-	text, err := os.ReadFile("docs/howto.md")
+	text, err := os.ReadFile("docs/backends.md")
 	require.NoError(t, err)
 	var rows []string
 	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| ((?:host|ID|key|info|, )+) \| .* \|$`).FindAllStringSubmatch(string(text), -1) {
@@ -128,48 +126,4 @@ func TestHowto_OrderOfWrappers(t *testing.T) {
 	serve(buffer)
 	require.NoError(t, buffer.Close(t.Context()))
 	assert.Equal(t, "UsageStore.Record                nothing", log.lines[len(log.lines)-1])
-}
-
-// The code in docs/howto.md is that of examples, which their tests run. Indentation may differ.
-func TestHowto_CodeIsOfExamples(t *testing.T) {
-	text, err := os.ReadFile("docs/howto.md")
-	require.NoError(t, err)
-	outdent := regexp.MustCompile(`(?m)^\t+`)
-	var examples []string
-	files, err := filepath.Glob("examples/*/*.go")
-	require.NoError(t, err)
-	for _, file := range files {
-		code, err := os.ReadFile(file)
-		require.NoError(t, err)
-		examples = append(examples, outdent.ReplaceAllString(string(code), ""))
-	}
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
-	require.Len(t, blocks, 4)
-	for _, block := range blocks {
-		code := outdent.ReplaceAllString(block[1], "")
-		assert.True(t, slices.ContainsFunc(examples, func(example string) bool { return strings.Contains(example, code) }), block[1])
-	}
-}
-
-// Links within README.md, and from it to headings of docs/howto.md, have a target.
-func TestHowto_Links(t *testing.T) {
-	anchors := func(file string) (anchors []string) {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(string(text), -1) {
-			anchor := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(m[1]), "")
-			anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
-		}
-		return anchors
-	}
-	own, howto := anchors("README.md"), anchors("docs/howto.md")
-	text, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	for _, m := range regexp.MustCompile(`\((docs/howto.md)?#([^)]*)\)`).FindAllStringSubmatch(string(text), -1) {
-		if m[1] == "" {
-			assert.Contains(t, own, m[2])
-		} else {
-			assert.Contains(t, howto, m[2])
-		}
-	}
 }
