@@ -227,3 +227,34 @@ func TestDocuments_Links(t *testing.T) {
 		}
 	}
 }
+
+// clients/README.md has each client of the tests with its version.
+func TestDocuments_ClientVersions(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("clients/README.md")
+	require.NoError(t, err)
+	npm, err := os.ReadFile("clients/node/package.json")
+	require.NoError(t, err)
+	var pkg struct {
+		Dependencies    map[string]string
+		DevDependencies map[string]string
+	}
+	require.NoError(t, json.Unmarshal(npm, &pkg))
+	versions := pkg.Dependencies
+	for name, version := range pkg.DevDependencies {
+		versions[name] = version
+	}
+	gomod, err := os.ReadFile("clients/go/go.mod")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(string(gomod), -1) {
+		versions[m[1]] = m[2]
+	}
+	for name, version := range versions {
+		if slices.Contains([]string{"node", "zod", "axe-core", "@langchain/core", "@llamaindex/core", "@llamaindex/env",
+			"github.com/stretchr/testify", "go.yaml.in/yaml/v3"}, name) || strings.HasPrefix(name, "github.com/llmhttp/") {
+			continue // helpers of the tests
+		}
+		version = version[strings.LastIndex(version, "@")+1:] // of npm:NAME@VERSION
+		assert.True(t, strings.Contains(string(text), version), "%s %s", name, version)
+	}
+}
