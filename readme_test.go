@@ -145,12 +145,12 @@ func TestReadme_Quickstart(t *testing.T) {
 		require.NoError(t, err, "%s\n%s", command, out)
 	}
 	install := blockTexts(readmeBlocks(t, "sh")[:2])
+	require.Equal(t, "go get github.com/llmhttp/llmhttp\n", install[0])
 	clone, replace, ok := strings.Cut(install[1], "\n")
 	require.True(t, ok)
 	require.Equal(t, "git clone https://github.com/llmhttp/llmhttp ../llmhttp", clone)
 	in("go mod init example.com/hello")
 	in(strings.ReplaceAll(replace, "../llmhttp", checkout))
-	in(install[0])
 
 	const address = "localhost:8080"
 	code := readmeBlocks(t, "go")[0].text
