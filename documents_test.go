@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -131,14 +132,15 @@ var commands = map[string]string{
 	`curl -N http://localhost:8080/v1/chat/completions `:                                 "TestReadme_Quickstart",
 	"go run ./examples/inmemory -addr 127.0.0.1:8081 -key sk-first":                      "TestDocuments_Gateway",
 	`curl -w '\n' http://127.0.0.1:8080/v1/chat/completions `:                            "TestDocuments_Gateway",
-	"go build -o bin/ ./examples/production ./sqlstore/cmd/llmhttpctl":                   "TestProductionDocument",
+	"go build -o bin/ ./examples/production ./llmhttpctl":                                "TestProductionDocument",
 	"KEY=$(bin/llmhttpctl keys create":                                                   "TestProductionDocument",
 	"bin/llmhttpctl usage --account acme":                                                "TestProductionDocument",
 	"go run ./examples/inmemory -console":                                                "not run: scripts/examples.sh runs the program, and the tests of console such a console",
 	"cd llmfake/cmd/llmfake/testdata/python":                                             "TestPythonExample",
 	"npm install --no-save --prefix clients/node/llmfake/example":                        "not run: clients/node/llmfake/sdk.test.js runs the second line with the installed packages",
 	"go install ./llmfake/cmd/llmfake":                                                   "not run: it writes into GOBIN",
-	"go build -o bin/ ./sqlstore/cmd/llmhttpctl":                                         "not run: the commands are in testdata/transcript.txt of llmhttpctl, which its test runs",
+	"go install ./llmhttpctl":                                                            "not run: it writes into GOBIN",
+	"export LLMHTTP_DSN=llm.db":                                                          "TestCommandsOfReadme", // of llmhttpctl
 	"cd clients/go && go test ./...":                                                     "not run: make test runs them",
 	"go build -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind":           "not run: make test runs them",
 	"npm install --prefix /tmp/agents":                                                   "not run: the agents take 800 MB",
@@ -245,6 +247,9 @@ func TestDocuments_ClientVersions(t *testing.T) {
 		versions[name] = version
 	}
 	gomod, err := os.ReadFile("clients/go/go.mod")
+	if errors.Is(err, fs.ErrNotExist) {
+		gomod, err = os.ReadFile("clients/go.mod")
+	}
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(string(gomod), -1) {
 		versions[m[1]] = m[2]
