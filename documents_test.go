@@ -2,7 +2,6 @@ package llmhttp_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -246,10 +245,7 @@ func TestDocuments_ClientVersions(t *testing.T) {
 	for name, version := range pkg.DevDependencies {
 		versions[name] = version
 	}
-	gomod, err := os.ReadFile("clients/go/go.mod")
-	if errors.Is(err, fs.ErrNotExist) {
-		gomod, err = os.ReadFile("clients/go.mod")
-	}
+	gomod, err := os.ReadFile("clients/go.mod")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) (v\S+)$`).FindAllStringSubmatch(string(gomod), -1) {
 		versions[m[1]] = m[2]
