@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // A UsageStore keeps a row of the table usage for each record. It sums for accounts, keys and end
@@ -20,7 +21,7 @@ import (
 // the number of requests in the period; a store for many more keeps sums of days, too, as sqlstore does.
 type UsageStore struct{ db *sql.DB }
 
-var _ llmhttp.UsageStore = (*UsageStore)(nil)
+var _ manage.UsageReporter = (*UsageStore)(nil)
 
 // OpenUsage returns the UsageStore in db, and creates its table if that is missing. db must have one
 // connection, because SQLite writes on one at a time. The caller closes db.
@@ -90,38 +91,67 @@ func (s *UsageStore) Query(ctx context.Context, q llmhttp.UsageQuery) ([]llmhttp
 	default:
 		return nil, fmt.Errorf("ownstore: cannot sum the usage of a %q: %w", q.Subject.Kind, errors.ErrUnsupported)
 	}
-	columns, _ := numbers(new(llmhttp.UsageSum))
-	// Without a Step there is a row for each model. Otherwise there is one for each time, because
-	// periods are more than SQL can tell.
-	rows, err := s.db.QueryContext(ctx, `
-		SELECT min(time), model, json_group_array(json(cache_writes)) FILTER (WHERE cache_writes IS NOT NULL), sum(`+strings.Join(columns, "), sum(")+`)
-		FROM usage WHERE account = ? AND time >= ? AND time < ? AND `+subject+`
-		GROUP BY model, iif(?, time, 0)`,
-		q.Account, ceilMicros(q.From), ceilMicros(q.To), q.Subject.ID, q.Step > 0)
+	var sums []llmhttp.UsageSum
+	err := s.read(ctx, q.Step > 0, func(_ manage.ReportRowID, sum *llmhttp.UsageSum) {
+		sum.Start = q.PeriodStart(sum.Start)
+		sums = append(sums, *sum)
+	}, "account = ? AND time >= ? AND time < ? AND "+subject, q.Account, ceilMicros(q.From), ceilMicros(q.To), q.Subject.ID)
+	return merge(sums), err
+}
+
+// Report implements [manage.UsageReporter], for which console and llmhttpctl ask. It refuses what the
+// table has no columns for, and what an end user has used.
+func (s *UsageStore) Report(ctx context.Context, q manage.ReportQuery) (manage.Report, error) {
+	err := q.CheckFields("Account", "KeyID", "Model", "From", "To", "By", "GroupLabel", "Interval", "Location", "PerModel", "Order", "Limit")
 	if err != nil {
-		return nil, err
+		return manage.Report{}, err
+	}
+	if q.By == manage.ByUser || q.By == manage.ByLabel {
+		return manage.Report{}, fmt.Errorf("ownstore: cannot report usage by %q: %w", q.By, errors.ErrUnsupported)
+	}
+	report, err := manage.NewReportBuilder(q)
+	if err != nil {
+		return manage.Report{}, err
+	}
+	err = s.read(ctx, len(report.Starts()) > 1, report.Add,
+		"? IN ('', account) AND ? IN ('', key_id) AND ? IN ('', model) AND time >= ? AND time < ?",
+		q.Account, q.KeyID, q.Model, ceilMicros(q.From), ceilMicros(q.To))
+	return report.Report(), err
+}
+
+// read passes the sums of the records for which a condition holds to add: one for each account, key
+// and model, and if byTime is set also for each time, because intervals are more than SQL can tell.
+// The Start of a sum is a time of its records.
+func (s *UsageStore) read(ctx context.Context, byTime bool, add func(manage.ReportRowID, *llmhttp.UsageSum), condition string, args ...any) error {
+	columns, _ := numbers(new(llmhttp.UsageSum))
+	rows, err := s.db.QueryContext(ctx, `
+		SELECT min(time), account, key_id, model,
+			json_group_array(json(cache_writes)) FILTER (WHERE cache_writes IS NOT NULL), sum(`+strings.Join(columns, "), sum(")+`)
+		FROM usage WHERE `+condition+` GROUP BY account, key_id, model, iif(?, time, 0)`, append(args, byTime)...)
+	if err != nil {
+		return err
 	}
 	defer rows.Close()
-	var sums []llmhttp.UsageSum
 	for rows.Next() {
+		var id manage.ReportRowID
 		var sum llmhttp.UsageSum
 		var micros int64
 		var cacheWrites []byte
 		_, values := numbers(&sum)
-		if err := rows.Scan(append([]any{&micros, &sum.Model, &cacheWrites}, values...)...); err != nil {
-			return nil, err
+		if err := rows.Scan(append([]any{&micros, &id.Account, &id.KeyID, &id.Model, &cacheWrites}, values...)...); err != nil {
+			return err
 		}
 		var list []llm.CacheWrites
 		if err := json.Unmarshal(cacheWrites, &list); err != nil {
-			return nil, err
+			return err
 		}
 		for _, w := range list {
 			sum.Units.CacheWrites = sum.Units.CacheWrites.Plus(w)
 		}
-		sum.Start = q.PeriodStart(time.UnixMicro(micros))
-		sums = append(sums, sum)
+		sum.Start, sum.Model = time.UnixMicro(micros), id.Model
+		add(id, &sum)
 	}
-	return merge(sums), rows.Err()
+	return rows.Err()
 }
 
 // merge sorts sums and adds up those of the same period and model.

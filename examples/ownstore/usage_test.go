@@ -11,6 +11,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/examples/ownstore"
 	"github.com/llmhttp/llmhttp/llmhttptest/storetest"
+	"github.com/llmhttp/llmhttp/manage"
 )
 
 // openDB returns a new database.
@@ -29,5 +30,9 @@ func newUsage(t testing.TB) llmhttp.UsageStore {
 }
 
 func TestUsageStore(t *testing.T) { storetest.TestUsageStore(t, newUsage) }
+
+func TestUsageReporter(t *testing.T) {
+	storetest.TestUsageReporter(t, func(t testing.TB) manage.UsageReporter { return newUsage(t).(*ownstore.UsageStore) })
+}
 
 func BenchmarkUsageStore(b *testing.B) { storetest.BenchmarkUsageStore(b, newUsage) }
