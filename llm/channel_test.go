@@ -141,3 +141,25 @@ func TestFromChannel_Panic(t *testing.T) {
 		})
 	})
 }
+
+// A channel that is closed when the context is already done is not taken for the end of a complete
+// reply, whichever of both the stream sees first.
+func TestFromChannel_ClosedAfterContext(t *testing.T) {
+	errCause := errors.New("the client has left")
+	for range 64 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var last error
+		for _, err := range llm.FromChannel(ctx, func(context.Context) (<-chan int, error) {
+			ch := make(chan int, 1)
+			ch <- 1
+			close(ch)
+			return ch, nil
+		}, func(n int) (*llm.ChatChunk, error) {
+			cancel(errCause)
+			return convertNumber(n)
+		}) {
+			last = err
+		}
+		require.Same(t, errCause, last)
+	}
+}
