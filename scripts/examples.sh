@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+RACE=${RACE:--race} # flags of scripts/test.sh
 dir=$(mktemp -d)
 pid= upstream_pid=
 cleanup() {
@@ -21,7 +22,7 @@ fail() {
 
 # run NAME ARGS... tests the example NAME with the arguments ARGS.
 run() {
-	go build -race -o "$dir/example" "./examples/$1"
+	go build $RACE -o "$dir/example" "./examples/$1"
 	: >"$dir/out" # removes the output of the previous example before the loop below reads it
 	"$dir/example" -addr 127.0.0.1:0 "${@:2}" >"$dir/out" 2>&1 </dev/null &
 	pid=$!
@@ -58,7 +59,7 @@ run() {
 
 # start_upstream starts a server for examples/gateway and sets upstream to its address.
 start_upstream() {
-	go build -race -o "$dir/upstream" ./examples/inmemory
+	go build $RACE -o "$dir/upstream" ./examples/inmemory
 	"$dir/upstream" -addr 127.0.0.1:0 >"$dir/upstream.out" 2>&1 </dev/null &
 	upstream_pid=$!
 	local i

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of all modules, the examples and the client tests. All of them
-# run even if some fail; the last lines of the output name those that have failed.
-# An interrupt ends whatever is running.
+# run even if some fail; the last lines of the output tell what took longest and what
+# has failed. An interrupt ends whatever is running.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,11 +26,11 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# step NAME COMMAND... runs a command, and notes what of it has failed.
+# step NAME COMMAND... runs a command, and notes what of it has failed and how long it took.
 step() {
 	echo "# $1"
 	local output="$dir/output.$BASHPID"
-	"${@:2}" 2>&1 | tee "$output" && return
+	scripts/timed.sh "$dir/steps" "$@" 2>&1 | tee "$output" && return
 	{
 		echo "FAIL: $1"
 		summarize "$output"
@@ -48,35 +48,44 @@ summarize() {
 	' "$1" | cut -c1-200
 }
 
-in_directory() { (cd "$1" && "${@:2}"); }
+# times FILE prints the lines of timed.sh in FILE, by wall time.
+times() {
+	awk -F '\t' -v root="$PWD/" '
+		function minutes(s) { return sprintf("%d:%02d", s / 60, int(s % 60)) }
+		NF == 2 { split($1, t, " "); sub(root, "./", $2); printf "%10.1f %8s %8s  %s\n", t[1], minutes(t[1]), minutes(t[2] + t[3]), $2 }
+	' "$1" | sort -rn | cut -c 11-
+}
 
 # Tests with these names run without the race detector, which allocates and is ten times slower. So
 # does SQLite, which is Go that nobody here writes.
 no_race='^TestAllocs|_NoRace$'
 race=(-race '-gcflags=modernc.org/...=-race=false')
+export RACE="${race[*]}"
 
 # The packages that take longest come first, so that none of them runs alone at the end.
 slow=(./sqlstore ./examples/production ./console ./redislimit ./clients/go .)
 
 go_tests() {
-	step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test "${race[@]}" -count=1 -timeout=40m -skip="$no_race" "${slow[@]}" work
+	# go test would compile too. This only tells how long that takes.
+	scripts/timed.sh "$dir/steps" "Go: compiling" go list "${race[@]}" -export -test work >/dev/null 2>&1
+	step "Go" env LLMHTTP_EXAMPLE="$bin/inmemory" go test "${race[@]}" -vet=off -exec="$PWD/scripts/timed.sh $dir/packages -" -count=1 -timeout=40m -skip="$no_race" "${slow[@]}" work
 	local packages
 	mapfile -t packages < <(grep -rlE '^func Test(Allocs|.*_NoRace\()' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
-	step "Go without the race detector" go test -count=1 -timeout=40m -run="$no_race" "${packages[@]}"
+	step "Go without the race detector" go test -vet=off -count=1 -timeout=40m -run="$no_race" "${packages[@]}"
 }
 
 client_tests() {
 	step "examples" scripts/examples.sh
-	step "Node.js" in_directory clients/node env LLMHTTP_EXAMPLE="$bin/inmemory" LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted" npm --silent test
+	step "Node.js" env -C clients/node LLMHTTP_EXAMPLE="$bin/inmemory" LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted" npm --silent test
 	local gateways behind
 	for gateways in 1 2; do
 		behind=(env LLMHTTP_EXAMPLE="$bin/behind" LLMHTTP_GATEWAYS=$gateways LLMHTTP_GATEWAY="$bin/gateway" LLMHTTP_SCRIPTED="$bin/scripted")
-		step "Node.js clients, gateways: $gateways" in_directory clients/node "${behind[@]}" npm --silent run test:clients
-		step "Go clients, gateways: $gateways" in_directory clients/go "${behind[@]}" go test -race -count=1 -parallel=8 .
+		step "Node.js clients, gateways: $gateways" env -C clients/node "${behind[@]}" npm --silent run test:clients
+		step "Go clients, gateways: $gateways" env -C clients/go "${behind[@]}" go test "${race[@]}" -vet=off -count=1 -parallel=8 .
 	done
 }
 
-go build -race -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind ./clients/scripted || exit 1
+scripts/timed.sh "$dir/steps" "building the examples" go build "${race[@]}" -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind ./clients/scripted || exit 1
 
 # Most tests of clients wait, so they run beside the others. Their output comes later.
 client_tests </dev/null >"$dir/clients" 2>&1 &
@@ -84,6 +93,11 @@ go_tests </dev/null &
 wait "$!"
 wait
 cat "$dir/clients"
+
+printf '\n%8s %8s  what (minutes:seconds; CPU without servers that outlive their test)\n' wall CPU
+times "$dir/steps"
+echo "of the step Go, the tests of these packages:"
+times "$dir/packages" | head -n 20
 
 failed=("$dir"/*.failed)
 if [[ -e ${failed[0]} ]]; then
