@@ -60,10 +60,10 @@ print_times() {
 # Tests with these names run without the race detector, which allocates and is ten times slower.
 no_race='^TestAllocs|_NoRace$'
 
-# SQLite and the SDKs of vendors compile without it, which takes most of the time that compiling does: they are Go that
-# nobody here writes. The detector does not see what such code does with memory, nor its atomic operations. So no module is
-# in this list that publishes memory by atomic operations, such as go-redis, gRPC and OpenTelemetry: there would be
-# reports of races that are none.
+# SQLite and the SDKs of vendors compile without it: they are the largest packages, and Go that nobody here writes. The
+# detector does not see what such code does with memory, nor its atomic operations. So no module is in this list that
+# publishes memory by atomic operations, such as go-redis, gRPC and OpenTelemetry: there would be reports of races that
+# are none.
 race=(-race)
 for module in modernc.org github.com/openai github.com/anthropics; do
 	race+=("-gcflags=$module/...=-race=false")
