@@ -89,21 +89,6 @@ func names(tools []llm.Tool) (names []string) {
 	return names
 }
 
-// post sends a chat to h and returns the text of the reply.
-func post(h http.Handler, key, conversation string) string {
-	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
-	r.Header.Set("Authorization", "Bearer "+key)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-Conversation-Id", conversation)
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	var reply llm.ChatResponse
-	if json.Unmarshal(w.Body.Bytes(), &reply) != nil || len(reply.Choices) == 0 {
-		return w.Body.String()
-	}
-	return reply.Choices[0].Message.Content.Text()
-}
-
 // Without calls of tools, an agent is as its model.
 func TestBackend_Kit(t *testing.T) {
 	b := agent.New(modeltest.New(), tools(), nil)

@@ -4,6 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
@@ -55,4 +59,24 @@ func ExampleSessions() {
 	// Question 2
 	// Question 1
 	// Question 1
+}
+
+// A counter is the state of a conversation.
+type counter struct{ n atomic.Int32 }
+
+func (c *counter) next() int32 { return c.n.Add(1) }
+
+// post sends a chat to h and returns the text of the reply.
+func post(h http.Handler, key, conversation string) string {
+	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Conversation-Id", conversation)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var reply llm.ChatResponse
+	if json.Unmarshal(w.Body.Bytes(), &reply) != nil || len(reply.Choices) == 0 {
+		return w.Body.String()
+	}
+	return reply.Choices[0].Message.Content.Text()
 }

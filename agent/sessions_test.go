@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,11 +13,6 @@ import (
 	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/llm"
 )
-
-// A counter is the state of a conversation.
-type counter struct{ n atomic.Int32 }
-
-func (c *counter) next() int32 { return c.n.Add(1) }
 
 // newCounter returns a Handler whose replies are the number of the request in its conversation.
 // A key is the name of its account.

@@ -86,7 +86,6 @@ func ExampleParseLiteLLM() {
 	// strange 0 true
 }
 
-// The format in the documentation of the package.
 func ExampleParse() {
 	table, err := pricing.Parse([]byte(documented), nil)
 	if err != nil {
@@ -113,3 +112,25 @@ func ExampleParse() {
 	// pictures 0.096 <nil>
 	// another 12 <nil>
 }
+
+// documented is the example in the documentation of the package.
+const documented = `{
+  "models": {
+    "chat-large": {
+      "input": "3", "output": "15", "cache_read": "0.3", "cache_write": "3.75", "cache_write_1h": "6",
+      "above": [{"prompt_tokens": 200000, "input": "6", "output": "22.5"}],
+      "service_tiers": {"batch": {
+        "input": "1.5", "output": "7.5",
+        "above": [{"prompt_tokens": 200000, "input": "3", "output": "11.25"}]
+      }}
+    },
+    "chat-small*": [
+      {"input": "0.1", "output": "0.4"},
+      {"from": "2026-07-01", "input": "0.08", "output": "0.3"}
+    ],
+    "pictures": {"image": "0.04", "images": [{"size": "1024x1024", "quality": "hd", "price": "0.08"}]}
+  },
+  "aliases": {"large": "chat-large"},
+  "accounts": {"acme": "0.9", "*": "1.2"},
+  "default": {"input": "10", "output": "30"}
+}`

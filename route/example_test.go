@@ -229,3 +229,16 @@ func ExampleParamRules() {
 	// 200 dropped: seed renamed: max_tokens=max_completion_tokens
 	// 400
 }
+
+// post sends a chat request to a Handler.
+func post(h http.Handler, model string) *httptest.ResponseRecorder {
+	return postJSON(h, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"Hello!"}]}`)
+}
+
+func postJSON(h http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -175,19 +173,6 @@ func requireStatus(t testing.TB, err error, status int) *llm.Error {
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, status, e.Status)
 	return e
-}
-
-// post sends a chat request to a Handler.
-func post(h http.Handler, model string) *httptest.ResponseRecorder {
-	return postJSON(h, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"Hello!"}]}`)
-}
-
-func postJSON(h http.Handler, path, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
 }
 
 // summaries collects the RequestSummary of each request of a Handler.

@@ -64,3 +64,23 @@ func ExampleStream() {
 	// "[number], call "
 	// "me."
 }
+
+// streamOf returns a stream of chunks.
+func streamOf(chunks ...*llm.ChatChunk) llm.ChatStream {
+	return func(yield func(*llm.ChatChunk, error) bool) {
+		for _, c := range chunks {
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+}
+
+// textStream returns a stream of one chunk for each piece of a text.
+func textStream(pieces ...string) llm.ChatStream {
+	var chunks []*llm.ChatChunk
+	for _, p := range pieces {
+		chunks = append(chunks, llm.TextChunk(p))
+	}
+	return streamOf(chunks...)
+}

@@ -91,26 +91,6 @@ func (u *usageLog) Record(_ context.Context, records ...llmhttp.UsageRecord) err
 	return nil
 }
 
-// streamOf returns a stream of chunks.
-func streamOf(chunks ...*llm.ChatChunk) llm.ChatStream {
-	return func(yield func(*llm.ChatChunk, error) bool) {
-		for _, c := range chunks {
-			if !yield(c, nil) {
-				return
-			}
-		}
-	}
-}
-
-// textStream returns a stream of one chunk for each piece of a text.
-func textStream(pieces ...string) llm.ChatStream {
-	var chunks []*llm.ChatChunk
-	for _, p := range pieces {
-		chunks = append(chunks, llm.TextChunk(p))
-	}
-	return streamOf(chunks...)
-}
-
 // jsonStream returns a stream of chunks that are given as JSON.
 func jsonStream(t *testing.T, lines ...string) llm.ChatStream {
 	t.Helper()
