@@ -19,10 +19,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/panics"
+	"github.com/llmhttp/llmhttp/internal/retryheader"
 	"github.com/llmhttp/llmhttp/internal/unsupported"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -92,36 +92,7 @@ func setErrorHeaders(h http.Header, e *llm.Error) {
 		}
 		h.Set("Www-Authenticate", challenge)
 	}
-	if e.RetryAfter > 0 {
-		wait := min(e.RetryAfter, maxRetryAfter)
-		h.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
-		h.Set("Retry-After-Ms", strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
-	}
-	if retry := retryHeader(e); retry != "" {
-		h.Set("X-Should-Retry", retry)
-	}
-}
-
-// maxSDKWait is the longest RetryAfter that all official SDKs wait for. With a
-// longer one, openai-node retries after its own backoff of at most 8 seconds.
-const maxSDKWait = time.Minute
-
-// retryHeader returns the value of X-Should-Retry, which overrides what the
-// official SDKs derive from the status, or "". The SDKs do not retry a 401. Claude Code
-// does, ten times and without a message, unless the header forbids it; Anthropic's API
-// sends it too.
-func retryHeader(e *llm.Error) string {
-	switch {
-	case e.NoRetry,
-		e.Code == codeQuota,
-		e.Status == http.StatusUnauthorized,
-		e.Status == http.StatusNotImplemented,
-		e.RetryAfter > maxSDKWait:
-		return "false"
-	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
-		return "true"
-	}
-	return ""
+	retryheader.Set(h, e, e.Code == codeQuota)
 }
 
 // An ErrorClass tells in one word why a request failed. There are few, so they

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/retryheader"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -308,10 +309,6 @@ const (
 // messageLimits is the text of the 503 if a limit could not be checked.
 const messageLimits = "We could not check your rate limits. Please try again."
 
-// maxRetryAfter is the longest RetryAfter of an error reply. If a client would have to wait
-// longer, for example for more tokens than a bucket can hold, the error has NoRetry.
-const maxRetryAfter = 366 * 24 * time.Hour
-
 // The functions below return the replies with status 429.
 
 // forSubject returns the words that tell whose limit was reached: none for the key of the
@@ -338,7 +335,7 @@ func errRateLimit(d BucketAmount, l BucketLevel) *llm.Error {
 		period = rate.Per.String()
 	}
 	whose := forSubject(d.Subject)
-	if l.RetryAfter > maxRetryAfter {
+	if l.RetryAfter > retryheader.Max {
 		e := llm.Errorf(
 			http.StatusTooManyRequests,
 			codeRateLimit,

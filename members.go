@@ -4,37 +4,11 @@ package llmhttp
 
 import (
 	"context"
-	"slices"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/llm"
 )
-
-// refusedMembers are the members that [DefaultUnknownMembers] refuses. The name of each
-// is followed by the server that documents it. A server that does not know a member
-// ignores it.
-var refusedMembers = []string{
-	// Other models than "model".
-	"models",      // OpenRouter: the models to try in turn
-	"preset",      // OpenRouter: a stored configuration, which has a model
-	"fallbacks",   // LiteLLM (proxy/client_side_fallbacks): the models to try if the first fails
-	"user_config", // LiteLLM (proxy/clientside_auth): a model list with addresses and keys
-	"lora",        // llama.cpp (tools/server): the adapters to apply, and their scales
-
-	// What a request costs.
-	"best_of",   // vLLM (chats): how many choices are made to choose from; completions have a field for it
-	"n_cmpl",    // llama.cpp (tools/server): n by another name, which comes before it
-	"n_predict", // llama.cpp (tools/server): max_tokens by another name, which comes before it
-	"provider",  // OpenRouter: who serves the model, and for which price
-	"plugins",   // OpenRouter: web search and others, which are charged separately
-
-	// Where the server sends the request, and with which key.
-	"api_base",           // LiteLLM (proxy/clientside_auth)
-	"api_key",            // LiteLLM (proxy/clientside_auth)
-	"base_url",           // LiteLLM: api_base by another name
-	"kv_transfer_params", // vLLM (disaggregated prefill): the host and port from which it loads a cache
-}
 
 // DefaultUnknownMembers is what a Handler uses if Options.Accept.UnknownMembers is nil. It
 // returns false for members that change the model, the price or the address of a request
@@ -46,7 +20,7 @@ var refusedMembers = []string{
 // The case of name does not matter. Parameters of OpenAI's API pass, even if they change
 // the price, as service_tier does.
 func DefaultUnknownMembers(name string) bool {
-	return !slices.Contains(refusedMembers, membername.Lower(name))
+	return !membername.IsRefused(name)
 }
 
 // AllowsUnknownMember reports whether a request may have a top-level member with the

@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
+
+	"github.com/llmhttp/llmhttp/internal/forwarded"
 )
 
 // TrustProxies returns a handler that calls h with the address of the client as RemoteAddr, for
@@ -26,58 +27,11 @@ func TrustProxies(h http.Handler, proxies []netip.Prefix) http.Handler {
 			panic(fmt.Sprintf("llmhttp: TrustProxies: proxies[%d] is not valid", i))
 		}
 	}
-	trusted := trustedProxies(slices.Clone(proxies))
+	trusted := forwarded.Proxies(slices.Clone(proxies))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		clone := *r // because a handler must not modify the request
-		clone.RemoteAddr = trusted.remoteAddr(r)
+		clone.RemoteAddr = trusted.RemoteAddr(r)
 		defer func() { r.Pattern = clone.Pattern }() // for middleware around this handler, as ServeMux sets it
 		h.ServeHTTP(w, &clone)
 	})
-}
-
-// trustedProxies are the networks of proxies whose X-Forwarded-For is believed.
-type trustedProxies []netip.Prefix
-
-// remoteAddr returns the address of the client for a request that a trusted proxy has sent, and
-// r.RemoteAddr for all others.
-func (p trustedProxies) remoteAddr(r *http.Request) string {
-	sender, ok := parseAddr(r.RemoteAddr)
-	if !ok || !p.contain(sender) {
-		return r.RemoteAddr
-	}
-	addr := p.forwardedFor(sender, r.Header.Values("X-Forwarded-For"))
-	if addr == sender {
-		return r.RemoteAddr
-	}
-	return addr.String()
-}
-
-// forwardedFor returns the address of the client for which the sender of a request with
-// the header X-Forwarded-For has sent it. It follows the header from its end for as long
-// as the addresses are those of proxies, because only proxies tell the truth.
-func (p trustedProxies) forwardedFor(sender netip.Addr, header []string) netip.Addr {
-	forwarded := strings.Split(strings.Join(header, ","), ",")
-	for i := len(forwarded) - 1; i >= 0 && p.contain(sender); i-- {
-		addr, ok := parseAddr(strings.TrimSpace(forwarded[i]))
-		if !ok {
-			break
-		}
-		sender = addr
-	}
-	return sender
-}
-
-func (p trustedProxies) contain(addr netip.Addr) bool {
-	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(addr) })
-}
-
-// parseAddr parses an address that may have a port.
-func parseAddr(s string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(s)
-	if err != nil {
-		var withPort netip.AddrPort
-		withPort, err = netip.ParseAddrPort(s)
-		addr = withPort.Addr()
-	}
-	return addr.Unmap().WithZone(""), err == nil
 }

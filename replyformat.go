@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/textproto"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/exchange"
+	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/panics"
 )
 
@@ -141,39 +140,11 @@ func (f *replyFormat) add(field headerField) error {
 	return nil
 }
 
-// ownHeaders are the headers that a host cannot set: those with which a Handler, a Protocol or
-// net/http tells what the reply is and where it ends, and those of one connection.
-var ownHeaders = map[string]bool{
-	"Content-Type": true, "Content-Length": true, "Content-Encoding": true, "Content-Range": true, "Cache-Control": true,
-	"Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true,
-	"Date": true, "Allow": true, "Www-Authenticate": true, "Retry-After": true, "Retry-After-Ms": true, "X-Should-Retry": true,
-	"X-Accel-Buffering": true, headerRequestID: true, "Request-Id": true, headerProcessing: true,
-}
-
-// ownPrefixes are the beginnings of the names of further such headers: limits, and trailers of
-// net/http.
-var ownPrefixes = []string{"X-Ratelimit-", "Anthropic-Ratelimit-", "Trailer:"}
-
 // newHeaderField returns a field, or an error if a host cannot set it.
 func newHeaderField(name, value string) (headerField, error) {
-	canonical := textproto.CanonicalMIMEHeaderKey(name)
-	isOwn := func(prefix string) bool { return strings.HasPrefix(canonical, prefix) }
-	switch {
-	case ownHeaders[canonical], slices.ContainsFunc(ownPrefixes, isOwn):
-		return headerField{}, fmt.Errorf("llmhttp: SetReplyHeader: the header %s is the Handler's", canonical)
-	case name == "", strings.ContainsFunc(name, isNotInHeaderName):
-		return headerField{}, errors.New("llmhttp: SetReplyHeader: the name is not that of a header")
-	case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }):
-		return headerField{}, fmt.Errorf("llmhttp: SetReplyHeader: the value of %s has a control character", canonical)
+	canonical, err := headertext.ReplyField(name, value)
+	if err != nil {
+		err = fmt.Errorf("llmhttp: SetReplyHeader: %w", err)
 	}
-	return headerField{canonical, value}, nil
-}
-
-// isNotInHeaderName reports whether c is not a character of tokens (RFC 9110, section 5.6.2).
-func isNotInHeaderName(c rune) bool {
-	switch {
-	case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
-		return false
-	}
-	return !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	return headerField{canonical, value}, err
 }

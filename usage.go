@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/billing"
 	"github.com/llmhttp/llmhttp/internal/budget"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/membername"
@@ -154,27 +155,6 @@ func usageRange(rawQuery string, now time.Time) (from, to time.Time, err error) 
 	return from, to, err
 }
 
-// unlimitedDollars is the limit in the reply of the subscription endpoint for a key
-// without one. Clients know it from other servers.
-const unlimitedDollars = 100_000_000
-
-// A subscriptionReply is the reply of the subscription endpoint, in OpenAI's legacy
-// format. TokenLimit is a member that the format lacks.
-//
-// Clients subtract from the limit what the usage endpoint reports: for the calendar
-// month if HasPayment is set, which it is if every Quota is by calendar month, and otherwise for the
-// last 100 days. So that the rest is what the Quota has left, the limits include what the account used
-// in these days and what does not count toward the Quota.
-type subscriptionReply struct {
-	Object          string  `json:"object"`
-	HasPayment      bool    `json:"has_payment_method"`
-	SoftLimit       float64 `json:"soft_limit_usd"`
-	HardLimit       float64 `json:"hard_limit_usd"`
-	SystemHardLimit float64 `json:"system_hard_limit_usd"`
-	AccessUntil     int64   `json:"access_until"` // Unix time in seconds; zero means for ever
-	TokenLimit      *int64  `json:"hard_limit_tokens,omitempty"`
-}
-
 // serveSubscription serves GET /v1/dashboard/billing/subscription: the quotas and the
 // expiry of the key. Of several quotas in money, or in tokens, it tells the one of which the
 // least is left.
@@ -187,7 +167,7 @@ func serveSubscription(c *Call) error {
 			return err
 		}
 	}
-	reply := subscriptionReply{Object: "billing_subscription", HasPayment: p.monthly}
+	reply := billing.Subscription{Object: "billing_subscription", HasPayment: p.monthly}
 	dollars := math.Inf(1)
 	for i, q := range p.quotas {
 		limit := p.limits[i]
@@ -199,7 +179,7 @@ func serveSubscription(c *Call) error {
 		}
 	}
 	if math.IsInf(dollars, 1) {
-		dollars = unlimitedDollars
+		dollars = billing.Unlimited
 	}
 	reply.SoftLimit, reply.HardLimit, reply.SystemHardLimit = dollars, dollars, dollars
 	if !q.key.Expires.IsZero() {
@@ -262,52 +242,26 @@ func (p *quotaReport) addOtherUsage(q *request) error {
 	return err
 }
 
-// A billingReply is the reply of the usage endpoint.
-type billingReply struct {
-	Object     string      `json:"object"`
-	DailyCosts []dailyBill `json:"daily_costs"`
-	TotalUsage float64     `json:"total_usage"` // in US cents
-	*billedUsage
-}
-
-type dailyBill struct {
-	Timestamp json.RawMessage `json:"timestamp"` // Unix time in seconds, with a fraction of zero
-	LineItems []lineItem      `json:"line_items"`
-}
-
-type lineItem struct {
-	Name string  `json:"name"` // of the model
-	Cost float64 `json:"cost"` // in US cents
-	*billedUsage
-}
-
-// A billedUsage is what was used, in the members that the legacy reply lacks.
-type billedUsage struct {
-	PromptTokens     int64 `json:"prompt_tokens"`
-	CompletionTokens int64 `json:"completion_tokens"`
-	TotalTokens      int64 `json:"total_tokens"`
-	Requests         int64 `json:"requests"`
-	Images           int64 `json:"images"`
-}
-
-func newBilledUsage(s *UsageSum) *billedUsage {
+func newBilledUsage(s *UsageSum) *billing.Used {
 	u := &s.Units
-	return &billedUsage{u.PromptTokens, u.CompletionTokens, u.Tokens(), s.Requests, u.Images}
+	return &billing.Used{
+		PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.Tokens(), Requests: s.Requests, Images: u.Images,
+	}
 }
 
 // newBillingReply returns the reply for sums, which are in the order of their days.
-func newBillingReply(sums []UsageSum) *billingReply {
-	reply := &billingReply{Object: membername.ObjectList, DailyCosts: []dailyBill{}}
+func newBillingReply(sums []UsageSum) *billing.Usage {
+	reply := &billing.Usage{Object: membername.ObjectList, DailyCosts: []billing.Day{}}
 	var all UsageSum
 	for i, s := range sums {
 		if i == 0 || !s.Start.Equal(sums[i-1].Start) {
-			reply.DailyCosts = append(reply.DailyCosts, dailyBill{Timestamp: json.RawMessage(strconv.FormatInt(s.Start.Unix(), 10) + ".0")})
+			reply.DailyCosts = append(reply.DailyCosts, billing.Day{Timestamp: json.RawMessage(strconv.FormatInt(s.Start.Unix(), 10) + ".0")})
 		}
 		all.Add(s)
 		bill := &reply.DailyCosts[len(reply.DailyCosts)-1]
-		bill.LineItems = append(bill.LineItems, lineItem{s.Model, cents(s.Cost.Total()), newBilledUsage(&s)})
+		bill.LineItems = append(bill.LineItems, billing.LineItem{Name: s.Model, Cost: cents(s.Cost.Total()), Used: newBilledUsage(&s)})
 	}
-	reply.TotalUsage, reply.billedUsage = cents(all.Cost.Total()), newBilledUsage(&all)
+	reply.TotalUsage, reply.Used = cents(all.Cost.Total()), newBilledUsage(&all)
 	return reply
 }
 
