@@ -183,7 +183,7 @@ func (c *Call) Body(decode func(body []byte) error) error {
 
 // ReadBody is Body for requests whose body is not JSON, or is not kept as it is: it calls read with the
 // body of the request, of which no more than limit bytes are read. A larger one gets a 413, and one that is
-// compressed a 415; its Content-Type is for the caller to check. read reads to the end, or returns an
+// compressed in an unknown way a 415; its Content-Type is for the caller to check. read reads to the end, or returns an
 // error, which fails the request. Files of forms are read by package form.
 func (c *Call) ReadBody(limit int64, read func(body io.Reader) error) error {
 	if c.bodyRead {

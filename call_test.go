@@ -226,7 +226,7 @@ func TestCall_ReadBody(t *testing.T) {
 	}{
 		{"", "", false, 200}, {"0123456789", "", false, 200}, {"0123456789", "", true, 200},
 		{"0123456789a", "", false, 413}, {"0123456789a", "", true, 413}, {strings.Repeat("x", 1<<20), "", true, 413},
-		{"x", "gzip", false, 415}, {"refuse", "", false, 400}, {"panic", "", false, 500},
+		{"x", "br", false, 415}, {"x", "gzip", false, 400}, {"refuse", "", false, 400}, {"panic", "", false, 500},
 	} {
 		var body io.Reader = strings.NewReader(tt.body)
 		if tt.chunked {

@@ -7,11 +7,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp/internal/forwarded"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/panics"
 	"github.com/llmhttp/llmhttp/llm"
@@ -54,7 +54,7 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 		path = q.cred.redactor().text(path)
 	}
 	attrs := append(make([]slog.Attr, 0, 26),
-		slog.String("request_id", r.RequestID), slog.String("client", clientAddress(hr)),
+		slog.String("request_id", r.RequestID), slog.String("client", forwarded.WithoutPort(hr.RemoteAddr)),
 		slog.String("method", jsonwire.Clip(hr.Method, 16)), slog.String("path", jsonwire.Clip(path, 256)), slog.Int("status", s.Status))
 	text := func(name, value string) {
 		if value != "" {
@@ -120,13 +120,4 @@ func (s *RequestSummary) logAttrs(q *request, hr *http.Request) []slog.Attr {
 		attrs = append(attrs, slog.String("save_error", panics.Text(s.SaveErr)))
 	}
 	return attrs
-}
-
-// clientAddress returns the address of the client, without its port.
-func clientAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
 }

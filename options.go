@@ -5,6 +5,7 @@ package llmhttp
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -192,6 +193,13 @@ type AcceptOptions struct {
 	// name, except on loopback. "*" trusts every page and knows every host. A browser
 	// shows replies to pages of other origins only if middleware for CORS allows it.
 	TrustedOrigins []string
+
+	// Decode returns a decoder of the body of a request whose Content-Encoding is neither gzip nor deflate, which a
+	// Handler knows: encoding is the name in lower case, such as "zstd", which Codex uses. Reading r stops at
+	// Bounds.MaxBody bytes, and of what is decoded at the same bound, or that of the endpoint for files; the decoder
+	// itself bounds its memory. Close is called once. An error that is or wraps [errors.ErrUnsupported] is a
+	// 415, and every other one, also of Read, a 400. It must be safe for concurrent use. If nil, clients get a 415.
+	Decode func(encoding string, r io.Reader) (io.ReadCloser, error)
 }
 
 // TokenEstimates tell how many tokens a request is expected to use, and has used if the Backend does

@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/contentencoding"
 	"github.com/llmhttp/llmhttp/internal/exchange"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/panics"
@@ -196,25 +197,33 @@ func (q *request) readBody() (*exchange.Buffer, error) {
 	if err := checkMediaType(q.r); err != nil {
 		return nil, err
 	}
-	buf := exchange.GetBuffer(0)
+	buf, limit := exchange.GetBuffer(0), q.h.opts.Bounds.MaxBody
 	var err error
-	if buf.B, err = q.client.ReadBody(buf.B, q.h.opts.Bounds.MaxBody); err != nil {
+	if contentencoding.IsEncoded(q.r.Header) {
+		err = q.streamBody(limit, func(body io.Reader) (err error) {
+			buf.B, err = bounded.ReadAll(body, buf.B, -1, limit)
+			return err
+		})
+	} else if buf.B, err = q.client.ReadBody(buf.B, limit); err != nil {
+		err = bodyError(err, limit)
+	}
+	if err != nil {
 		exchange.PutBuffer(buf)
-		return nil, bodyError(err, q.h.opts.Bounds.MaxBody)
+		return nil, err
 	}
 	return buf, nil
 }
 
-// streamBody calls read with the body, of which at most limit bytes are read.
+// streamBody calls read with the body, of which at most limit bytes are read, and at most limit of its content.
 func (q *request) streamBody(limit int64, read func(body io.Reader) error) error {
-	if err := checkEncoding(q.r); err != nil {
-		return err
-	}
 	if q.r.ContentLength > limit {
 		return invalid.BodyTooLarge(limit)
 	}
 	body := q.client.Body()
-	err := body.End(read(&bounded.Reader{R: body, Left: limit}))
+	err := body.End(contentencoding.Read(q.r.Header, body, limit, q.h.opts.Accept.Decode, read))
+	if encoding, ok := err.(*contentencoding.Error); ok {
+		return errEncoding(encoding)
+	}
 	switch _, unread := err.(*exchange.BodyError); {
 	case err == nil:
 		return nil
@@ -255,17 +264,18 @@ func bodyError(err error, limit int64) error {
 	return e
 }
 
-func checkEncoding(r *http.Request) error {
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return llm.Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "The request body must not be compressed.")
+// errEncoding returns the error of a body whose Content-Encoding is unknown or wrong.
+func errEncoding(err *contentencoding.Error) (e *llm.Error) {
+	if err.Unknown {
+		e = llm.Errorf(http.StatusUnsupportedMediaType, "unsupported_content_encoding", "Unsupported content encoding: '%s'.", param.Echo(err.Encoding))
+	} else {
+		e = llm.Errorf(http.StatusBadRequest, "invalid_content_encoding", "The body of your request is not valid %s.", param.Echo(err.Encoding))
 	}
-	return nil
+	e.Err = err
+	return e
 }
 
 func checkMediaType(r *http.Request) error {
-	if err := checkEncoding(r); err != nil {
-		return err
-	}
 	t := r.Header.Get("Content-Type")
 	if t == "" || t == "application/json" {
 		return nil

@@ -96,7 +96,7 @@ func TestCountTokens_Refund(t *testing.T) {
 	})
 	limiter := llmhttp.NewLimiter()
 	h := llmhttp.NewHandler(counter{}, keys, &llmhttp.Options{Limiter: limiter, Protocols: []llmhttp.Protocol{messages.New(nil)}})
-	w := (&server{Handler: h}).do("POST", messagesPath+"/count_tokens", "{}", "Content-Encoding", "gzip")
+	w := (&server{Handler: h}).do("POST", messagesPath+"/count_tokens", "{}", "Content-Encoding", "zstd")
 	assert.Equal(t, 415, w.Code)
 	rate := llmhttp.Rate{N: 200, Per: 1e15, Burst: 200}
 	key := llmhttp.SubjectID{Kind: llmhttp.KindKey, ID: "k"}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/contentencoding"
 	"github.com/llmhttp/llmhttp/internal/images"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
@@ -167,12 +168,12 @@ func (b *Backend) fetchImage(ctx context.Context, of *reply.Reply, u *url.URL) (
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	body, encoded, err := reply.Decode(resp.Header, bufio.NewReader(resp.Body))
+	body, err := contentencoding.New(resp.Header, bufio.NewReader(resp.Body), nil)
 	if err != nil {
 		return nil, err
 	}
 	length := resp.ContentLength
-	if encoded {
+	if body.Encoding() != "" {
 		length = -1
 	}
 	data, err := bounded.ReadAll(of.Reserve(ctx, body), nil, length, b.opts.Images.MaxSize)

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/go-json-experiment/json v1.27.2
+	github.com/klauspost/compress v1.20.4
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/stretchr/testify v1.12.1
 )

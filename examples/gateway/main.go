@@ -66,6 +66,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{
 		Bounds:   llmhttp.Bounds{Timeout: g.timeout},
 		Usage:    memory.NewUsageStore(),
+		Accept:   llmhttp.AcceptOptions{Decode: decode},
 		ImageURL: images.Put,
 		Observe:  llmhttp.LogRequests(nil),
 		Routes:   all.Routes(nil),

@@ -115,12 +115,15 @@ func (s *setup) waitForLines(t *testing.T, n int) (lines []map[string]string) {
 }
 
 // send sends a request to the gateway. The test's cleanup closes the response.
-func (s *setup) send(t *testing.T, secret, method, path, body string) *http.Response {
+func (s *setup) send(t *testing.T, secret, method, path, body string, header ...string) *http.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, s.gateway.URL+path, strings.NewReader(body))
 	require.NoError(t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	req.Header.Set("Authorization", "Bearer "+secret)
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
@@ -129,9 +132,9 @@ func (s *setup) send(t *testing.T, secret, method, path, body string) *http.Resp
 }
 
 // call sends a request to the gateway and reads the reply.
-func (s *setup) call(t *testing.T, secret, method, path, body string) (status int, reply string) {
+func (s *setup) call(t *testing.T, secret, method, path, body string, header ...string) (status int, reply string) {
 	t.Helper()
-	res := s.send(t, secret, method, path, body)
+	res := s.send(t, secret, method, path, body, header...)
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	return res.StatusCode, string(text)

@@ -13,6 +13,7 @@ replace (
 
 require (
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/klauspost/compress v1.20.4
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/llmhttp/llmhttp/console v0.0.0
 	github.com/llmhttp/llmhttp/otelllm v0.0.0-00010101000000-000000000000

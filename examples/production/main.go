@@ -279,6 +279,7 @@ func run(c *config) (err error) {
 	options := &llmhttp.Options{
 		Usage: usage, Limiter: limiter, Protocols: protocols, Routes: all.Routes(&c.bounds.files), Bounds: c.bounds.Bounds,
 		Observe: llmhttp.Observers(llmhttp.LogRequests(nil), telemetry.Observe, monitor.Observe),
+		Accept:  llmhttp.AcceptOptions{Decode: decode},
 	}
 	if c.prices != "" {
 		options.Price = models.price

@@ -2,6 +2,7 @@
 package forwarded
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -53,4 +54,13 @@ func parseAddr(s string) (netip.Addr, bool) {
 		addr = withPort.Addr()
 	}
 	return addr.Unmap().WithZone(""), err == nil
+}
+
+// WithoutPort returns the address of a client without its port.
+func WithoutPort(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/bounded"
+	"github.com/llmhttp/llmhttp/internal/contentencoding"
 	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 )
 
@@ -79,9 +80,11 @@ func (r *Reply) Send(req *http.Request) (err error) {
 		return r.Interrupted(err)
 	}
 	isError := r.Response.StatusCode < 200 || r.Response.StatusCode > 299
-	encoded := false
 	body := bufio.NewReader(r.idle.Reader(r.Response.Body, r.server.IdleTimeout))
-	r.body, encoded, err = Decode(r.Response.Header, body)
+	content, err := contentencoding.New(r.Response.Header, body, nil)
+	if err == nil {
+		r.body = content.Reader
+	}
 	switch {
 	case err != nil && isError:
 		return r.UnreadableStatus(err)
@@ -91,7 +94,7 @@ func (r *Reply) Send(req *http.Request) (err error) {
 		return r.statusError()
 	}
 	r.length = r.Response.ContentLength
-	if encoded {
+	if content.Encoding() != "" {
 		r.length = -1
 	}
 	return nil
