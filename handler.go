@@ -19,7 +19,7 @@ import (
 	"github.com/llmhttp/llmhttp/internal/routing"
 )
 
-// A Handler serves the API. Its paths begin with /v1; Options.Prefix puts them below
+// A Handler serves the API. Its paths begin with /v1, except for a few such as /v2/rerank; Options.Prefix puts them below
 // another path. Its methods may be called concurrently.
 //
 // A Handler answers every request itself, in the format of the API, and never

@@ -206,7 +206,7 @@ func (r *replay) serve(s *Server, ex *exchange, req *http.Request, body []byte) 
 	if found == nil {
 		s.errorf("%s is not in the cassette %s%s", s.snapshot(ex), r.opts.File, difference)
 		e := errUnexpectedReply()
-		e.Code, e.Message = "llmfake_not_recorded", "llmfake: this request is not in the cassette. See the log of the test."
+		e.Code, e.Message = "llmfake_not_recorded", "llmfake: this request is not in the cassette. The log of the test, or of the command llmfake, tells what differs."
 		s.handler.WriteError(ex.out, req, e)
 		ex.out.finish(nil, false)
 		return
