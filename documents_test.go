@@ -125,7 +125,7 @@ func TestDocuments_GoCode(t *testing.T) {
 // commands are the blocks of commands in documents, by their first line: the test that runs them,
 // or why none does.
 var commands = map[string]string{
-	"go get github.com/llmhttp/llmhttp":                                                  "not run: nothing is published yet; the test of scripts/release.sh will run it",
+	"go get github.com/llmhttp/llmhttp":                                                  "not run: nothing is published yet; TestRelease_ThisRepository of scripts/release runs it",
 	"git clone https://github.com/llmhttp/llmhttp ../llmhttp":                            "TestReadme_Quickstart",
 	`curl -w '\n' http://localhost:8080/v1/chat/completions `:                            "TestReadme_Quickstart",
 	`curl -N http://localhost:8080/v1/chat/completions `:                                 "TestReadme_Quickstart",
