@@ -2,6 +2,7 @@ package llmhttp_test
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/doc/comment"
 	"go/parser"
 	"go/token"
@@ -109,7 +110,8 @@ func typeName(e ast.Expr) string {
 	return e.(*ast.Ident).Name
 }
 
-// The documentation of each package that programs import begins with what it is for and an example.
+// The documentation of each package that programs import begins with what it is for and an example, and one
+// stands in a file example_test.go that compiles alone and is run. Kits, whose functions get a *testing.T, and soak have none.
 func TestDocs_PackagesBeginWithAnExample(t *testing.T) {
 	t.Parallel()
 	list, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.Dir}}{{end}}`,
@@ -131,8 +133,28 @@ func TestDocs_PackagesBeginWithAnExample(t *testing.T) {
 			begins = begins || slices.ContainsFunc(blocks[:min(len(blocks), 4)], func(b comment.Block) bool { _, ok := b.(*comment.Code); return ok })
 		}
 		assert.True(t, begins, "the package documentation in %s has no example within its first paragraphs", dir)
+		if !strings.Contains(dir, "llmhttptest") && filepath.Base(dir) != "soak" {
+			assert.NotEmpty(t, examplesThatRun(t, filepath.Join(dir, "example*_test.go")), "no Example in %s has an Output", dir)
+		}
 	}
 	assert.Greater(t, packages, 30)
+}
+
+// examplesThatRun returns the names of the Examples with an output in files.
+func examplesThatRun(t *testing.T, pattern string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, e := range doc.Examples(f) {
+			if e.Output != "" || e.EmptyOutput {
+				names = append(names, e.Name)
+			}
+		}
+	}
+	return names
 }
 
 // filesWithFirstLines are the packages of which each file begins with what it is about.
