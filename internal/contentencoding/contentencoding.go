@@ -62,22 +62,19 @@ type Content struct {
 	decoders []*decoder
 }
 
-// ErrUnknown is the error of encodings that are not known.
-var ErrUnknown = errors.New("the encoding of the body is not known")
-
 // New returns the Content of a body with the given header. The error names an encoding that this package does not
-// know, if others is nil, and wraps [ErrUnknown].
+// know, if others is nil.
 func New(h http.Header, body *bufio.Reader, others Opener) (*Content, error) {
 	list := names(h)
 	if len(list) > maxEncodings {
-		return nil, fmt.Errorf("%w: there are %d", ErrUnknown, len(list))
+		return nil, fmt.Errorf("the body has %d encodings", len(list))
 	}
 	c := &Content{Reader: body, body: body, encoding: strings.Join(list, ", ")}
 	for _, name := range slices.Backward(list) {
 		d := &decoder{source: c.Reader, open: decoders[name]}
 		if d.open == nil {
 			if others == nil {
-				return nil, fmt.Errorf("%w, and was not asked for: %q", ErrUnknown, name)
+				return nil, fmt.Errorf("the encoding %q of the body is not known, and was not asked for", name)
 			}
 			d.open = func(r *bufio.Reader) (io.Reader, error) { return others(name, r) }
 		}
