@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/internal/openai"
@@ -76,8 +77,8 @@ func decodeChecked[T any, P interface {
 }
 
 const (
-	headerRequestID  = "X-Request-Id"
-	headerProcessing = "Openai-Processing-Ms"
+	headerRequestID  = headertext.RequestID
+	headerProcessing = headertext.Processing
 )
 
 // SetHeaders sets headers whose values share one string and one slice (budget:

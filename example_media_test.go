@@ -70,7 +70,7 @@ func (painter) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.
 }
 
 // Images that clients want as URLs are stored in a directory, and served from it by another path of
-// the same mux, or by a CDN. The names cannot be guessed, because whoever knows one sees the image.
+// the same mux, or by a CDN. The names are random: a person who knows one can see the image.
 func ExampleOptions_imageURL() {
 	dir, err := os.MkdirTemp("", "images")
 	if err != nil {

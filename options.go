@@ -30,10 +30,10 @@ type Options struct {
 	// front of a slow store.
 	Usage UsageStore
 
-	// Limits are those of each key whose Key.Limits are zero: one that shall have no
-	// limit has one that never refuses, such as a Concurrent of math.MaxInt. Key.Subjects and Key.PerUser have their own. What
-	// [KeyFrom] returns, and what stores and package console show of a key, does not have them. The
-	// zero Limits set none. NewHandler panics if their Validate returns an error.
+	// Limits are the limits of each key whose Key.Limits are zero. To exempt a key from them, give it a
+	// limit that never refuses, such as a Concurrent of math.MaxInt. They are not in the Key that
+	// [KeyFrom] returns, nor in what package console shows of it. The zero Limits set none. NewHandler
+	// panics if Limits.Validate returns an error.
 	Limits Limits
 
 	// Limiter enforces Limits and Key.Limits; if nil, [NewLimiter] does.

@@ -8,13 +8,19 @@ import (
 	"strings"
 )
 
+// Headers that a Handler sets for every reply.
+const (
+	RequestID  = "X-Request-Id"
+	Processing = "Openai-Processing-Ms"
+)
+
 // ownHeaders are the headers that a host cannot set: those with which a Handler, a Protocol or
 // net/http tells what the reply is and where it ends, and those of one connection.
 var ownHeaders = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Content-Encoding": true, "Content-Range": true, "Cache-Control": true,
 	"Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true,
 	"Date": true, "Allow": true, "Www-Authenticate": true, "Retry-After": true, "Retry-After-Ms": true, "X-Should-Retry": true,
-	"X-Accel-Buffering": true, "X-Request-Id": true, "Request-Id": true, "Openai-Processing-Ms": true,
+	"X-Accel-Buffering": true, RequestID: true, "Request-Id": true, Processing: true,
 }
 
 // ownPrefixes are the beginnings of the names of further such headers: limits, and trailers of
