@@ -97,8 +97,8 @@ func (b codeBlock) isOfExamples(t *testing.T) bool {
 }
 
 // Go code in a document is a part of an example, or compiles, together with that of all other
-// documents: declarations need different names. The only program is the quickstart, which a test
-// runs.
+// documents: declarations need different names. Programs are the quickstart and the agent of
+// docs/agents.md, which tests run.
 func TestDocuments_GoCode(t *testing.T) {
 	t.Parallel()
 	const prelude = "func greet(ctx context.Context, name string) (string, error) { return name, nil }\n"
@@ -109,14 +109,14 @@ func TestDocuments_GoCode(t *testing.T) {
 		case b.language != "go":
 		case strings.HasPrefix(b.text, "package "):
 			programs++
-			assert.Equal(t, "README.md", b.file, "%s: which test runs it?", b)
+			assert.Contains(t, []string{"README.md", "docs/agents.md"}, b.file, "%s: which test runs it?", b)
 		case b.isOfExamples(t):
 			ofExamples++
 		default:
 			pieces = append(pieces, b.text)
 		}
 	}
-	assert.Equal(t, 1, programs)
+	assert.Equal(t, 2, programs)
 	assert.GreaterOrEqual(t, ofExamples, 4)
 	assert.Greater(t, len(pieces), 15)
 	vetDoc(t, prelude, pieces)
@@ -144,6 +144,8 @@ var commands = map[string]string{
 	"go build -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind":           "not run: make test runs them",
 	"npm install --prefix /tmp/agents":                                                   "not run: the agents take 800 MB",
 	"export ANTHROPIC_BASE_URL=http://localhost:8080 ANTHROPIC_AUTH_TOKEN=sk-demo":       "not run: Claude Code takes 400 MB; clients/node/agents/compaction.test.js sets the same variables",
+	"npm install react@19 react-dom@19 @assistant-ui/react":                              "not run: TestAgentsDocument of clients/browser runs the second line with the installed packages",
+	"MODEL_URL=https://models.example.com/v1 MODEL_KEY=sk-... MODEL=large go run .":      "not run: TestAgentsDocument of clients/browser sets the same variables",
 	"export COPILOT_PROVIDER_BASE_URL=http://localhost:8080/v1 COPILOT_PROVIDER_API_KEY": "not run: Copilot needs an account",
 }
 
@@ -154,7 +156,7 @@ func TestDocuments_Commands(t *testing.T) {
 	found := make(map[string]bool)
 	for _, b := range codeBlocks(t, documents(t)...) {
 		switch b.language {
-		case "go", "toml", "python", "":
+		case "go", "toml", "python", "html", "jsx", "":
 		case "json":
 			assert.True(t, json.Valid([]byte(b.text)), b)
 		case "sh":
@@ -252,7 +254,7 @@ func TestDocuments_ClientVersions(t *testing.T) {
 	}
 	for name, version := range versions {
 		if slices.Contains([]string{"node", "zod", "axe-core", "@langchain/core", "@llamaindex/core", "@llamaindex/env",
-			"github.com/stretchr/testify", "go.yaml.in/yaml/v3"}, name) || strings.HasPrefix(name, "github.com/llmhttp/") {
+			"esbuild", "react", "react-dom", "github.com/chromedp/chromedp", "github.com/stretchr/testify", "go.yaml.in/yaml/v3"}, name) || strings.HasPrefix(name, "github.com/llmhttp/") {
 			continue // helpers of the tests
 		}
 		version = version[strings.LastIndex(version, "@")+1:] // of npm:NAME@VERSION
