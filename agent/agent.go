@@ -28,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/wrapped"
@@ -54,8 +55,14 @@ type Options struct {
 
 	// Progress returns what the client is shown of a call of one of the agent's tools, as reasoning,
 	// before the call runs. It must be safe for concurrent use. An empty text shows nothing. Nil
-	// shows nothing.
+	// shows nothing. A tool shows how far it has come with the function [Progress].
 	Progress func(call llm.ToolCall) string
+
+	// Consent asks a person before some calls of the agent's tools run. Nil asks never.
+	Consent *Consent
+
+	// FinishWithin is how long a request may go on after its client has left: see [StreamOptions].
+	FinishWithin time.Duration
 }
 
 // A Model answers chats as a [github.com/llmhttp/llmhttp.Backend] does, which is one. Its methods must be
@@ -76,13 +83,14 @@ type Backend struct {
 	model Model
 	tools func(ctx context.Context) ([]Tool, error)
 	opts  Options
+	asked Sessions[askedConsent]
 }
 
 // New returns a Backend that calls model. tools returns the tools for a request: it is called once
 // for each, with its context, may be called concurrently, and its error ends the request. opts may
 // be nil.
 //
-// New panics if model or tools is nil.
+// New panics if model or tools is nil, or if Options.Consent has no Question.
 func New(model Model, tools func(ctx context.Context) ([]Tool, error), opts *Options) *Backend {
 	if option.IsNil(model) || tools == nil {
 		panic("agent: New without a model or tools")
@@ -90,6 +98,9 @@ func New(model Model, tools func(ctx context.Context) ([]Tool, error), opts *Opt
 	b := &Backend{model: model, tools: tools}
 	if opts != nil {
 		b.opts = *opts
+	}
+	if b.opts.Consent != nil && b.opts.Consent.Question == nil {
+		panic("agent: New with an Options.Consent without a Question")
 	}
 	b.opts.MaxTurns = option.Bound(b.opts.MaxTurns, defaultMaxTurns)
 	return b
@@ -110,15 +121,15 @@ func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream
 	if req.Choices() > 1 {
 		return llm.Fail(llm.Errorf(http.StatusBadRequest, "unsupported_value", "There is one answer.").WithParam("n"))
 	}
-	return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
+	return Stream(ctx, &StreamOptions{FinishWithin: b.opts.FinishWithin}, func(ctx context.Context, w *Writer) error {
 		tools, err := b.tools(ctx)
 		if err != nil {
 			return err
 		}
-		r, err := newRun(b, req, tools)
+		r, err := newRun(b, req, tools, w)
 		if err != nil {
 			return err
 		}
-		return r.run(ctx, send)
+		return r.run(ctx)
 	})
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,11 +21,12 @@ type run struct {
 	choice  *llm.ToolChoice
 	used    llm.Usage // of all calls of the model so far
 	unknown bool      // the usage of a call is not known
-	served  string    // the name of the model in its replies; empty if it is not known
+	w       *Writer
+	asked   int // messages of the request as it came
 }
 
-func newRun(b *Backend, req *llm.ChatRequest, tools []Tool) (*run, error) {
-	r := &run{Backend: b, req: req, tools: make(map[string]*Tool), client: req.Tools, choice: req.ToolChoice}
+func newRun(b *Backend, req *llm.ChatRequest, tools []Tool, w *Writer) (*run, error) {
+	r := &run{Backend: b, req: req, tools: make(map[string]*Tool), client: req.Tools, choice: req.ToolChoice, w: w}
 	for i := range tools {
 		t := &tools[i]
 		if t.Name == "" || t.Run == nil || r.tools[t.Name] != nil {
@@ -48,39 +48,60 @@ func newRun(b *Backend, req *llm.ChatRequest, tools []Tool) (*run, error) {
 }
 
 // run calls the model and the tools in turns.
-func (r *run) run(ctx context.Context, sendChunk func(*llm.ChatChunk) error) error {
-	send := func(c *llm.ChatChunk) error {
-		c.Model = r.served // the request is billed by it
-		return sendChunk(c)
+func (r *run) run(ctx context.Context) error {
+	if err := r.resume(ctx); err != nil {
+		return err
 	}
 	for turn := 1; ; turn++ {
 		isLast, err := r.isLast(ctx, turn)
 		if err != nil {
 			return err
 		}
-		reply, err := r.callModel(ctx, isLast, send)
+		reply, err := r.callModel(ctx, isLast)
 		if err != nil {
 			return err
 		}
 		choice := &reply.Choices[0]
 		own, client := r.split(choice.Message.ToolCalls)
 		if len(own) == 0 || len(client) > 0 || isLast {
-			return send(r.end(choice, client))
+			return r.w.Send(r.end(choice, client))
 		}
-		if err := r.showProgress(own, send); err != nil {
+		refused, asks := r.askConsent(ctx, choice, own)
+		if asks != nil {
+			return r.w.Send(asks)
+		}
+		if err := r.carryOut(ctx, choice.Message, own, refused); err != nil {
 			return err
 		}
-		results, err := CallTools(ctx, own, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
-			if t := r.tools[call.Function.Name]; t != nil {
-				return t.Run(ctx, call.Function.Arguments)
-			}
-			return Failure("There is no tool with this name."), nil
-		})
-		if err != nil {
-			return err
-		}
-		r.req.Messages = append(append(r.req.Messages, choice.Message), results...)
 	}
+}
+
+// carryOut runs calls of the agent's tools, and adds the model's message that has them and their results to the
+// request. Those with a text in refused do not run: the text is what the model is told.
+func (r *run) carryOut(ctx context.Context, from llm.Message, calls []llm.ToolCall, refused map[string]string) error {
+	for _, call := range calls {
+		if r.opts.Progress == nil || refused[call.ID] != "" {
+			continue
+		}
+		if err := r.w.Progress(r.opts.Progress(call)); err != nil {
+			return err
+		}
+	}
+	results, err := CallTools(ctx, calls, func(ctx context.Context, call llm.ToolCall) (llm.Message, error) {
+		t := r.tools[call.Function.Name]
+		switch {
+		case refused[call.ID] != "":
+			return Failure(refused[call.ID]), nil
+		case t == nil:
+			return Failure("There is no tool with this name."), nil
+		}
+		return t.Run(ctx, call.Function.Arguments)
+	})
+	if err != nil {
+		return err
+	}
+	r.req.Messages = append(append(r.req.Messages, from), results...)
+	return nil
 }
 
 // isLast reports whether a bound makes a turn the last one.
@@ -96,16 +117,16 @@ func (r *run) isLast(ctx context.Context, turn int) (bool, error) {
 }
 
 // callModel calls the model, sends on what it says, and accounts for it.
-func (r *run) callModel(ctx context.Context, isLast bool, send func(*llm.ChatChunk) error) (*llm.ChatResponse, error) {
+func (r *run) callModel(ctx context.Context, isLast bool) (*llm.ChatResponse, error) {
 	req := r.req.Clone()
 	req.Tools, req.ToolChoice = r.offer(isLast)
 	ctx, end := llm.StartCall(ctx, req.Model)
 	stream := llm.Tee(r.model.Chat(ctx, req), func(c *llm.ChatChunk, _ error) {
-		if c != nil {
-			r.served = cmp.Or(c.Model, r.served)
+		if c != nil && c.Model != "" {
+			r.w.setModel(c.Model) // the request is billed by it
 		}
 	})
-	reply, err := ForwardReply(stream, send)
+	reply, err := ForwardReply(stream, r.w.Send)
 	end(llm.CallResult{Model: reply.Model, ServiceTier: serviceTier(reply), Usage: reply.Usage, Err: err})
 	r.used.Add(reply.Usage)
 	r.unknown = r.unknown || reply.Usage == nil
@@ -145,20 +166,6 @@ func (r *run) split(calls []llm.ToolCall) (own, client []llm.ToolCall) {
 		}
 	}
 	return own, client
-}
-
-// showProgress shows the client which tools are called.
-func (r *run) showProgress(calls []llm.ToolCall, send func(*llm.ChatChunk) error) error {
-	if r.opts.Progress == nil {
-		return nil
-	}
-	for _, call := range calls {
-		shown := llm.Delta{Reasoning: r.opts.Progress(call)}
-		if err := send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: shown}}}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // end returns the last chunk of a reply: the calls for the client, why it ends, and the usage of
