@@ -108,7 +108,11 @@ func New(model Model, tools func(ctx context.Context) ([]Tool, error), opts *Opt
 
 // ListModels returns the models that the Model lists, or the Backend that it wraps.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
-	lister, ok := wrapped.Find[modelLister](any(b.model), func(v any) (any, bool) { return wrapped.NextBackend(ctx, v) })
+	return listModels(ctx, b.model)
+}
+
+func listModels(ctx context.Context, m Model) ([]llm.Model, error) {
+	lister, ok := wrapped.Find[modelLister](any(m), func(v any) (any, bool) { return wrapped.NextBackend(ctx, v) })
 	if !ok {
 		return nil, fmt.Errorf("agent: the Model lists no models: %w", errors.ErrUnsupported)
 	}
