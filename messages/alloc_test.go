@@ -28,6 +28,7 @@ func TestAllocs_LargeBodies(t *testing.T) {
 		"blocks":                repeat(turn+`[`, `{}`, `]}]}`, all),
 		"65000 blocks":          repeat(turn+`[`, `{}`, `]}]}`, 65_000),
 		"43000 texts":           repeat(turn+`[`, `{"type":"text","text":"x"}`, `]}]}`, 43_000),
+		"21000 marked texts":    repeat(turn+`[`, `{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}`, `]}]}`, 21_000),
 		"43000 blocks of tools": repeat(turn+`[{"type":"tool_result","tool_use_id":"t","content":[`, `{"type":"text","text":"x"}`, `]}]}]}`, 43_000),
 		"blocks of turns":       repeat(`{"messages":[`, blocks, `]}`, all),
 		"system":                repeat(`{"system":[`, `{}`, `]}`, all),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -25,8 +26,8 @@ type block struct {
 	Name  string `json:"name"`
 	Input *raw   `json:"input"`
 
-	ToolUseID string `json:"tool_use_id"` // type tool_result
-	IsError   bool   `json:"is_error"`
+	ToolUseID *string `json:"tool_use_id"` // type tool_result; a pointer, because it takes less memory (TestAllocs_LargeBodies)
+	IsError   bool    `json:"is_error"`
 
 	Source *source `json:"source"` // image, document, search_result
 
@@ -34,6 +35,8 @@ type block struct {
 	Data     *raw `json:"data"`      // redacted_thinking: a string
 	Content  *raw `json:"content"`   // tool_result, search_result, compaction: a string or blocks
 	ToolName *raw `json:"tool_name"` // tool_reference: a string
+
+	cacheControl
 }
 
 // A source contains the data of an image or document, or tells where it is. That of a
@@ -100,6 +103,9 @@ func contentParts(encoded *raw, convert func(*block) (llm.Content, error)) (llm.
 			return nil, prefixPath(err, i)
 		}
 		all = append(all, parts...)
+		if err := blocks[i].mark(lastExtra(all)); err != nil {
+			return nil, prefixPath(err, i)
+		}
 	}
 	return all, nil
 }
@@ -261,7 +267,11 @@ func (b *block) searchResultParts() (llm.Content, error) {
 		title += " " + b.Source.text
 	}
 	title = strings.TrimSpace(title)
-	return textParts(withTitle(title, parts.Text())), nil
+	result := textParts(withTitle(title, parts.Text()))
+	if mark := promptcache.Last(parts); mark != nil && len(result) > 0 {
+		promptcache.Set(lastExtra(result), mark)
+	}
+	return result, nil
 }
 
 // stringValue returns the text of a JSON string, or "" if v is another value.

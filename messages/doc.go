@@ -26,9 +26,15 @@
 // and "thinking" if it has a budget.
 //
 // Tools that Anthropic runs or defines, such as web_search, and the blocks of their
-// calls and results are ignored, and so are cache_control and parameters that this
+// calls and results are ignored, and so are parameters that this
 // package does not know. A request that has no other tools gets a 400, and so do threads and
 // files that were uploaded before.
+//
+// The marks of what servers should cache, cache_control, are kept as the client wrote them: in the Extra of parts, tool
+// calls, tools and the request, under their own name. Of a block that becomes several parts the last is marked; a block
+// that becomes nothing marks what comes before it in its turn. A system prompt with marks is in parts, of which all but
+// the first begin with the blank line that is between the paragraphs of one without. Package upstream sends marks only
+// to servers that know them.
 //
 // A budget of thinking tokens becomes an effort: low below 4,096 tokens, medium below 16,384, and
 // otherwise high. Servers of chat completions that refuse unknown parameters refuse "thinking": a

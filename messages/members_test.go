@@ -18,6 +18,7 @@ import (
 var maximalRequests = []string{
 	`{"model":"m","max_tokens":9,"stream":false,"system":[{"type":"text","text":"s"}],"stop_sequences":["a"],"temperature":1,"top_p":1,"top_k":5,
 		"thinking":{"type":"enabled","budget_tokens":1024},"metadata":{"user_id":"u"},"service_tier":"auto","thread":null,
+		"cache_control":{"type":"ephemeral","ttl":"5m"},
 		"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}},
 		"tools":[{"type":"custom","name":"f","description":"d","input_schema":{"type":"object"},"strict":true}],
 		"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true},

@@ -28,6 +28,7 @@ type params struct {
 	Metadata    metadata        `json:"metadata"`
 	ServiceTier string          `json:"service_tier"`
 	Thread      *raw            `json:"thread"` // asks the server to keep the conversation
+	cacheControl
 }
 
 // A turn is an element of messages.
@@ -116,6 +117,9 @@ func (p *params) convert(isChat bool) (*llm.ChatRequest, error) {
 		return nil, err
 	}
 	p.setExtras(req)
+	if err := p.mark(&req.Extra); err != nil {
+		return nil, err
+	}
 	if err := req.Validate(); err != nil {
 		return nil, chatError(err)
 	}

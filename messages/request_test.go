@@ -33,7 +33,7 @@ func TestRequest_Conversion(t *testing.T) {
 		"empty system":       {hi + `,"system":""`, `"messages":[` + user + `]`},
 		"system blocks": {
 			hi + `,"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=1"},` +
-				`{"type":"text","text":"One.","cache_control":{"type":"ephemeral"}},{"type":"text","text":""},{"type":"text","text":"Two."}]`,
+				`{"type":"text","text":"One."},{"type":"text","text":""},{"type":"text","text":"Two."}]`,
 			`"messages":[{"role":"system","content":"One.\n\nTwo."},` + user + `]`,
 		},
 		"system in the middle": {
@@ -95,7 +95,7 @@ func TestRequest_Conversion(t *testing.T) {
 			`{"type":"web_search_tool_result","tool_use_id":"s","content":{"type":"web_search_tool_result_error"}},` +
 			`{"type":"container_upload","file_id":"f"},{"type":"text","text":"Hi","citations":[{"type":"x"}]},{"type":"compaction","content":"Sum."}]}]`,
 			`"messages":[{"role":"assistant","content":[{"type":"text","text":"Hi"},{"type":"text","text":"Sum."}]}]`},
-		"tools": {hi + `,"tools":[{"name":"f","description":"F","input_schema":{"type":"object"},"strict":true,"cache_control":{"type":"ephemeral"},` +
+		"tools": {hi + `,"tools":[{"name":"f","description":"F","input_schema":{"type":"object"},"strict":true,` +
 			`"eager_input_streaming":true},{"type":"custom","name":"g","input_schema":{}},{"type":"web_search_20260318","name":"web_search","max_uses":2},` +
 			`{"type":"bash_20250124","name":"bash"}]`,
 			`"messages":[` + user + `],"tools":[{"type":"function","function":{"name":"f","description":"F","parameters":{"type":"object"},` +

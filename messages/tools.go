@@ -21,6 +21,7 @@ type tool struct {
 	Description string `json:"description"`
 	InputSchema *raw   `json:"input_schema"`
 	Strict      *bool  `json:"strict"`
+	cacheControl
 }
 
 type toolChoice struct {
@@ -49,21 +50,35 @@ func (p *toolParams) convertTools(req *llm.ChatRequest, isChat bool) error {
 // setTools sets the tools that have a schema. The others are tools that Anthropic runs
 // or defines.
 func (p *toolParams) setTools(req *llm.ChatRequest) error {
-	for i, t := range p.Tools {
-		switch {
-		case t.Type != "" && t.Type != "custom":
-			continue
-		case t.Name == "":
-			return prefixPath(missingField("name"), "tools", i)
-		case t.InputSchema == nil:
-			return prefixPath(missingField("input_schema"), "tools", i)
-		case t.InputSchema.Kind() != '{':
-			return prefixPath(fieldError("input_schema", "Input should be an object"), "tools", i)
+	for i := range p.Tools {
+		t := &p.Tools[i]
+		var err error
+		if t.Type == "" || t.Type == "custom" {
+			err = t.addTo(req)
 		}
-		req.Tools = append(req.Tools, llm.Tool{Type: "function", Function: &llm.Function{
-			Name: t.Name, Description: t.Description, Parameters: json.RawMessage(*t.InputSchema), Strict: t.Strict,
-		}})
+		if err == nil {
+			err = t.mark(lastToolExtra(req))
+		}
+		if err != nil {
+			return prefixPath(err, "tools", i)
+		}
 	}
+	return nil
+}
+
+// addTo adds a tool that has a schema.
+func (t *tool) addTo(req *llm.ChatRequest) error {
+	switch {
+	case t.Name == "":
+		return missingField("name")
+	case t.InputSchema == nil:
+		return missingField("input_schema")
+	case t.InputSchema.Kind() != '{':
+		return fieldError("input_schema", "Input should be an object")
+	}
+	req.Tools = append(req.Tools, llm.Tool{Type: "function", Function: &llm.Function{
+		Name: t.Name, Description: t.Description, Parameters: json.RawMessage(*t.InputSchema), Strict: t.Strict,
+	}})
 	return nil
 }
 

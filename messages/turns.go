@@ -5,6 +5,7 @@ package messages
 import (
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -12,11 +13,11 @@ import (
 // other with the same role become one.
 func (p *params) convertMessages(req *llm.ChatRequest) error {
 	if p.System != nil {
-		text, err := systemText(p.System)
+		prompt, err := systemContent(p.System)
 		if err != nil {
 			return prefixPath(err, "system")
 		}
-		appendSystem(req, text)
+		appendSystem(req, prompt)
 	}
 	var current turnConverter
 	for i := range p.Messages {
@@ -40,27 +41,31 @@ func (p *params) convertMessages(req *llm.ChatRequest) error {
 // block is left out, because it differs in each request and so defeats prompt caches.
 const attributionPrefix = "x-anthropic-billing-header:"
 
-// systemText returns the texts of a system prompt as paragraphs.
-func systemText(blocks content) (string, error) {
-	var texts []string
+// systemContent returns a system prompt, or nil if it is empty: its paragraphs as one text or, if one of
+// them is marked for the cache, as parts.
+func systemContent(blocks content) (llm.Content, error) {
+	var paragraphs llm.Content
 	for i := range blocks {
 		b := &blocks[i]
 		if b.Type != "text" {
-			return "", prefixPath(fieldError("type", "Input should be 'text'"), i)
+			return nil, prefixPath(fieldError("type", "Input should be 'text'"), i)
 		}
 		if b.Text == nil {
-			return "", prefixPath(missingField("text"), i)
+			return nil, prefixPath(missingField("text"), i)
 		}
 		if text := *b.Text; text != "" && !strings.HasPrefix(text, attributionPrefix) {
-			texts = append(texts, text)
+			paragraphs = append(paragraphs, llm.Part{Type: llm.PartText, Text: text})
+		}
+		if err := b.mark(lastExtra(paragraphs)); err != nil {
+			return nil, prefixPath(err, i)
 		}
 	}
-	return strings.Join(texts, "\n\n"), nil
+	return promptcache.Join(paragraphs), nil
 }
 
-func appendSystem(req *llm.ChatRequest, text string) {
-	if text != "" {
-		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleSystem, Content: llm.TextContent(text)})
+func appendSystem(req *llm.ChatRequest, prompt llm.Content) {
+	if prompt != nil {
+		req.Messages = append(req.Messages, llm.Message{Role: llm.RoleSystem, Content: prompt})
 	}
 }
 
@@ -85,8 +90,8 @@ func (c *turnConverter) add(t *turn, req *llm.ChatRequest) error {
 		if t.Content == nil {
 			return missingField("content")
 		}
-		text, err := systemText(t.Content)
-		appendSystem(req, text)
+		prompt, err := systemContent(t.Content)
+		appendSystem(req, prompt)
 		return prefixPath(err, "content")
 	case "":
 		return missingField("role")
@@ -106,14 +111,12 @@ func (c *turnConverter) add(t *turn, req *llm.ChatRequest) error {
 
 func (c *turnConverter) addUser(b *block) error {
 	if b.Type != "tool_result" {
-		parts, err := b.parts()
-		c.parts = append(c.parts, parts...)
-		return err
+		return c.addParts(b)
 	}
-	if b.ToolUseID == "" {
+	if b.ToolUseID == nil || *b.ToolUseID == "" {
 		return missingField("tool_use_id")
 	}
-	m := llm.Message{Role: llm.RoleTool, ToolCallID: b.ToolUseID, IsError: b.IsError}
+	m := llm.Message{Role: llm.RoleTool, ToolCallID: *b.ToolUseID, IsError: b.IsError}
 	if b.Content != nil {
 		parts, err := contentParts(b.Content, (*block).parts)
 		if err != nil {
@@ -123,7 +126,20 @@ func (c *turnConverter) addUser(b *block) error {
 	}
 	m.Content = orEmptyText(m.Content)
 	c.results = append(c.results, m)
-	return nil
+	return b.mark(lastExtra(m.Content))
+}
+
+// addParts adds a block that becomes parts of the content, or nothing.
+func (c *turnConverter) addParts(b *block) error {
+	parts, err := b.parts()
+	if err != nil {
+		return err
+	}
+	c.parts = append(c.parts, parts...)
+	if len(parts) == 0 {
+		return b.mark(c.lastExtra())
+	}
+	return b.mark(lastExtra(c.parts))
 }
 
 func (c *turnConverter) addAssistant(b *block) error {
@@ -150,11 +166,9 @@ func (c *turnConverter) addAssistant(b *block) error {
 		}
 		m.ToolCalls = append(m.ToolCalls, call)
 	default:
-		parts, err := b.parts()
-		c.parts = append(c.parts, parts...)
-		return err
+		return c.addParts(b)
 	}
-	return nil
+	return b.mark(c.lastExtra())
 }
 
 // flush appends the converted turns to req. The results of tools come first, so that

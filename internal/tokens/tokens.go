@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/internal/texts"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -261,6 +262,8 @@ func (n *Counter) addExtra(e llm.Extra, media bool) {
 		n.addLabel(name)
 		switch {
 		case len(v) == 0:
+		case name == promptcache.Member:
+			n.addLabel(string(v))
 		case v[0] == '[', v[0] == '{', v[0] == '"' && media && mediaMembers[name]:
 			n.addJSON(name, v, media)
 		case v[0] == '"':

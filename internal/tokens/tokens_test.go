@@ -48,6 +48,17 @@ func TestTokens_EveryTextCounts(t *testing.T) {
 	}
 }
 
+// Models do not get the marks of what is cached, but what is too long for one counts.
+func TestTokens_CacheControl(t *testing.T) {
+	prompt := func(mark string) int {
+		extra := llm.Extra{"cache_control": json.RawMessage(mark)}
+		return new(tokens.Estimator).Prompt(&llm.ChatRequest{Extra: extra, Tools: []llm.Tool{{Extra: extra}},
+			Messages: []llm.Message{{Content: llm.Content{{Type: llm.PartText, Extra: extra}}, ToolCalls: []llm.ToolCall{{Extra: extra}}}}})
+	}
+	assert.Equal(t, prompt(`null`), prompt(`{"type":"ephemeral","scope":"global","ttl":"1h"}`))
+	assert.Greater(t, prompt(`{"type":"`+texttest.Long+`"}`), 4*len(texttest.Long)/5)
+}
+
 // Media count by their size. Text that only looks like media counts as text.
 func TestTokens_Media(t *testing.T) {
 	c := new(tokens.Estimator)
