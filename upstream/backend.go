@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/internal/redact"
 	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
@@ -32,6 +33,7 @@ type Backend struct {
 	chat, completions, images, embeddings, speech, transcriptions, translations, models, tokenize endpoint
 
 	reasoning reply.ReasoningNames
+	marks     promptcache.Edit // of what is to be cached
 }
 
 // New returns a Backend for the server at baseURL, the URL that clients of the
@@ -58,6 +60,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 		return nil, err
 	}
 	b.opts.setDefaults()
+	b.marks = b.opts.markEdit()
 	b.header = b.opts.requestHeader()
 	b.redactor = failure.NewRedactor(base, b.opts.Key, b.header)
 	reply.AskIdentity(b.header) // after that, because values of the header are secrets

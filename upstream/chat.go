@@ -49,6 +49,7 @@ func (b *Backend) encodeChat(req *llm.ChatRequest, model string) (*payload.Share
 	r := *req
 	r.Model = model
 	r.StreamOptions = b.streamOptions(req.Stream, req.StreamOptions)
+	b.marks.Apply(&r)
 	r.Messages = b.reasoning.Apply(r.Messages, b.opts.ReasoningName, model)
 	return payload.NewShared(r.AppendJSON)
 }

@@ -23,7 +23,9 @@ func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, e
 		return 0, fmt.Errorf("upstream: there is no Options.TokenizePath: %w", errors.ErrUnsupported)
 	}
 	model := b.modelNames(req.Model)
-	prompt := llm.ChatRequest{Model: model.Server, Messages: b.reasoning.Apply(req.Messages, b.opts.ReasoningName, model.Server), Tools: req.Tools}
+	prompt := llm.ChatRequest{Model: model.Server, Messages: req.Messages, Tools: req.Tools}
+	b.marks.Apply(&prompt)
+	prompt.Messages = b.reasoning.Apply(prompt.Messages, b.opts.ReasoningName, model.Server)
 	body, err := prompt.MarshalJSON()
 	if err != nil {
 		return 0, err

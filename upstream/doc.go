@@ -11,7 +11,8 @@
 //
 // The server gets every parameter of a request, including those that llmhttp does not know, but not
 // the key of the client. It is asked for a stream if the client wants one, and always for the
-// usage.
+// usage. The exception is cache_control, the mark of what is to be cached, which only a server gets that knows it: see
+// Options.CacheControl.
 //
 // # Replies
 //

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/llmhttp/llmhttp/internal/option"
+	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
@@ -26,6 +27,12 @@ const (
 	ReasoningBoth    = reply.ReasoningBoth    // "both": servers that know one of the names and ignore the other
 	ReasoningParts   = reply.ReasoningParts   // "thinking": Mistral, as a part of the content of that type
 	ReasoningNone    = reply.ReasoningNone    // "-": servers that refuse reasoning
+)
+
+// Values of Options.CacheControl.
+const (
+	CacheControlType = "type" // the server takes marks with the type alone, such as Qwen's
+	CacheControlTTL  = "ttl"  // the server takes the lifetime too: OpenRouter and LiteLLM
 )
 
 // Options configure a [Backend]. The zero value is ready to use.
@@ -131,6 +138,13 @@ type Options struct {
 	// name. Models of vLLM and Ollama do not see such reasoning then, and Mistral may refuse it.
 	ReasoningName string
 
+	// CacheControl says which members the server knows of cache_control, the mark with which clients say
+	// what is to be cached: CacheControlType or CacheControlTTL. It is sent without the others, in parts of the content, in
+	// tools beside "function", in tool calls and in the request itself, where the client has set it. If
+	// empty, no mark is sent: servers that do not know it refuse the request, or cache
+	// less, because the marks of a conversation move.
+	CacheControl string
+
 	// Images configures the handling of generated images.
 	Images ImageOptions
 }
@@ -186,6 +200,11 @@ func (o *Options) validate() error {
 	default:
 		return fmt.Errorf("upstream: Options.ReasoningName must not be %q", o.ReasoningName)
 	}
+	switch o.CacheControl {
+	case "", CacheControlType, CacheControlTTL:
+	default:
+		return fmt.Errorf("upstream: Options.CacheControl must not be %q", o.CacheControl)
+	}
 	for client, server := range o.Models {
 		if client == "" || server == "" {
 			return errors.New("upstream: Options.Models has an empty name")
@@ -232,6 +251,17 @@ func (o *Options) setDefaults() {
 	o.Images.Hosts = slices.Clone(o.Images.Hosts)
 	o.Images.Timeout = cmp.Or(o.Images.Timeout, 30*time.Second)
 	o.Images.MaxSize = option.Bound(o.Images.MaxSize, 32<<20)
+}
+
+// markEdit returns what is done with the marks of requests.
+func (o *Options) markEdit() promptcache.Edit {
+	switch o.CacheControl {
+	case CacheControlType:
+		return promptcache.Keep("type")
+	case CacheControlTTL:
+		return promptcache.Keep("type", "ttl")
+	}
+	return promptcache.Remove
 }
 
 // requestHeader returns the header that all requests have in common.

@@ -7,17 +7,22 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/pricing"
 )
 
 // usagePrices are prices as LiteLLM publishes them.
 const usagePrices = `{
-	"m": {"mode": "chat", "input_cost_per_token": 1e-06, "cache_read_input_token_cost": 1e-07, "output_cost_per_token": 2e-06},
+	"m": {
+		"mode": "chat", "input_cost_per_token": 1e-06, "cache_read_input_token_cost": 1e-07, "output_cost_per_token": 2e-06,
+		"cache_creation_input_token_cost": 1.25e-06, "cache_creation_input_token_cost_above_1hr": 2e-06
+	},
 	"gpt-image-1.5": {
 		"mode": "image_generation", "cache_read_input_image_token_cost": 2e-06, "cache_read_input_token_cost": 1.25e-06,
 		"input_cost_per_token": 5e-06, "output_cost_per_token": 1e-05, "input_cost_per_image_token": 8e-06, "output_cost_per_image_token": 3.2e-05
@@ -34,6 +39,12 @@ func newPricedGateway(t *testing.T, h http.HandlerFunc) *gateway {
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return newGateway(t, s.URL+"/v1", nil, withProtocols, func(o *llmhttp.Options) { o.Price = table.Price })
+}
+
+// withWrites returns u with other cache writes by lifetime.
+func withWrites(u llmhttp.Units, w llm.CacheWrites) llmhttp.Units {
+	u.CacheWrites = w
+	return u
 }
 
 // A usagePlace is where a server has the usage of chats: it returns a whole reply, or the last events of a stream.
@@ -90,6 +101,12 @@ func TestUsage_Chat(t *testing.T) {
 	cost := llmhttp.Cost{Input: 40_000, CacheRead: 6_000, Output: 40_000}
 	reasoned := cached
 	reasoned.ReasoningTokens = 5
+	written, writtenFor := cached, cached
+	written.CachedTokens, written.CacheWriteTokens = 40, 30
+	writtenFor.CachedTokens, writtenFor.CacheWriteTokens, writtenFor.CacheWrites = 40, 30, llm.CacheWrites{5 * time.Minute: 10, time.Hour: 20}
+	// 30 * $1/M, 40 * $0.10/M, 20 * $2/M, and 30 * $1.25/M or 10 * $1.25/M + 20 * $2/M
+	writtenCost := llmhttp.Cost{Input: 30_000, CacheRead: 4_000, CacheWrite: 37_500, Output: 40_000}
+	writtenForCost := llmhttp.Cost{Input: 30_000, CacheRead: 4_000, CacheWrite: 52_500, Output: 40_000}
 	for name, test := range map[string]struct {
 		usage string
 		want  llmhttp.Units
@@ -105,7 +122,20 @@ func TestUsage_Chat(t *testing.T) {
 		"Perplexity":     {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"cached_tokens":60,"reasoning_tokens":5,"search_context_size":"low"}`, reasoned, cost},
 		"Mistral's audio": {`{"prompt_audio_seconds":13,"prompt_tokens":14,"completion_tokens":27,"total_tokens":209}`,
 			llmhttp.Units{PromptTokens: 182, PromptAudioTokens: 168, CompletionTokens: 27}, llmhttp.Cost{Input: 182_000, Output: 54_000}},
-		"Mistral's text": {`{"prompt_audio_seconds":null,"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":60}}`, cached, cost},
+		"OpenRouter, writes": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"cost":0.1,"prompt_tokens_details":{"cached_tokens":40,"cache_write_tokens":30,"audio_tokens":0}}`, written, writtenCost},
+		"OpenRouter, an hour": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40,"cache_write_tokens":30,"cache_write_1h_tokens":20}}`,
+			withWrites(writtenFor, llm.CacheWrites{time.Hour: 20}), writtenForCost},
+		"LiteLLM, writes": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40,"cache_creation_tokens":30,` +
+			`"cache_creation_token_details":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20}},"cache_creation_input_tokens":30,"cache_read_input_tokens":40}`, writtenFor, writtenForCost},
+		"LiteLLM, writes in details": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40,"cache_creation_tokens":30}}`, written, writtenCost},
+		"Anthropic's members": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"cache_read_input_tokens":40,"cache_creation_input_tokens":30,` +
+			`"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20}}`, writtenFor, writtenForCost},
+		"Alibaba Cloud": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40,"cache_type":"ephemeral","cache_creation_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":30}}}`,
+			withWrites(written, llm.CacheWrites{5 * time.Minute: 30}), writtenCost},
+		"new-api": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40,"cached_creation_tokens":30},` +
+			`"claude_cache_creation_5_m_tokens":10,"claude_cache_creation_1_h_tokens":20}`, writtenFor, writtenForCost},
+		"new-api, nothing written": {`{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":60,"cached_creation_tokens":0},"claude_cache_creation_5_m_tokens":0,"claude_cache_creation_1_h_tokens":0}`, cached, cost},
+		"Mistral's text":           {`{"prompt_audio_seconds":null,"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":60}}`, cached, cost},
 	} {
 		for where, place := range usagePlaces {
 			for format, request := range chatRequests {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
@@ -194,6 +195,7 @@ func isUsageMember(name string) bool {
 
 // completeUsage sets the numbers of u that are zero and that its Extra has under other names.
 func completeUsage(u *llm.Usage) {
+	completeCacheWrites(u)
 	if len(u.Extra) == 0 {
 		return
 	}
@@ -211,6 +213,53 @@ func completeUsage(u *llm.Usage) {
 		u.PromptTokens += rest
 		u.PromptTokensDetails.AudioTokens += rest
 	}
+}
+
+// cacheWriteSpellings are the names that LiteLLM, new-api and Alibaba Cloud give to the tokens written to a cache,
+// among the details of a prompt.
+var cacheWriteSpellings = []string{"cache_creation_tokens", "cached_creation_tokens", "cache_creation_input_tokens"}
+
+// lifetimeSpellings are the members of a usage, or of its details of the prompt, that have cache writes by their lifetime: Anthropic's
+// object, which Alibaba Cloud has in the details, and new-api's numbers.
+var lifetimeSpellings = []struct {
+	name     string
+	lifetime time.Duration // zero for an object
+}{
+	{"cache_creation", 0},
+	{"claude_cache_creation_5_m_tokens", 5 * time.Minute},
+	{"claude_cache_creation_1_h_tokens", time.Hour},
+}
+
+// completeCacheWrites sets the cache writes of u that it has under other names than those that package llm decodes.
+func completeCacheWrites(u *llm.Usage) {
+	p := &u.PromptTokensDetails
+	for _, name := range cacheWriteSpellings {
+		if p.CacheWriteTokens <= 0 {
+			p.CacheWriteTokens = numberAt(p.Extra, name)
+		}
+	}
+	for _, members := range []llm.Extra{u.Extra, p.Extra} {
+		if p.CacheWrites.Total() > 0 {
+			return
+		}
+		p.CacheWrites = cacheWritesOf(members)
+	}
+}
+
+func cacheWritesOf(members llm.Extra) (writes llm.CacheWrites) {
+	for _, s := range lifetimeSpellings {
+		raw := members[s.name]
+		switch {
+		case raw == nil:
+		case s.lifetime != 0:
+			writes = writes.Plus(llm.CacheWrites{s.lifetime: int64(numberAt(members, s.name))})
+		default:
+			var p llm.PromptTokensDetails // has the same object under another name
+			_ = p.UnmarshalJSON(slices.Concat([]byte(`{"cache_creation_token_details":`), raw, []byte("}")))
+			writes = writes.Plus(p.CacheWrites)
+		}
+	}
+	return writes
 }
 
 // numberAt returns the number at a path of members, or zero if there is none.
