@@ -47,6 +47,7 @@ type upstreamConfig struct {
 	TokenizePath      string   `json:"tokenize_path"` // of an endpoint that counts tokens as vLLM's "/tokenize"
 	OmitStreamOptions bool     `json:"omit_stream_options"`
 	OmitImageFormat   bool     `json:"omit_image_format"`
+	CacheControl      string   `json:"cache_control"` // what it knows of cache_control: "type", or "ttl" as OpenRouter and LiteLLM; if missing, nothing
 }
 
 // A routeConfig is a [route.Route].

@@ -16,6 +16,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/route"
 )
 
@@ -125,6 +126,7 @@ func TestConfig_Errors(t *testing.T) {
 		{`"url": "http://127.0.0.1:8082/v1",`, ``, `: upstreams[1]: upstream: ... URL`},
 		{`http://127.0.0.1:8082/v1`, `http://me:sk-password@127.0.0.1:8082/v1`, `: upstreams[1]: upstream: ... URL`},
 		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: upstream: ... Images.Hosts`},
+		{`"key_env": "FIRST_KEY"`, `"cache_control": "1h"`, `: upstreams[0]: upstream: ... CacheControl`},
 		{`FIRST_KEY`, `NO_KEY`, `: upstreams[0].key_env: the environment variable is not set`},
 		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0].key_env: the environment variable has a character that a key must not have`},
 
@@ -232,4 +234,44 @@ func TestGateway_BreakerOptions(t *testing.T) {
 	assert.EqualValues(t, 2, s.Tries)
 	require.Len(t, s.Breakers, 1)
 	assert.GreaterOrEqual(t, time.Until(s.Breakers[0].RetryAt), 23*time.Hour)
+}
+
+// A server that knows cache_control gets it, and the next one that does not gets none.
+func TestGateway_CacheControl(t *testing.T) {
+	var bodies []string
+	newServer := func(status int) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				http.NotFound(w, r)
+				return
+			}
+			body, _ := io.ReadAll(r.Body)
+			bodies = append(bodies, string(body))
+			w.WriteHeader(status)
+			io.WriteString(w, `{"id":"a","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}]}`)
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	setSecrets(t)
+	g, err := newGateway(&config{
+		Upstreams: []upstreamConfig{
+			{Name: "knows", URL: newServer(503).URL, CacheControl: "ttl"},
+			{Name: "refuses", URL: newServer(200).URL},
+		},
+		Routes: []routeConfig{{Model: "claude-*", Strategy: route.InOrder, Targets: []targetConfig{{Upstream: "knows"}, {Upstream: "refuses"}}}},
+		Keys:   []keyConfig{{ID: "demo", SecretEnv: "GATEWAY_KEY"}},
+	})
+	require.NoError(t, err)
+	h := llmhttp.NewHandler(g.router, &g.keys, &llmhttp.Options{Protocols: []llmhttp.Protocol{messages.New(nil)}})
+	const hour = `"cache_control":{"type":"ephemeral","ttl":"1h"}`
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(`{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"Hello!",`+hour+`}]}]}`))
+	r.Header.Set("Authorization", "Bearer sk-gateway")
+	h.ServeHTTP(w, r)
+	require.Equal(t, 200, w.Code, w.Body)
+	assert.Equal(t, []string{
+		`{"model":"claude-x","messages":[{"role":"user","content":[{"type":"text","text":"Hello!",` + hour + `}]}],"max_tokens":9}`,
+		`{"model":"claude-x","messages":[{"role":"user","content":"Hello!"}],"max_tokens":9}`,
+	}, bodies)
 }

@@ -151,6 +151,7 @@ func (u *upstreamConfig) server(field string) (server, error) {
 		IdleTimeout:       time.Duration(u.SilenceTimeout),
 		TokenizePath:      u.TokenizePath,
 		OmitStreamOptions: u.OmitStreamOptions,
+		CacheControl:      u.CacheControl,
 		Images:            upstream.ImageOptions{Hosts: u.ImageHosts, OmitFormat: u.OmitImageFormat},
 	}
 	if u.KeyEnv != "" {
