@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,40 +139,52 @@ func TestCacheLoop(t *testing.T) {
 	assert.Zero(t, shares["without the option"])
 }
 
-// The same with Claude Code itself.
+// The same with Claude Code itself, whose marks have a lifetime if it is asked for an hour.
 func TestCacheLoop_ClaudeCode(t *testing.T) {
 	claude := os.Getenv("LLMHTTP_CLAUDE_CODE")
 	if claude == "" {
 		t.Skip("LLMHTTP_CLAUDE_CODE is not the path of Claude Code")
 	}
 	const turns = 30
-	totals := make(map[string]cachetest.Tokens)
-	for name, opts := range map[string]*upstream.Options{"direct": nil, "without the option": {}, upstream.CacheControlTTL: {CacheControl: upstream.CacheControlTTL}} {
-		p := newCachePath(t, name == "direct", opts, turns-1)
+	run := func(t *testing.T, direct bool, opts *upstream.Options, env ...string) cachetest.Tokens {
+		p := newCachePath(t, direct, opts, turns-1)
 		c := exec.CommandContext(t.Context(), claude, "-p", "Run the steps.", "--output-format", "json", "--model", "claude-sonnet-4-5", "--allowedTools", "Bash")
 		c.Dir = t.TempDir()
-		c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "ANTHROPIC_BASE_URL=" + p.url, "ANTHROPIC_AUTH_TOKEN=" + clientKey, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+		c.Env = append(env, "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir(), "ANTHROPIC_BASE_URL="+p.url, "ANTHROPIC_AUTH_TOKEN="+clientKey, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
 		out, err := c.Output()
 		require.NoError(t, err, "%s", out)
 		var result struct {
 			Result string
 			Usage  struct {
-				Read    int `json:"cache_read_input_tokens"`
-				Written int `json:"cache_creation_input_tokens"`
+				Read     int `json:"cache_read_input_tokens"`
+				Written  int `json:"cache_creation_input_tokens"`
+				Creation struct {
+					Hour int64 `json:"ephemeral_1h_input_tokens"`
+				} `json:"cache_creation"`
 			}
 		}
 		require.NoError(t, json.Unmarshal(out, &result), "%s", out)
 		assert.Equal(t, "Done.", result.Result)
 		require.Len(t, p.server.Turns(), turns)
 		total := p.server.Total()
-		totals[name] = total
-		t.Logf("%s: %d tokens, %.1f%% from the cache, %v written, $%.4f", name, total.Prompt, 100*total.Share(), total.WrittenFor, total.Dollars())
+		t.Logf("%d tokens, %.1f%% from the cache, %v written, $%.4f", total.Prompt, 100*total.Share(), total.WrittenFor, total.Dollars())
 		p.check(t, total)
 		assert.Equal(t, total.Read, result.Usage.Read, "what Claude Code shows")
 		assert.Equal(t, total.Written, result.Usage.Written)
+		assert.Equal(t, total.WrittenFor[time.Hour], result.Usage.Creation.Hour)
+		return total
 	}
-	direct, through := totals["direct"], totals[upstream.CacheControlTTL]
-	assert.Greater(t, direct.Share(), 0.9)
-	assert.InDelta(t, direct.Share(), through.Share(), 0.005)
-	assert.InDelta(t, direct.Dollars(), through.Dollars(), direct.Dollars()/20)
+	for name, env := range map[string][]string{"5 minutes": nil, "1 hour": {"ENABLE_PROMPT_CACHING_1H=1"}} {
+		t.Run(name, func(t *testing.T) {
+			direct := run(t, true, nil, env...)
+			through := run(t, false, &upstream.Options{CacheControl: upstream.CacheControlTTL}, env...)
+			assert.Greater(t, direct.Share(), 0.9)
+			assert.InDelta(t, direct.Share(), through.Share(), 0.005)
+			assert.InDelta(t, direct.Dollars(), through.Dollars(), direct.Dollars()/20)
+		})
+	}
+	t.Run("without the option", func(t *testing.T) {
+		total := run(t, false, nil)
+		assert.Zero(t, total.Read)
+	})
 }
