@@ -111,6 +111,18 @@ func sendTo(t *testing.T, url, body string) string {
 	return string(reply)
 }
 
+// A server that caches by itself, and refuses marks, gets prompts that are stable without them.
+func TestCacheLoop_Automatic(t *testing.T) {
+	p := newCachePath(t, false, nil, 29)
+	p.server.Automatic = true
+	loopOfClaudeCode(t, p)
+	total := p.server.Total()
+	t.Logf("%d tokens, %.1f%% from the cache", total.Prompt, 100*total.Share())
+	p.check(t, total)
+	assert.Greater(t, total.Share(), 0.9)
+	assert.Zero(t, p.server.Marks())
+}
+
 // Through Messages and a Backend whose server knows the marks, a loop of calls reads as much from the cache as
 // without them. Without the option nothing is cached.
 func TestCacheLoop(t *testing.T) {

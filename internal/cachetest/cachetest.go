@@ -65,8 +65,9 @@ const (
 )
 
 // read returns what becomes of a prompt: what is read from the cache and what is written to it. It refuses what
-// Anthropic's API refuses.
-func (c *cache) read(prompt []block) (Tokens, error) {
+// Anthropic's API refuses. If automatic is true, each block is the end of a prefix, marks are refused, and
+// nothing is written for a price.
+func (c *cache) read(prompt []block, automatic bool) (Tokens, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.prefixes == nil {
@@ -83,6 +84,9 @@ func (c *cache) read(prompt []block) (Tokens, error) {
 		t.Prompt += tokens(b.text)
 		ends[i] = t.Prompt
 		switch {
+		case automatic && b.mark != "":
+			return t, errors.New("cache_control: Extra inputs are not permitted")
+		case automatic:
 		case b.mark == "":
 			continue
 		case b.mark != "5m" && b.mark != "1h":
@@ -94,7 +98,7 @@ func (c *cache) read(prompt []block) (Tokens, error) {
 		}
 		marks = append(marks, i)
 	}
-	if len(marks) > maxMarks {
+	if len(marks) > maxMarks && !automatic {
 		return t, fmt.Errorf("a maximum of %d blocks with cache_control may be provided, found %d", maxMarks, len(marks))
 	}
 	known := c.longest(hashes, marks)
@@ -103,7 +107,7 @@ func (c *cache) read(prompt []block) (Tokens, error) {
 	}
 	at := t.Read
 	for _, m := range marks {
-		if ends[m] > at {
+		if ends[m] > at && !automatic {
 			t.WrittenFor = t.WrittenFor.Plus(llm.CacheWrites{lifetimes[prompt[m].mark]: int64(ends[m] - at)})
 			t.Written += ends[m] - at
 			at = ends[m]

@@ -21,6 +21,9 @@ type Server struct {
 	Calls int
 	Input func(turn int) string
 
+	// Automatic makes the server cache every prompt, as OpenAI's and vLLM do, and refuse marks, as some do.
+	Automatic bool
+
 	cache   cache
 	replies atomic.Int64
 
@@ -97,7 +100,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req, err := decode(body)
 	var t Tokens
 	if err == nil {
-		t, err = s.cache.read(req.prompt)
+		t, err = s.cache.read(req.prompt, s.Automatic)
 	}
 	if err != nil {
 		w.Header().Set("Content-Type", "application/json")

@@ -129,3 +129,34 @@ func TestApply_NoMarks(t *testing.T) {
 	assert.Same(t, &r.Messages[0], &sent.Messages[0])
 	assert.Same(t, &r.Tools[0], &sent.Tools[0])
 }
+
+// Whatever a request is, its marks are found where they are sent, and it does not change.
+func FuzzApply(f *testing.F) {
+	const mark = `"cache_control":{"type":"ephemeral","ttl":"1h"}`
+	for _, s := range []string{
+		`{` + mark + `}`,
+		`{"messages":[{"role":"system","content":[{"type":"text","text":"a",` + mark + `},{"type":"text","text":"\n\nb"}],` + mark + `}]}`,
+		`{"messages":[{"content":[{"type":"file","file":{` + mark + `},` + mark + `},{"type":"text","text":"","cache_control":null}]}]}`,
+		`{"messages":[{"tool_calls":[{"function":{"name":"f",` + mark + `},` + mark + `}]}],"tools":[{"function":{"parameters":{` + mark + `},` + mark + `}},{` + mark + `}]}`,
+		`{"messages":[{"content":"a"}],"cache_control":1}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := new(llm.ChatRequest)
+		if json.Unmarshal(data, r) != nil {
+			return
+		}
+		before := r.Clone()
+		for _, edit := range []promptcache.Edit{promptcache.Remove, promptcache.Keep("type")} {
+			sent := *r
+			edit.Apply(&sent)
+			require.Equal(t, before, r)
+			again := sent
+			edit.Apply(&again)
+			require.Equal(t, sent, again, "there is nothing left to do")
+			_, err := sent.MarshalJSON()
+			require.NoError(t, err)
+		}
+	})
+}
