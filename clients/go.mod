@@ -13,11 +13,11 @@ replace (
 
 require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
-	github.com/anthropics/anthropic-sdk-go/v2 v2.13.0
+	github.com/anthropics/anthropic-sdk-go/v2 v2.15.0
 	github.com/cohere-ai/cohere-go/v2 v2.15.3
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/llmhttp/llmhttp/llmfake v0.0.0
-	github.com/openai/openai-go/v3 v3.95.0
+	github.com/openai/openai-go/v3 v3.99.0
 	github.com/sashabaranov/go-openai v1.43.0
 	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v3 v3.0.5

@@ -11,7 +11,7 @@ replace (
 require (
 	github.com/anthropics/anthropic-sdk-go v1.84.0
 	github.com/llmhttp/llmhttp/llmfake v0.0.0
-	github.com/openai/openai-go/v3 v3.95.0
+	github.com/openai/openai-go/v3 v3.99.0
 	github.com/stretchr/testify v1.12.1
 )
 
