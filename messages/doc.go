@@ -23,7 +23,12 @@
 // turn, as messages with RoleTool. Thinking is in Message.Reasoning, and with its
 // signature in Message.ReasoningDetails. What has no field is in Extra under the
 // name that other servers of chat completions use: "top_k", "user", "service_tier",
-// and "thinking" if it has a budget.
+// "speed", and "thinking" if it has a budget.
+//
+// A request with max_tokens: 0 fills the prompt cache: the message is empty, and its prompt is charged. The
+// Backend is asked for one token, because servers of chat completions refuse zero, so its usage can have a
+// token of output, which is charged too. inference_geo names the place where the model must run. It is
+// refused unless it is "global" or one of [Options].InferenceGeos.
 //
 // Tools that Anthropic runs or defines, such as web_search, and the blocks of their
 // calls and results are ignored, and so are parameters that this

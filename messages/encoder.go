@@ -15,7 +15,8 @@ import (
 // An encoder encodes one reply.
 type encoder struct {
 	ctx       context.Context // of the request, for warnings
-	model     string          // the name that the client used, if the Backend knows another one
+	params    replyParams
+	model     string // the name that the client used, if the Backend knows another one
 	start     llmhttp.ReplyStart
 	blocks    blockQueue // also tells whether the reply is whole
 	reasoning reasoning.Merger
@@ -42,8 +43,8 @@ func (e *encoder) AppendStart(b []byte, s *llmhttp.ReplyStart) []byte {
 	b = beginEvent(b, "message_start")
 	b = append(b, `,"message":`...)
 	b = appendMessageHead(b, s.ID, e.modelName(s.Model))
-	b = append(b, `],"stop_reason":null,"stop_sequence":null,"usage":`...)
-	b = appendUsage(b, &llm.Usage{PromptTokens: s.PromptTokens})
+	b = append(b, `],"stop_reason":null,"stop_sequence":null,"stop_details":null,"container":null,"usage":`...)
+	b = appendUsage(b, &llm.Usage{PromptTokens: s.PromptTokens}, e.params.inferenceGeo)
 	return append(b, "}}\n\n"...)
 }
 
@@ -56,6 +57,10 @@ func (e *encoder) modelName(served string) string {
 
 func (e *encoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	choice := &c.Choices[0]
+	if e.params.isEmpty {
+		e.stop.finish = llm.FinishLength
+		return b, nil
+	}
 	if choice.FinishReason != "" {
 		e.stop.finish, e.stop.sequence = choice.FinishReason, choice.StopSequence
 		return b, nil // AppendEnd sends it with the usage
@@ -149,7 +154,7 @@ func (e *encoder) appendWhole(b []byte, u *llm.Usage) []byte {
 	b = append(b, "],"...)
 	b = e.stop.appendMembers(b)
 	b = append(b, `,"usage":`...)
-	b = appendUsage(b, u)
+	b = appendUsage(b, u, e.params.inferenceGeo)
 	return append(b, '}')
 }
 

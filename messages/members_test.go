@@ -17,7 +17,7 @@ import (
 // maximalRequests have all members that the package decodes.
 var maximalRequests = []string{
 	`{"model":"m","max_tokens":9,"stream":false,"system":[{"type":"text","text":"s"}],"stop_sequences":["a"],"temperature":1,"top_p":1,"top_k":5,
-		"thinking":{"type":"enabled","budget_tokens":1024},"metadata":{"user_id":"u"},"service_tier":"auto","thread":null,
+		"thinking":{"type":"enabled","budget_tokens":1024},"metadata":{"user_id":"u"},"service_tier":"auto","thread":null,"inference_geo":"global",
 		"cache_control":{"type":"ephemeral","ttl":"5m"},
 		"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}},
 		"tools":[{"type":"custom","name":"f","description":"d","input_schema":{"type":"object"},"strict":true}],
@@ -64,7 +64,7 @@ func TestMembers_OtherCase(t *testing.T) {
 			assert.Nil(t, s.last, "the Backend got a request")
 		}
 	}
-	replies := []string{"model", "modelPage", "modelCapabilities", "support", "thinkingSupport", "thinkingTypes", "contextManagementSupport", "serverToolsSupport", "effortSupport"}
+	replies := []string{"model", "modelPage", "modelCapabilities", "support", "thinkingSupport", "thinkingTypes", "contextManagementSupport", "serverToolsSupport", "effortSupport", "modelLifecycle", "appendServerTools"}
 	for _, name := range membertest.Tags(t, func(decl string) bool { return slices.Contains(replies, decl) }) {
 		assert.True(t, tested[name], "maximalRequests lacks %q", name)
 	}

@@ -3,6 +3,7 @@
 package messages
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -32,47 +33,86 @@ func messageID(id string) string {
 func appendMessageHead(b []byte, id, model string) []byte {
 	b = append(b, `{"id":`...)
 	b = jsonwire.AppendString(b, messageID(id))
-	b = append(b, `,"type":"message","role":"assistant","model":`...)
+	b = append(b, `,"type":"message","role":"assistant","diagnostics":null,"model":`...)
 	b = jsonwire.AppendString(b, model)
 	return append(b, `,"content":[`...)
 }
 
-// appendUsage appends the usage of a message. That of a message_delta is the same without
-// the service_tier.
-func appendUsage(b []byte, u *llm.Usage) []byte {
+// appendUsage appends the usage of a message. That of a message_delta has only the members of
+// appendTokens. place is where the model ran, as far as the host promises it.
+func appendUsage(b []byte, u *llm.Usage, place string) []byte {
 	b = appendTokens(append(b, '{'), u)
-	return append(b, `,"service_tier":"standard"}`...)
+	b = append(b, `,"service_tier":"standard","inference_geo":`...)
+	b = appendReported(b, u.Extra[memberInferenceGeo], place)
+	b = append(b, `,"speed":`...)
+	b = appendReported(b, u.Extra[memberSpeed], "")
+	return append(b, '}')
 }
 
-// appendTokens appends the members of a usage object with numbers of tokens. Its input_tokens
-// do not include the tokens that were read from or written to the cache; PromptTokens does.
+// appendTokens appends the members of a usage object with numbers. Its input_tokens do not include the
+// tokens that were read from or written to the cache; PromptTokens does.
 func appendTokens(b []byte, u *llm.Usage) []byte {
 	cached, written := u.PromptTokensDetails.CachedTokens, u.PromptTokensDetails.CacheWriteTokens
 	b = append(b, `"input_tokens":`...)
 	b = strconv.AppendInt(b, int64(max(0, u.PromptTokens-cached-written)), 10)
 	b = append(b, `,"cache_creation_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(written), 10)
-	b = appendCacheCreation(b, u.PromptTokensDetails.CacheWrites)
+	b = append(b, `,"cache_creation":`...)
+	b = appendCacheCreation(b, written, u.PromptTokensDetails.CacheWrites)
 	b = append(b, `,"cache_read_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(cached), 10)
 	b = append(b, `,"output_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokens), 10)
 	b = append(b, `,"output_tokens_details":{"thinking_tokens":`...)
 	b = strconv.AppendInt(b, int64(u.CompletionTokensDetails.ReasoningTokens), 10)
+	b = append(b, `},"server_tool_use":`...)
+	return appendServerTools(b, u.Extra[memberServerToolUse])
+}
+
+// Members of a usage object that a Backend may yield in Usage.Extra. OpenRouter has the last one too.
+const (
+	memberInferenceGeo  = "inference_geo"
+	memberSpeed         = "speed"
+	memberServerToolUse = "server_tool_use"
+)
+
+// appendReported appends a text that the Backend has reported, or else otherwise, or null if that is empty.
+func appendReported(b []byte, reported json.RawMessage, otherwise string) []byte {
+	switch {
+	case len(reported) > 0 && reported[0] == '"':
+		return append(b, reported...)
+	case otherwise != "":
+		return jsonwire.AppendString(b, otherwise)
+	}
+	return append(b, "null"...)
+}
+
+// appendServerTools appends the numbers of requests of tools that the server has run, or null.
+func appendServerTools(b []byte, reported json.RawMessage) []byte {
+	var requests struct {
+		WebSearch int `json:"web_search_requests"`
+		WebFetch  int `json:"web_fetch_requests"`
+	}
+	if len(reported) == 0 || reported[0] != '{' || json.Unmarshal(reported, &requests) != nil {
+		return append(b, "null"...)
+	}
+	b = append(b, `{"web_search_requests":`...)
+	b = strconv.AppendInt(b, int64(requests.WebSearch), 10)
+	b = append(b, `,"web_fetch_requests":`...)
+	b = strconv.AppendInt(b, int64(requests.WebFetch), 10)
 	return append(b, '}')
 }
 
-// appendCacheCreation appends the member with cache writes by lifetime, unless w is empty. Clients expect the
-// lifetimes that the API has in any case.
-func appendCacheCreation(b []byte, w llm.CacheWrites) []byte {
-	if len(w) == 0 {
-		return b
+// appendCacheCreation appends cache writes by lifetime, or null if there are some and their lifetimes are not
+// known. Clients expect the lifetimes that the API has in any case.
+func appendCacheCreation(b []byte, written int, w llm.CacheWrites) []byte {
+	if len(w) == 0 && written > 0 {
+		return append(b, "null"...)
 	}
 	numbers := maps.Collect(w.All())
 	for _, d := range []time.Duration{5 * time.Minute, time.Hour} {
 		numbers[d] += 0
 	}
-	b = append(b, `,"cache_creation":`...)
 	separator := byte('{')
 	for _, d := range slices.Sorted(maps.Keys(numbers)) {
 		b = jsonwire.AppendString(append(b, separator), lifetime.TokensName(d))
@@ -90,9 +130,15 @@ type stopReason struct {
 	refused  bool   // the reply has a refusal
 }
 
-// appendMembers appends the members stop_reason and stop_sequence. stop_reason is tool_use
-// only if the reply has calls, because clients that run tools fail without them.
+// appendMembers appends the members about the end of a message that a message and a message_delta have in
+// common: stop_reason, stop_sequence, and those about features that Backends do not have.
 func (r *stopReason) appendMembers(b []byte) []byte {
+	return append(r.appendReason(b), `,"stop_details":null,"container":null`...)
+}
+
+// appendReason appends the members stop_reason and stop_sequence. stop_reason is tool_use
+// only if the reply has calls, because clients that run tools fail without them.
+func (r *stopReason) appendReason(b []byte) []byte {
 	stop := "end_turn"
 	switch {
 	case r.finish == llm.FinishLength:

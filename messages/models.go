@@ -16,16 +16,25 @@ import (
 	"github.com/llmhttp/llmhttp/llm"
 )
 
-// A model is an entry of the model list: ModelInfo of anthropic-sdk-go 1.84. What is not
-// known is left out.
+// A model is an entry of the model list: ModelInfo of anthropic-sdk-go 2.15. What is not
+// known is null.
 type model struct {
 	Type           string             `json:"type"`
 	ID             string             `json:"id"`
 	DisplayName    string             `json:"display_name"`
 	CreatedAt      string             `json:"created_at"` // RFC 3339
-	MaxInputTokens int                `json:"max_input_tokens,omitempty"`
-	MaxTokens      int                `json:"max_tokens,omitempty"`
-	Capabilities   *modelCapabilities `json:"capabilities,omitempty"`
+	MaxInputTokens *int               `json:"max_input_tokens"`
+	MaxTokens      *int               `json:"max_tokens"`
+	Capabilities   *modelCapabilities `json:"capabilities"`
+	modelLifecycle
+}
+
+// A modelLifecycle tells whether a model is going to be retired. Models of the list are there to be used.
+type modelLifecycle struct {
+	Lifecycle    string  `json:"lifecycle"`
+	DeprecatedAt *string `json:"deprecated_at"`
+	RetiresAt    *string `json:"retires_at"`
+	Line         *string `json:"line"` // of Anthropic's models
 }
 
 // modelCapabilities has all that the API has, because SDKs require each. There is none for tools. What an
@@ -101,8 +110,17 @@ func newModel(m *llm.Model) model {
 	created := time.Unix(m.Created, 0).UTC().Format(time.RFC3339)
 	return model{
 		Type: "model", ID: m.ID, DisplayName: cmp.Or(m.DisplayName, m.ID), CreatedAt: created,
-		MaxInputTokens: max(m.ContextWindow, 0), MaxTokens: max(m.OutputLimit, 0), Capabilities: newCapabilities(m.Capabilities),
+		MaxInputTokens: ifKnown(m.ContextWindow), MaxTokens: ifKnown(m.OutputLimit), Capabilities: newCapabilities(m.Capabilities),
+		modelLifecycle: modelLifecycle{Lifecycle: "active"},
 	}
+}
+
+// ifKnown returns a pointer to n, or nil if n is not positive.
+func ifKnown(n int) *int {
+	if n <= 0 {
+		return nil
+	}
+	return &n
 }
 
 func newCapabilities(list []llm.Capability) *modelCapabilities {

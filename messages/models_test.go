@@ -37,7 +37,8 @@ func TestModels(t *testing.T) {
 	})
 	s := &server{Handler: h}
 	model := func(id string) string {
-		return `{"type":"model","id":"` + id + `","display_name":"` + id + `","created_at":"2026-01-01T00:00:00Z"}`
+		return `{"type":"model","id":"` + id + `","display_name":"` + id + `","created_at":"2026-01-01T00:00:00Z",` +
+			`"max_input_tokens":null,"max_tokens":null,"capabilities":null,` + lifecycle + `}`
 	}
 	for query, want := range map[string]string{
 		"":                      `{"data":[` + model("a") + `,` + model("b/c") + `,` + model("d") + `,` + model("e") + `],"has_more":false,"first_id":"a","last_id":"e"}`,
@@ -73,7 +74,9 @@ func TestModels(t *testing.T) {
 	assert.Empty(t, w.Header().Get("Request-Id"))
 }
 
-// What is known of a model has the members of Anthropic's API, and the rest is left out.
+const lifecycle = `"lifecycle":"active","deprecated_at":null,"retires_at":null,"line":null`
+
+// An entry has all members of Anthropic's API. What is not known of a model is null.
 func TestModels_Details(t *testing.T) {
 	support := func(yes string) string { return `{"supported":` + yes + `}` }
 	capabilities := func(vision, thinking string) string {
@@ -89,21 +92,21 @@ func TestModels_Details(t *testing.T) {
 		model llm.Model
 		want  string
 	}{
-		{llm.Model{ID: "m", ContextWindow: -1, OutputLimit: -1}, `"display_name":"m","created_at":"1970-01-01T00:00:00Z"`},
+		{llm.Model{ID: "m", ContextWindow: -1, OutputLimit: -1}, `"display_name":"m","created_at":"1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"capabilities":null`},
 		{llm.Model{ID: "m", DisplayName: "Model M", ContextWindow: 200_000, OutputLimit: 64_000},
-			`"display_name":"Model M","created_at":"1970-01-01T00:00:00Z","max_input_tokens":200000,"max_tokens":64000`},
+			`"display_name":"Model M","created_at":"1970-01-01T00:00:00Z","max_input_tokens":200000,"max_tokens":64000,"capabilities":null`},
 		{llm.Model{ID: "m", Capabilities: []llm.Capability{}},
-			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("false", "false")},
+			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"capabilities":` + capabilities("false", "false")},
 		{llm.Model{ID: "m", Capabilities: []llm.Capability{"tools", "thinking"}},
-			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("false", "true")},
+			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"capabilities":` + capabilities("false", "true")},
 		{llm.Model{ID: "m", Capabilities: []llm.Capability{"vision"}},
-			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","capabilities":` + capabilities("true", "false")},
+			`"display_name":"m","created_at":"1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"capabilities":` + capabilities("true", "false")},
 	} {
 		h := llmhttp.NewHandler(lister{models: []llm.Model{test.model}}, llmhttp.AllowAll("a"), &llmhttp.Options{
 			Protocols: []llmhttp.Protocol{messages.New(nil)},
 		})
 		w := (&server{Handler: h}).do("GET", "/v1/models/m", "")
-		assert.Equal(t, `{"type":"model","id":"m",`+test.want+`}`, w.Body.String())
+		assert.Equal(t, `{"type":"model","id":"m",`+test.want+`,`+lifecycle+`}`, w.Body.String())
 	}
 }
 

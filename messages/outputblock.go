@@ -97,6 +97,7 @@ func (k *outputBlock) appendJSON(b []byte, c blockContent) []byte {
 		b = jsonwire.AppendString(b, k.name)
 		b = append(b, `,"input":`...)
 		b = append(b, c.input...)
+		b = append(b, `,"caller":{"type":"direct"}`...) // and not code that the server runs
 	}
 	return append(b, '}')
 }

@@ -20,6 +20,12 @@ type Options struct {
 	// has the name that the client used. Keys and limits apply to the result. If
 	// nil, names are used as they are.
 	Model func(name string) string
+
+	// InferenceGeos are the places, such as "us", of which the host promises that models run nowhere else
+	// for a request that names one in inference_geo. The Backend gets the name in Extra, as inference_geo. A
+	// request that names another place gets a 400, except for "global", which is any place. If empty, no
+	// place is promised. A message has the place in its usage.
+	InferenceGeos []string
 }
 
 // New returns the protocol. It keeps a copy of opts; nil means the zero Options.
@@ -76,11 +82,11 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 }
 
 func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, err := decodeRequest(ctx, body, true)
+	req, reply, err := p.decodeRequest(ctx, body, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	e := &encoder{ctx: ctx, model: p.useModel(req)}
+	e := &encoder{ctx: ctx, params: reply, model: p.useModel(req)}
 	e.blocks.whole = !req.Stream
 	return req, e, nil
 }
@@ -109,7 +115,7 @@ func (p *protocol) decodeCountTokens(
 	_ *http.Request,
 	body []byte,
 ) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
-	req, err := decodeRequest(ctx, body, false)
+	req, _, err := p.decodeRequest(ctx, body, false)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 
+	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -29,6 +30,8 @@ type params struct {
 	ServiceTier string          `json:"service_tier"`
 	Thread      *raw            `json:"thread"` // asks the server to keep the conversation
 	cacheControl
+	placeParams
+	Others jsonwire.Others // of which passedOn are used
 }
 
 // A turn is an element of messages.
@@ -58,23 +61,31 @@ var errNoThreads = &llm.Error{
 
 // decodeRequest decodes a body and converts it. isChat is false for a request to count
 // tokens, which needs no max_tokens.
-func decodeRequest(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, error) {
-	req, err := convertBody(ctx, body, isChat)
+func (p *protocol) decodeRequest(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
+	req, reply, err := p.convertBody(ctx, body, isChat)
 	if e, ok := err.(*requestError); ok {
-		return nil, e.forClient()
+		return nil, reply, e.forClient()
 	}
-	return req, err
+	return req, reply, err
 }
 
-func convertBody(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, error) {
-	var p params
-	if err := decodeBody(ctx, body, &p); err != nil {
-		return nil, err
+func (p *protocol) convertBody(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
+	var in params
+	if err := decodeBody(ctx, body, &in); err != nil {
+		return nil, replyParams{}, err
 	}
-	if err := p.check(isChat); err != nil {
-		return nil, err
+	if err := in.check(isChat); err != nil {
+		return nil, replyParams{}, err
 	}
-	return p.convert(isChat)
+	place, err := in.place(p.opts.InferenceGeos)
+	if err != nil {
+		return nil, replyParams{}, err
+	}
+	req, err := in.convert(isChat)
+	if err == nil && place != "" {
+		setExtra(req, memberInferenceGeo, place)
+	}
+	return req, replyParams{isEmpty: in.fillsCache(), inferenceGeo: place}, err
 }
 
 // check returns an error for the first parameter that is missing or out of bounds that chat
@@ -95,6 +106,8 @@ func (p *params) check(isChat bool) error {
 		return fieldError("top_k", "Input should be greater than or equal to 0")
 	case p.Temperature != nil && *p.Temperature > 1: // chat completions allow 2
 		return fieldError("temperature", "Input should be from 0 to 1").withCode("decimal_above_max_value")
+	case p.fillsCache():
+		return p.checkFillsCache()
 	}
 	return nil
 }
@@ -102,7 +115,7 @@ func (p *params) check(isChat bool) error {
 // convert converts the parameters, which check has accepted. See decodeRequest for isChat.
 func (p *params) convert(isChat bool) (*llm.ChatRequest, error) {
 	req := &llm.ChatRequest{
-		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens,
+		Model: p.Model, Stream: p.Stream, Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.tokenLimit(),
 	}
 	if err := p.convertMessages(req); err != nil {
 		return nil, err
@@ -142,6 +155,7 @@ func (p *params) setExtras(req *llm.ChatRequest) {
 	default:
 		setExtra(req, "service_tier", p.ServiceTier)
 	}
+	p.passOn(req)
 }
 
 // setExtra sets a member of req.Extra. It panics if value cannot be encoded as JSON.

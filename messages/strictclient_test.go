@@ -21,7 +21,27 @@ type message struct {
 	StopReason   *string `json:"stop_reason"`
 	StopSequence *string `json:"stop_sequence"`
 	Usage        *usage  `json:"usage"`
+	ending
+	Diagnostics nullable `json:"diagnostics"`
 }
+
+// An ending has members that SDKs require of messages and of message_delta.
+type ending struct {
+	StopDetails nullable `json:"stop_details"`
+	Container   nullable `json:"container"`
+}
+
+func (e *ending) check() error {
+	if !e.StopDetails.isSet() || !e.Container.isSet() {
+		return errors.New("stop_details or container is missing")
+	}
+	return nil
+}
+
+// nullable is a member that must be there, and may be null.
+type nullable struct{ json.RawMessage }
+
+func (n *nullable) isSet() bool { return len(n.RawMessage) > 0 }
 
 // A block is a content block. Pointers are nil if the member is missing.
 type block struct {
@@ -33,6 +53,7 @@ type block struct {
 	ID        string          `json:"id,omitempty"`
 	Name      string          `json:"name,omitempty"`
 	Input     json.RawMessage `json:"input,omitempty"`
+	Caller    json.RawMessage `json:"caller,omitempty"`
 	Citations []cited         `json:"citations,omitempty"`
 }
 
@@ -61,13 +82,33 @@ type usage struct {
 	OutputDetails *struct {
 		ThinkingTokens *int `json:"thinking_tokens"`
 	} `json:"output_tokens_details"`
-	ServiceTier string `json:"service_tier"`
+	ServerToolUse nullable `json:"server_tool_use"`
+	ServiceTier   string   `json:"service_tier"`
+	InferenceGeo  nullable `json:"inference_geo"`
+	Speed         nullable `json:"speed"`
 }
 
+// check checks the usage of a message.
 func (u *usage) check() error {
-	if u == nil || u.InputTokens == nil || u.CacheCreation == nil || u.CacheRead == nil || u.OutputTokens == nil ||
-		u.OutputDetails == nil || u.OutputDetails.ThinkingTokens == nil || u.ServiceTier != "standard" {
+	if err := u.checkTokens(); err != nil {
+		return err
+	}
+	if u.ServiceTier != "standard" || !u.InferenceGeo.isSet() || !u.Speed.isSet() {
 		return errors.New("the usage is incomplete")
+	}
+	return nil
+}
+
+// checkTokens checks what the usage of a message and that of a message_delta have in common.
+func (u *usage) checkTokens() error {
+	if u == nil || u.InputTokens == nil || u.CacheCreation == nil || u.CacheRead == nil || u.OutputTokens == nil ||
+		u.OutputDetails == nil || u.OutputDetails.ThinkingTokens == nil || !u.ServerToolUse.isSet() {
+		return errors.New("the usage is incomplete")
+	}
+	for _, name := range []string{"ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"} {
+		if _, ok := u.CacheWrites[name]; !ok && (u.CacheWrites != nil || *u.CacheCreation == 0) {
+			return errors.New("the usage has no " + name)
+		}
 	}
 	return nil
 }
@@ -109,6 +150,8 @@ func (m *message) check() error {
 	switch {
 	case m.Type != "message", m.Role != "assistant", m.Model == "", m.Content == nil:
 		return errors.New("not a message")
+	case !m.Diagnostics.isSet():
+		return errors.New("diagnostics are missing")
 	case len(m.ID) < len("msg_")+1 || m.ID[:4] != "msg_":
 		return fmt.Errorf("the ID is %q", m.ID)
 	}
@@ -132,6 +175,9 @@ func (m *message) check() error {
 	if m.StopReason != nil && *m.StopReason == "tool_use" && !calls {
 		return errors.New("stop_reason is tool_use without a call")
 	}
+	if err := m.ending.check(); err != nil {
+		return err
+	}
 	return m.Usage.check()
 }
 
@@ -139,10 +185,10 @@ func (m *message) check() error {
 func (k *block) check() error {
 	has := map[string]bool{
 		"text": k.Text != nil, "thinking": k.Thinking != nil, "signature": k.Signature != nil,
-		"data": k.Data != nil, "id": k.ID != "", "name": k.Name != "", "input": k.Input != nil,
+		"data": k.Data != nil, "id": k.ID != "", "name": k.Name != "", "input": k.Input != nil, "caller": string(k.Caller) == `{"type":"direct"}`,
 	}
 	members, ok := map[string][]string{
-		"text": {"text"}, "thinking": {"thinking", "signature"}, "redacted_thinking": {"data"}, "tool_use": {"id", "name", "input"},
+		"text": {"text"}, "thinking": {"thinking", "signature"}, "redacted_thinking": {"data"}, "tool_use": {"id", "name", "input", "caller"},
 	}[k.Type]
 	if !ok {
 		return fmt.Errorf("the type is %q", k.Type)
@@ -202,6 +248,7 @@ type delta struct {
 	Citation     *cited  `json:"citation"`
 	StopReason   *string `json:"stop_reason"`
 	StopSequence *string `json:"stop_sequence"`
+	ending
 }
 
 // readStream accumulates the events of a complete stream.
@@ -363,10 +410,14 @@ func (r *streamReader) endMessage(e *event) error {
 	if e.Usage == nil || e.Usage.ServiceTier != "" {
 		return errors.New("the usage of message_delta is missing, or has a service_tier")
 	}
-	e.Usage.ServiceTier = r.message.Usage.ServiceTier
-	if err := e.Usage.check(); err != nil {
+	if err := e.Usage.checkTokens(); err != nil {
 		return err
 	}
+	if err := d.ending.check(); err != nil {
+		return err
+	}
+	start := r.message.Usage
+	e.Usage.ServiceTier, e.Usage.InferenceGeo, e.Usage.Speed = start.ServiceTier, start.InferenceGeo, start.Speed
 	r.message.StopReason, r.message.StopSequence, r.message.Usage = d.StopReason, d.StopSequence, e.Usage
 	return nil
 }

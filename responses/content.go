@@ -33,6 +33,9 @@ func readContent(raw jsonwire.Value, path string) (content llm.Content, refusal 
 		if err != nil {
 			return nil, "", err
 		}
+		if part != nil {
+			parts[i].passMembers(part)
+		}
 		if text != "" {
 			refusals = append(refusals, text)
 		}
@@ -55,6 +58,7 @@ type contentPart struct {
 	FileData *string        `json:"file_data"`
 	Filename *string        `json:"filename"`
 	Audio    jsonwire.Value `json:"input_audio"`
+	Others   jsonwire.Others
 }
 
 // convert returns nil for a refusal, and for a part of an unknown type without text.

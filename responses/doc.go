@@ -28,9 +28,16 @@
 //     and are not known. A tool_choice that demands a hosted tool is refused.
 //   - The output of a call is a message of the tool. Without a call_id, as Codex sends
 //     its goal, it is a message of the user.
-//   - Parameters of the same meaning are in the fields of the ChatRequest. metadata,
-//     service_tier, user, safety_identifier, prompt_cache_key and
-//     prompt_cache_retention are in its Extra.
+//   - Parameters of the same meaning are in the fields of the ChatRequest. All others are in its Extra
+//     under their names, as those of a request for chat completions are: metadata, service_tier,
+//     prompt_cache_options, moderation, context_management and those that are new. Parts have
+//     prompt_cache_breakpoint and the like in theirs. Servers of chat completions that refuse unknown
+//     parameters refuse them: a Backend in front of those deletes them.
+//     [llmhttp.AcceptOptions].UnknownMembers decides which a request may have.
+//   - client_metadata, stream_options, truncation and max_tool_calls are ignored, and so are members with
+//     the name of a parameter that only chat completions have, such as n.
+//   - prompt_cache_options with prewarm fills the prompt cache: the Backend is asked for one token, because
+//     servers refuse zero, and the response has no output. Its usage is charged.
 //
 // # Replies
 //

@@ -22,8 +22,18 @@ type echoedParams struct {
 	Metadata           jsonwire.Value   `json:"metadata"`
 	Store              bool             `json:"store"`
 	Background         bool             `json:"background"`
+
+	PromptCacheOptions *echoedCacheOptions `json:"prompt_cache_options,omitzero"`
+	missingFeatures
 	echoedNumbers
 	identifiers
+}
+
+// missingFeatures has members of features that are not supported. They are null.
+type missingFeatures struct {
+	AccessPrograms *struct{} `json:"access_programs"`
+	Conversation   *struct{} `json:"conversation"`
+	Prompt         *struct{} `json:"prompt"`
 }
 
 type echoedNumbers struct {
@@ -50,7 +60,7 @@ func encodeEcho(r *request, stored bool) ([]byte, error) {
 			TopLogprobs: valueOr(b.TopLogprobs, 0), MaxOutputTokens: b.MaxOutputTokens, MaxToolCalls: b.MaxToolCalls,
 			ParallelToolCalls: valueOr(b.ParallelToolCalls, true), Truncation: valueOr(b.Truncation, "disabled"),
 		},
-		identifiers: b.identifiers,
+		identifiers: b.identifiers, PromptCacheOptions: r.cacheOptions.echo(),
 	}
 	if b.Reasoning != nil {
 		e.Reasoning = *b.Reasoning

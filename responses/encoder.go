@@ -41,6 +41,7 @@ type outcome struct {
 	err         *llm.Error
 	completedAt int64
 	serviceTier json.RawMessage // as the Backend reports it
+	moderation  json.RawMessage // the same
 	usage       *llm.Usage
 }
 
@@ -101,6 +102,10 @@ func (e *encoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 func (e *encoder) addChunk(c *llm.ChatChunk) error {
 	e.readExtra(c.Extra)
 	choice := &c.Choices[0]
+	if e.req.prewarms() {
+		e.outcome.status = statusCompleted
+		return nil
+	}
 	logprobs, err := e.output.takeLogprobs(choice)
 	if err != nil {
 		return err
@@ -165,6 +170,9 @@ func (e *encoder) finish(u *llm.Usage, extra llm.Extra) {
 func (e *encoder) readExtra(extra llm.Extra) {
 	if tier := extra["service_tier"]; len(tier) > 0 && tier[0] == '"' {
 		e.outcome.serviceTier = tier
+	}
+	if moderation := extra["moderation"]; len(moderation) > 0 && moderation[0] == '{' {
+		e.outcome.moderation = moderation
 	}
 }
 

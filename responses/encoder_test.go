@@ -132,6 +132,7 @@ func TestCreate_Response(t *testing.T) {
 	assert.Equal(t, object{
 		"id": r["id"], "object": "response", "created_at": r["created_at"], "completed_at": r["completed_at"], "status": "completed",
 		"model": "m", "output": r["output"], "error": nil, "incomplete_details": nil, "instructions": nil, "previous_response_id": nil,
+		"access_programs": nil, "conversation": nil, "moderation": nil, "prompt": nil,
 		"tools": []any{}, "tool_choice": "auto", "text": object{"format": object{"type": "text"}, "verbosity": "medium"},
 		"reasoning": object{"effort": nil, "summary": nil}, "metadata": object{}, "store": false, "background": false, "service_tier": "default",
 		"temperature": 1.0, "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0.0, "max_output_tokens": nil,

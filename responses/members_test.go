@@ -19,7 +19,8 @@ import (
 var maximalRequests = []string{
 	`{"model":"m","instructions":"i","stream":false,"include":[],"temperature":1,"top_p":1,"presence_penalty":0,"frequency_penalty":0,"top_logprobs":1,
 		"max_output_tokens":9,"max_tool_calls":3,"parallel_tool_calls":true,"truncation":"auto","metadata":{"a":"b"},"service_tier":"auto",
-		"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","store":false,"previous_response_id":"",
+		"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h",
+		"prompt_cache_options":{"mode":"implicit","ttl":"30m","comparison_response_id":"resp_1","prewarm":false},"store":false,"previous_response_id":"",
 		"background":false,"conversation":null,"prompt":null,"reasoning":{"effort":"low","summary":"auto"},
 		"text":{"verbosity":"low","format":{"type":"json_schema","name":"n","description":"d","schema":{"type":"object"},"strict":true}},
 		"tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true},
@@ -78,7 +79,7 @@ func TestMembers_OtherCase(t *testing.T) {
 			assert.Nil(t, s.request, "the Backend got a request")
 		}
 	}
-	replies := []string{"tokenCount", "echoedParams", "echoedNumbers", "deletedResponse", "itemPage", "plainReasoning", "convertLogprobs"}
+	replies := []string{"tokenCount", "echoedParams", "echoedNumbers", "deletedResponse", "itemPage", "plainReasoning", "convertLogprobs", "echoedCacheOptions", "missingFeatures"}
 	for _, name := range membertest.Tags(t, func(decl string) bool { return slices.Contains(replies, decl) }) {
 		assert.True(t, tested[name], "maximalRequests lacks %q", name)
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-// A createBody is the body of POST /v1/responses. Other members, such as
-// client_metadata and context_management, are ignored.
+// A createBody is the body of POST /v1/responses.
 type createBody struct {
 	Model        string           `json:"model"`
 	Input        jsonwire.Value   `json:"input"`
@@ -32,6 +31,7 @@ type createBody struct {
 	samplingParams
 	passedParams
 	stateParams
+	Others jsonwire.Others // see passMembers
 }
 
 // samplingParams has the parameters of the model's output.
@@ -47,10 +47,13 @@ type samplingParams struct {
 	Truncation        *string  `json:"truncation"`
 }
 
-// passedParams has the parameters that are passed on under the same names.
+// passedParams has the parameters that are passed on under the same names and repeated in responses. Those
+// that are only passed on need no field.
 type passedParams struct {
 	Metadata    jsonwire.Value `json:"metadata"`
 	ServiceTier *string        `json:"service_tier"`
+
+	PromptCacheOptions jsonwire.Value `json:"prompt_cache_options"`
 	identifiers
 }
 
@@ -101,6 +104,7 @@ type request struct {
 	account        string
 	chat           *llm.ChatRequest
 	tools          *toolset
+	cacheOptions   *promptCacheOptions // nil if there are none
 	wantsLogprobs  bool
 	wantsEncrypted bool                 // the client wants encrypted_content
 	history        []inputItem          // the conversation that previous_response_id continues
@@ -249,6 +253,7 @@ func (r *request) setParams() error {
 		}
 	}
 	c.Extra = make(llm.Extra)
+	r.passMembers()
 	if !b.Metadata.IsNull() {
 		c.Extra["metadata"] = json.RawMessage(b.Metadata)
 	}
@@ -258,6 +263,9 @@ func (r *request) setParams() error {
 	setExtra(c.Extra, "prompt_cache_key", b.PromptCacheKey)
 	setExtra(c.Extra, "prompt_cache_retention", b.PromptCacheRetention)
 	r.setLogprobs()
+	if err := r.setPromptCacheOptions(); err != nil {
+		return err
+	}
 	return r.setText()
 }
 

@@ -47,7 +47,7 @@ func TestCreate_ChatRequest(t *testing.T) {
 			"reasoning":{"effort":"low","summary":"auto"},
 			"text":{"verbosity":"low"},"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","service_tier":"flex",
 			"metadata":{"a":"b"},
-			"client_metadata":{"x":"y"},"context_management":[],"truncation":"auto","stream_options":{"include_obfuscation":false},
+			"client_metadata":{"x":"y"},"truncation":"auto","stream_options":{"include_obfuscation":false},
 			"max_tool_calls":3,"tools":null,"parallel_tool_calls":false,"background":false`,
 			`"messages":[{"role":"user","content":"Hi"}],"temperature":0.5,"top_p":0.9,"presence_penalty":1,"frequency_penalty":-1,"max_completion_tokens":10,
 				"reasoning_effort":"low",

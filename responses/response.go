@@ -3,6 +3,7 @@
 package responses
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -53,6 +54,8 @@ func (e *encoder) appendHead(b []byte) []byte {
 	}
 	b = append(b, `,"service_tier":`...)
 	b = o.appendServiceTier(b, e.req.body.ServiceTier)
+	b = append(b, `,"moderation":`...)
+	b = append(b, cmp.Or(string(o.moderation), "null")...)
 	b = append(b, ',')
 	b = append(b, e.echo...)
 	b = append(b, `,"usage":`...)

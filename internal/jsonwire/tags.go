@@ -30,9 +30,9 @@ type TagDecoder interface {
 // UnmarshalTags decodes doc strictly into *v, which is zero, by the tags of its structs. It is for
 // types that are only decoded, and of whose members each is checked by hand: others have a table.
 // It knows structs, slices, maps with strings as keys, pointers, bool, string, int, float64,
-// [Value], and any [TagDecoder] or json.Unmarshaler. Members without a field are skipped, and those
-// of embedded structs belong to the struct around them. A member that is null leaves its field as
-// it is; an element may be null only if it is a Value or a json.Unmarshaler.
+// [Value], and any [TagDecoder] or json.Unmarshaler. Members without a field are skipped unless the
+// struct has [Others], and those of embedded structs belong to the struct around them. A member that is
+// null leaves its field as it is; an element may be null only if it is a Value or a json.Unmarshaler.
 //
 // allows reports whether doc itself may have a member without a field of a name. Nil allows all.
 //
@@ -56,6 +56,7 @@ var (
 	valueType      = reflect.TypeFor[Value]()
 	unmarshaler    = reflect.TypeFor[json.Unmarshaler]()
 	tagDecoderType = reflect.TypeFor[TagDecoder]()
+	othersType     = reflect.TypeFor[Others]()
 )
 
 // tagDecoder returns the function that reads a value of type t.
@@ -162,10 +163,15 @@ func (d *Decoder) Text(read func()) Value {
 	return Value(detach(d.doc, d.doc[start:d.pos]))
 }
 
+// Others has the members of an object that its struct has no field for, except those that are null. A
+// struct may have one field of this type, which has no tag.
+type Others map[string]json.RawMessage
+
 // A taggedStruct describes the members of a struct by its tags.
 type taggedStruct struct {
 	names  []string
 	fields []taggedField
+	others []int // the index of the field of type Others; nil if there is none
 }
 
 type taggedField struct {
@@ -179,6 +185,8 @@ func (s *taggedStruct) addFields(t reflect.Type, at []int) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		index := append(at[:len(at):len(at)], f.Index...)
 		switch {
+		case f.Type == othersType:
+			s.others = index
 		case f.Anonymous && name == "":
 			s.addFields(f.Type, index)
 		case !f.IsExported():
@@ -197,13 +205,33 @@ func (s *taggedStruct) decode(d *Decoder, v reflect.Value) {
 		i := s.find(name)
 		if i < 0 {
 			d.checkUnknown(name, s.names, isDocument)
-			d.Skip()
+			s.decodeOther(d, v, name)
 			return
 		}
 		if f := &s.fields[i]; !d.Null() {
 			tagDecoder(f.typ)(d, v.FieldByIndex(f.index))
 		}
 	})
+}
+
+// decodeOther reads the value of a member that has no field.
+func (s *taggedStruct) decodeOther(d *Decoder, v reflect.Value, name string) {
+	if s.others == nil {
+		d.Skip()
+		return
+	}
+	if d.Null() {
+		return
+	}
+	raw := d.Raw()
+	if d.err != nil {
+		return
+	}
+	others := v.FieldByIndex(s.others).Addr().Interface().(*Others)
+	if *others == nil {
+		*others = make(Others)
+	}
+	(*others)[detach(d.doc, name)] = raw
 }
 
 func (s *taggedStruct) find(name string) int {

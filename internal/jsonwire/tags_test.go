@@ -157,6 +157,33 @@ func TestUnmarshalTags_Allows(t *testing.T) {
 	assert.Equal(t, &Error{Kind: Unknown, Path: "x y"}, UnmarshalTags(`{"name":"n","x\u0020y":1}`, new(tagged), allows))
 }
 
+// Members without a field are kept where a struct has Others, at each level.
+func TestUnmarshalTags_Others(t *testing.T) {
+	type inner struct {
+		X int `json:"x"`
+		Others
+	}
+	var v struct {
+		Name string  `json:"name"`
+		List []inner `json:"list"`
+		Rest Others
+	}
+	doc := `{"a\u0062":{"name": 1},"name":"n","none":null,"list":[{"x":1,"Y":[ 2 ]},{}]}`
+	assert.Nil(t, UnmarshalTags(doc, &v, nil))
+	assert.Equal(t, Others{"ab": json.RawMessage(`{"name": 1}`)}, v.Rest)
+	assert.Equal(t, Others{"Y": json.RawMessage(`[ 2 ]`)}, v.List[0].Others)
+	assert.Nil(t, v.List[1].Others)
+	for doc, kind := range map[string]ErrorKind{
+		`{"a":1,"a":2}`: Duplicate, `{"a":null,"a":1}`: Duplicate, `{"NAME":1}`: WrongCase, `{"a":}`: Syntax, `{"b":1}`: Unknown,
+	} {
+		v.Rest = nil
+		e := UnmarshalTags(doc, &v, func(name string) bool { return name != "b" })
+		if assert.NotNil(t, e, doc) {
+			assert.Equal(t, kind, e.Kind, doc)
+		}
+	}
+}
+
 func TestValue(t *testing.T) {
 	for v, kind := range map[Value]byte{"": 0, "null": 'n', "true": 't', "false": 'f', "-1": '0', `"a"`: '"', "[]": '[', "{}": '{'} {
 		assert.Equal(t, kind, v.Kind(), "%s", v)
