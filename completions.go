@@ -176,5 +176,4 @@ var (
 	embeddingRequestJSON = jsonwire.ObjectOf[llm.EmbeddingRequest]("")
 	imageRequestJSON     = jsonwire.ObjectOf[llm.ImageRequest]("")
 	imageResponseJSON    = jsonwire.ObjectOf[llm.ImageResponse]("")
-	modelJSON            = jsonwire.ObjectOf[llm.Model]("")
 )

@@ -69,8 +69,8 @@
 //   - [ChatEncoder], [Framing], [EventStream], [ReplySaver], [ReplyStart], [ImageEncoder]: how replies
 //     are encoded and sent. A [join.Accumulator] joins chunks
 //   - [ReplyInfo], [LimitInfo]: what the headers of a reply tell
-//   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [LogBackendMistake]: what a
-//     Protocol tells the Handler about a request
+//   - [ReserveChat], [CountLoaded], [CountUnsent], [SetConversation], [SetModelName],
+//     [LogBackendMistake]: what a Protocol tells the Handler about a request
 //   - [ChatCompletions], [BearerSecret], [AllowsUnknownMember], [AppendJSON], [DecodeJSON],
 //     [ErrResponseStore]: helpers
 //

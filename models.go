@@ -7,8 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/internal/membername"
+	"github.com/llmhttp/llmhttp/internal/openai"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -21,19 +20,11 @@ type ModelLister interface {
 	ListModels(ctx context.Context) ([]llm.Model, error)
 }
 
-// A modelList is the reply to GET /v1/models.
-type modelList struct{ data []llm.Model }
-
-var modelListJSON = jsonwire.NewObject(
-	jsonwire.Constant[modelList]("object", membername.ObjectList),
-	jsonwire.List("data", func(l *modelList) *[]llm.Model { return &l.data }, modelJSON, 0).Always(),
-)
-
 var modelsOperation = operation{scope: ScopeModels, supportedBy: Has[ModelLister]}
 
 // decodeListModels decodes GET /v1/models.
 func decodeListModels(context.Context, *http.Request, []byte) (func(b []byte, models []llm.Model) ([]byte, error), error) {
-	return func(b []byte, models []llm.Model) ([]byte, error) { return modelListJSON.Append(b, &modelList{models}) }, nil
+	return openai.AppendModels, nil
 }
 
 // decodeGetModel decodes GET /v1/models/{id}.
@@ -44,17 +35,8 @@ func decodeGetModel(_ context.Context, r *http.Request, _ []byte) (func(b []byte
 		if i < 0 {
 			return nil, llm.ModelNotFound(id)
 		}
-		return modelJSON.Append(b, &models[i])
+		return openai.AppendModel(b, &models[i])
 	}, nil
-}
-
-// listModels calls the method of a [ModelLister].
-func listModels(ctx context.Context, b Backend) ([]llm.Model, error) {
-	lister, ok := As[ModelLister](ctx, b)
-	if !ok {
-		return nil, errMissing[ModelLister]()
-	}
-	return lister.ListModels(ctx)
 }
 
 // BindModels binds a route to the list of models, with [ScopeModels]. encode gets the models
@@ -77,7 +59,7 @@ func BindModels(decode func(ctx context.Context, r *http.Request, body []byte) (
 		}
 		var allowed []llm.Model
 		err = c.Check(func(ctx context.Context, b Backend) error {
-			models, err := listModels(ctx, b)
+			models, err := callAbility(ctx, b, func(l ModelLister, ctx context.Context, _ any) ([]llm.Model, error) { return l.ListModels(ctx) }, nil)
 			allowed = make([]llm.Model, 0, len(models))
 			for _, m := range models {
 				if m.ID != "" && c.q.allowsModel(m.ID) {

@@ -292,6 +292,16 @@ func SetConversation(ctx context.Context, id string) {
 	}
 }
 
+// SetModelName sets the name that the client uses for the model of its request, if that is not the one in
+// the request that decode returns. Errors then have this name in place of the other, and so has the
+// Requested of a [RequestSummary]. decode calls SetModelName with its ctx. See "Protocols" in the package
+// documentation.
+func SetModelName(ctx context.Context, name string) {
+	if q := requestFrom(ctx); q != nil {
+		q.named = name
+	}
+}
+
 // LogBackendMistake logs a mistake of the Backend in a reply that is sent nevertheless, at level Warn. It is
 // for a Protocol. ctx must be that of a request to a Handler; if it is not, nothing
 // happens. The message and err, which tells more about the mistake, must not quote the

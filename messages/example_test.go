@@ -1,7 +1,9 @@
 package messages_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"log"
 	"net/http/httptest"
 	"strings"
 
@@ -13,12 +15,7 @@ import (
 func ExampleNew() {
 	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{
 		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{
-			Model: func(name string) string {
-				if strings.HasPrefix(name, "claude-") {
-					return memory.ModelChat
-				}
-				return name
-			},
+			Names: messages.Names{"claude-*": memory.ModelChat},
 		})},
 	})
 	r := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(
@@ -30,4 +27,30 @@ func ExampleNew() {
 	content, _, _ = strings.Cut(content, `,"stop_reason"`)
 	fmt.Println(content)
 	// Output: [{"type":"text","text":"Hello there!"}]
+}
+
+func ExampleNames() {
+	h := llmhttp.NewHandler(memory.Echo(), memory.NewKeyStore("sk-demo"), &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Names: messages.Names{
+			"claude-local-*": "demo-*",         // offered by the picker of Claude Code
+			"claude-*":       memory.ModelChat, // for its requests in the background, such as titles
+		}})},
+	})
+	r := httptest.NewRequest("GET", "/v1/models", nil)
+	r.Header.Set("X-Api-Key", "sk-demo")
+	r.Header.Set("Anthropic-Version", "2023-06-01")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var list struct {
+		Data []struct{ ID string }
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range list.Data {
+		fmt.Println(m.ID)
+	}
+	// Output:
+	// claude-local-chat
+	// demo-chat
 }

@@ -151,7 +151,7 @@ func (p *protocol) decodeListModels(_ context.Context, r *http.Request, _ []byte
 		return nil, err
 	}
 	return func(b []byte, models []llm.Model) ([]byte, error) {
-		models, more := selectPage(p.reachable(models), query.Get("after_id"), query.Get("before_id"), limit)
+		models, more := selectPage(p.names.list(models), query.Get("after_id"), query.Get("before_id"), limit)
 		page := &modelPage{Data: make([]model, len(models)), HasMore: more}
 		for i := range models {
 			page.Data[i] = newModel(&models[i])
@@ -161,12 +161,6 @@ func (p *protocol) decodeListModels(_ context.Context, r *http.Request, _ []byte
 		}
 		return llmhttp.AppendJSON(b, page)
 	}, nil
-}
-
-// reachable returns the models that requests reach under their IDs. Others, whose IDs
-// Options.Model takes for other models, are left out.
-func (p *protocol) reachable(models []llm.Model) []llm.Model {
-	return slices.DeleteFunc(models, func(m llm.Model) bool { return p.servedModel(m.ID) != m.ID })
 }
 
 // pageLimit returns the limit parameter of a query.
@@ -207,15 +201,16 @@ func indexModel(models []llm.Model, id string) int {
 	return slices.IndexFunc(models, func(m llm.Model) bool { return m.ID == id })
 }
 
-// decodeGetModel decodes GET /v1/models/{id}.
+// decodeGetModel decodes GET /v1/models/{id}. The ID may be any name that requests may have.
 func (p *protocol) decodeGetModel(_ context.Context, r *http.Request, _ []byte) (modelEncoder, error) {
-	id := p.servedModel(r.PathValue("id"))
+	name := r.PathValue("id")
 	return func(b []byte, models []llm.Model) ([]byte, error) {
-		models = p.reachable(models)
-		i := indexModel(models, id)
+		i := indexModel(models, p.names.model(name))
 		if i < 0 {
-			return nil, llm.ModelNotFound(id)
+			return nil, llm.ModelNotFound(name)
 		}
-		return llmhttp.AppendJSON(b, newModel(&models[i]))
+		named := models[i]
+		named.ID = name
+		return llmhttp.AppendJSON(b, newModel(&named))
 	}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,9 +30,8 @@ func TestModels(t *testing.T) {
 	keys := llmhttp.KeyStoreFunc(func(context.Context, string) (*llmhttp.Key, error) {
 		return &llmhttp.Key{ID: "k", Models: []string{"?", "a", "b/c", "d", "e"}}, nil
 	})
-	alias := func(name string) string { return strings.Replace(name, "claude", "d", 1) }
 	h := llmhttp.NewHandler(lister{models: models}, keys, &llmhttp.Options{
-		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Model: alias})},
+		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Names: messages.Names{"claude*": "d"}})},
 	})
 	s := &server{Handler: h}
 	model := func(id string) string {
@@ -47,7 +45,7 @@ func TestModels(t *testing.T) {
 		"?limit=2&before_id=e":  `{"data":[` + model("b/c") + `,` + model("d") + `],"has_more":true,"first_id":"b/c","last_id":"d"}`,
 		"?after_id=e":           `{"data":[],"has_more":false,"first_id":null,"last_id":null}`,
 		"/b/c":                  model("b/c"),
-		"/claude":               model("d"),
+		"/claude":               model("claude"),
 	} {
 		w := s.do("GET", "/v1/models"+query, "", "X-Api-Key", "sk-x")
 		assert.Equal(t, 200, w.Code, query)
@@ -108,24 +106,4 @@ func TestModels_Details(t *testing.T) {
 		w := (&server{Handler: h}).do("GET", "/v1/models/m", "")
 		assert.Equal(t, `{"type":"model","id":"m",`+test.want+`,`+lifecycle+`}`, w.Body.String())
 	}
-}
-
-// An ID that Options.Model takes for another model is not listed, because requests for it
-// would not reach the model with the ID.
-func TestModels_RenamedIDsAreNotListed(t *testing.T) {
-	models := []llm.Model{{ID: "claude-3"}, {ID: "demo"}, {ID: "demo-2"}}
-	alias := func(name string) string {
-		if strings.HasPrefix(name, "claude-") {
-			return "demo"
-		}
-		return name
-	}
-	h := llmhttp.NewHandler(lister{models: models}, llmhttp.AllowAll("a"), &llmhttp.Options{
-		Protocols: []llmhttp.Protocol{messages.New(&messages.Options{Model: alias})},
-	})
-	s := &server{Handler: h}
-	body := s.do("GET", "/v1/models", "").Body.String()
-	assert.Contains(t, body, `"first_id":"demo","last_id":"demo-2"`)
-	assert.NotContains(t, body, "claude")
-	assert.Contains(t, s.do("GET", "/v1/models/claude-3", "").Body.String(), `"id":"demo"`)
 }

@@ -15,11 +15,11 @@ import (
 
 // Options configure the protocol. The zero value is ready to use.
 type Options struct {
-	// Model returns the name of the model that serves requests for the model
-	// name. Agents ask for names of their own, such as claude-haiku-4-5. The reply
-	// has the name that the client used. Keys and limits apply to the result. If
-	// nil, names are used as they are.
-	Model func(name string) string
+	// Names are the names that clients use for the models, such as claude-haiku-4-5, for which agents
+	// ask, or claude-demo-chat: Claude Code offers no model whose name contains neither claude nor
+	// anthropic. Replies and errors have the name that the client used; keys, limits and records that of
+	// the model. If nil, the names are those of the models.
+	Names Names
 
 	// InferenceGeos are the places, such as "us", of which the host promises that models run nowhere else
 	// for a request that names one in inference_geo. The Backend gets the name in Extra, as inference_geo. A
@@ -28,16 +28,24 @@ type Options struct {
 	InferenceGeos []string
 }
 
-// New returns the protocol. It keeps a copy of opts; nil means the zero Options.
+// New returns the protocol. It copies opts; nil means the zero Options. It panics if Options.Names are invalid:
+// check names that come from a file by [Names.Validate].
 func New(opts *Options) llmhttp.Protocol {
 	p := &protocol{}
 	if opts != nil {
 		p.opts = *opts
 	}
+	if err := p.opts.Names.Validate(); err != nil {
+		panic(err.Error())
+	}
+	p.names = newNameTable(p.opts.Names)
 	return p
 }
 
-type protocol struct{ opts Options }
+type protocol struct {
+	opts  Options
+	names nameTable // of opts.Names, which the host may change
+}
 
 func (*protocol) Name() string { return "messages" }
 
@@ -86,27 +94,9 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 	if err != nil {
 		return nil, nil, err
 	}
-	e := &encoder{ctx: ctx, params: reply, model: p.useModel(req)}
+	e := &encoder{ctx: ctx, params: reply, model: p.useModel(ctx, req)}
 	e.blocks.whole = !req.Stream
 	return req, e, nil
-}
-
-// useModel sets req.Model to the model that serves the request. It returns the name
-// that the client used if the two differ, and otherwise "".
-func (p *protocol) useModel(req *llm.ChatRequest) (name string) {
-	served := p.servedModel(req.Model)
-	if served == req.Model {
-		return ""
-	}
-	name, req.Model = req.Model, served
-	return name
-}
-
-func (p *protocol) servedModel(name string) string {
-	if p.opts.Model == nil {
-		return name
-	}
-	return p.opts.Model(name)
 }
 
 // decodeCountTokens decodes POST /v1/messages/count_tokens.
@@ -119,7 +109,7 @@ func (p *protocol) decodeCountTokens(
 	if err != nil {
 		return nil, nil, err
 	}
-	p.useModel(req)
+	p.useModel(ctx, req)
 	return req, appendTokenCount, nil
 }
 

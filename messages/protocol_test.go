@@ -171,24 +171,3 @@ func TestProtocol_UsageRecordsAndObservations(t *testing.T) {
 		assert.Equal(t, llmhttp.OperationChat, s.usage[i].Operation)
 	}
 }
-
-func TestOptions_Model(t *testing.T) {
-	p := messages.New(&messages.Options{Model: func(name string) string {
-		if strings.HasPrefix(name, "claude-") {
-			return "served"
-		}
-		return name
-	}})
-	s := newServer(nil, func(o *llmhttp.Options) { o.Protocols = []llmhttp.Protocol{p} })
-	for name, served := range map[string]string{"claude-haiku-4-5": "served", "other": "other"} {
-		for _, stream := range []string{"false", "true"} {
-			w := s.do("POST", messagesPath, `{"model":"`+name+`","max_tokens":9,"stream":`+stream+hi+`}`)
-			require.Equal(t, 200, w.Code, w.Body)
-			assert.Equal(t, served, s.last.Model)
-			assert.Contains(t, w.Body.String(), `"model":"`+name+`"`)
-			assert.Equal(t, served, s.usage[len(s.usage)-1].Model)
-		}
-	}
-	assert.Equal(t, 200, s.do("POST", messagesPath+"/count_tokens", `{"model":"claude-x"`+hi+`}`).Code)
-	assert.Equal(t, "served", s.ends[len(s.ends)-1].Record.Model)
-}

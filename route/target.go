@@ -4,12 +4,10 @@ package route
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/modelname"
-	"github.com/llmhttp/llmhttp/llm"
 )
 
 // A target is the runtime form of a [Target]. It is immutable; its mutable state is
@@ -75,18 +73,5 @@ func (t *target) clientModel(name string) (string, bool) {
 // model, the client's, in the message that the client sees. It does not change
 // err itself.
 func (t *target) translateError(err error, model string) error {
-	e, _ := errors.AsType[*llm.Error](err)
-	if e == nil {
-		return err
-	}
-	message := modelname.Rename(e.Message, t.backendModel(model), model)
-	if message == e.Message {
-		return err
-	}
-	translated := *e
-	translated.Message = message
-	if err != error(e) {
-		translated.Err = err // keeps what wraps e for the log
-	}
-	return &translated
+	return modelname.RenameError(err, t.backendModel(model), model)
 }

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -79,7 +78,7 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 		Observe:   monitor.Observe,
 		Routes:    all.Routes(nil),
 		Protocols: []llmhttp.Protocol{
-			messages.New(&messages.Options{Model: servedModel}),
+			messages.New(&messages.Options{Names: names}),
 			responses.New(&responses.Options{Store: memory.NewResponseStore()}),
 		},
 	}
@@ -106,13 +105,11 @@ func run(addr, key string, rpm, tpm int, delay time.Duration, withConsole bool) 
 // drainTimeout is how long requests may go on after a signal.
 const drainTimeout = 5 * time.Second
 
-// servedModel returns the model that serves requests for the model name. Agents
-// request models of the vendor whose protocol they use.
-func servedModel(name string) string {
-	if strings.HasPrefix(name, "claude-") {
-		return simulator.ModelChat
-	}
-	return name
+// names are those for which agents ask that speak Anthropic's API. Those of the first line are listed, too:
+// Claude Code offers models whose names contain "claude".
+var names = messages.Names{
+	"claude-demo-*": "demo-*",
+	"claude-*":      simulator.ModelChat,
 }
 
 const welcome = `listening on %[1]s

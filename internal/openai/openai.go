@@ -1,5 +1,5 @@
 // Package openai appends what replies in the formats of OpenAI's API have in common: errors, server-sent
-// events, and the members and the end of completions, of chats and of prompts.
+// events, the members and the end of completions, of chats and of prompts, and lists of models.
 package openai
 
 import (
@@ -13,6 +13,7 @@ import (
 var (
 	chunkJSON = jsonwire.ObjectOf[llm.ChatChunk]("")
 	usageJSON = jsonwire.ObjectOf[llm.Usage]("")
+	modelJSON = jsonwire.ObjectOf[llm.Model]("")
 )
 
 // AppendError appends an error object, all of whose members are required.
@@ -110,3 +111,18 @@ func (s *Stream) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, err
 
 // AppendFailure appends the event of an error.
 func (*Stream) AppendFailure(b []byte, e *llm.Error) []byte { return AppendErrorEvent(b, e) }
+
+// AppendModels appends a list of models.
+func AppendModels(b []byte, models []llm.Model) ([]byte, error) {
+	b, err := AppendModelData(b, models)
+	return append(b, '}'), err
+}
+
+// AppendModelData is AppendModels without the last brace, so that members may follow.
+func AppendModelData(b []byte, models []llm.Model) ([]byte, error) {
+	b = append(b, `{"object":"list","data":`...)
+	return jsonwire.AppendArray(b, models, func(b []byte, m llm.Model) ([]byte, error) { return AppendModel(b, &m) })
+}
+
+// AppendModel appends an entry of a list of models.
+func AppendModel(b []byte, m *llm.Model) ([]byte, error) { return modelJSON.Append(b, m) }
