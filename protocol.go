@@ -298,7 +298,7 @@ func SetConversation(ctx context.Context, id string) {
 // documentation.
 func SetModelName(ctx context.Context, name string) {
 	if q := requestFrom(ctx); q != nil {
-		q.named = name
+		q.requested, q.info.named = name, true
 	}
 }
 

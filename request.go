@@ -60,7 +60,6 @@ type request struct {
 	contentType string       // of a reply that comes in chunks
 	backend     backendCall
 	requested   string // the model that the client asked for; any text
-	named       string // by SetModelName; any text
 	notes       requestNotes
 	saveErr     error      // of a ReplySaver whose reply is sent nevertheless
 	leftIn      ErrorClass // of the call that a panic or runtime.Goexit has left; empty if none
@@ -296,7 +295,9 @@ const maxModelID = 512
 // does not exist, one that the key may not use, and an ID that must not be recorded: one
 // that contains the API key, or control characters, which some stores do not take.
 func (q *request) authorizeModel(id string) error {
-	q.requested = cmp.Or(q.named, id)
+	if !q.info.named {
+		q.requested = id
+	}
 	if !q.allowsModel(id) {
 		return llm.ModelNotFound(q.requested)
 	}
@@ -429,8 +430,8 @@ func (q *request) fail(err error) {
 		err = classify(classOf(err), errNilError) // an Observer that finds the Error may use it
 	}
 	err = classify(q.leftIn, err)
-	if q.named != "" {
-		err = modelname.RenameError(err, q.record.Model, param.Echo(q.named))
+	if q.info.named {
+		err = modelname.RenameError(err, q.record.Model, param.Echo(q.requested))
 	}
 	runAll(
 		q.client.StopTimeout, // which is the Backend's and not that of the Limiter

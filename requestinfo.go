@@ -49,6 +49,7 @@ type requestInfo struct {
 	arrived      *time.Time                  // with a monotonic clock
 	own          description                 // unless an Observer has it
 	isSet        atomic.Bool                 // the fields above are final
+	named        bool                        // SetModelName has set request.requested; here it needs no more memory
 	public       atomic.Pointer[RequestInfo] // what RequestInfoFrom returns
 }
 

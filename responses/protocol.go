@@ -39,6 +39,13 @@ type Options struct {
 	// from 16 bytes. Processes that serve the same clients need the same one. If
 	// nil, each process has its own, and ignores what others have encrypted.
 	Secret []byte
+
+	// CodexInstructions are the instructions with which Codex begins each conversation. If they are not
+	// empty, Codex gets a list of the models with their context windows, efforts and kinds of input: see
+	// docs/clients.md. Its list has the instructions of each model, which take the place of Codex's
+	// own, so that it cannot be made without. Those of Codex are in its repository:
+	// codex-rs/models-manager/prompt.md.
+	CodexInstructions string
 }
 
 const (
@@ -73,7 +80,7 @@ type protocol struct {
 func (*protocol) Name() string { return "responses" }
 
 func (p *protocol) Routes() []llmhttp.Route {
-	return []llmhttp.Route{
+	routes := []llmhttp.Route{
 		{Pattern: "POST /v1/responses", Bind: llmhttp.BindChat(p.decodeChat)},
 		{Pattern: "GET /v1/responses", Match: isUpgrade, Bind: bindQuery(p.refuseUpgrade)},
 		{Pattern: "POST /v1/responses/input_tokens", Bind: llmhttp.BindCountTokens(p.decodeCountTokens)},
@@ -83,6 +90,10 @@ func (p *protocol) Routes() []llmhttp.Route {
 		{Pattern: "GET /v1/responses/{id}/input_items", Bind: bindQuery(p.listInput)},
 		{Pattern: "POST /v1/responses/{id}/cancel", Bind: bindQuery(p.cancel)},
 	}
+	if p.opts.CodexInstructions != "" {
+		routes = append(routes, llmhttp.Route{Pattern: "GET /v1/models", Match: isCodexList, Bind: llmhttp.BindModels(p.decodeListModels)})
+	}
+	return routes
 }
 
 // bindQuery binds a route to a function that returns a reply to be encoded as JSON.

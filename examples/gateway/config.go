@@ -23,6 +23,10 @@ type config struct {
 	// gateway listens on.
 	PublicURL string `json:"public_url"`
 
+	// CodexInstructions is the path of a file with the CodexInstructions of [responses.Options]. If empty,
+	// there are none.
+	CodexInstructions string `json:"codex_instructions_file"`
+
 	Upstreams []upstreamConfig `json:"upstreams"`
 	Routes    []routeConfig    `json:"routes"`
 	Breaker   breakerConfig    `json:"breaker"`

@@ -58,7 +58,8 @@ func TestNewGateway(t *testing.T) {
 	for _, s := range g.router.Status() {
 		targets = append(targets, s.Route+" "+s.Target)
 	}
-	assert.Equal(t, []string{"demo-* first", "demo-* second", "parrot second", "parrot first", "claude-* first", "claude-* second"}, targets)
+	assert.Equal(t, []string{"demo-* first", "demo-* second", "parrot second", "parrot first",
+		"claude-demo-* first", "claude-demo-* second", "claude-* first", "claude-* second"}, targets)
 
 	assert.Equal(t, 5*time.Minute, g.timeout)
 	c.Upstreams[0].FirstByteTimeout = duration(10 * time.Minute)
@@ -102,20 +103,21 @@ func TestConfig_Errors(t *testing.T) {
 		{valid, ``, `:1: ... EOF`},
 		{valid, `{"keys": [`, `:1: ... EOF`},
 		{valid, `[]`, `:1: ... array`},
-		{valid, valid + "{}", `:53: ... after top-level value`},
-		{`"routes": [`, `"keys": [{"id": "a"}], "routes": [`, `:32: ... duplicate object member name "keys"`},
-		{`{"n": 60}`, `{"n": 60, "n": 61}`, `:45: ... duplicate object member name "n" within "/keys/1/limits/requests"`},
+		{valid, valid + "{}", `:57: ... after top-level value`},
+		{`"routes": [`, `"keys": [{"id": "a"}], "routes": [`, `:36: ... duplicate object member name "keys"`},
+		{`{"n": 60}`, `{"n": 60, "n": 61}`, `:49: ... duplicate object member name "n" within "/keys/1/limits/requests"`},
 		{`"weight"`, `"wieght"`, `:20: ... unknown object member name "wieght" within "/routes/0/targets/0"`},
 		{`"weight": 2`, `"weight": "2"`, `:20: ... "/routes/0/targets/0/weight"`},
 		{`"weight": 2`, `"weight": 2.5`, `:20: ... "/routes/0/targets/0/weight"`},
 		{`["127.0.0.1:8081"]`, `"127.0.0.1:8081"`, `:7: ... "/upstreams/0/image_hosts"`},
-		{`{"n": 60}`, `60`, `:45: ... "/keys/1/limits/requests"`},
-		{`"id": "demo"`, `"id": true`, `:34: ... "/keys/0/id"`},
+		{`{"n": 60}`, `60`, `:49: ... "/keys/1/limits/requests"`},
+		{`"id": "demo"`, `"id": true`, `:38: ... "/keys/0/id"`},
 		{`"key_env": "FIRST_KEY"`, `"omit_image_format": 1`, `:6: ... "/upstreams/0/omit_image_format"`},
 		{`"1m"`, `"1"`, `:14: ... "/upstreams/1/first_byte_timeout": time: missing unit in duration "1"`},
 		{`"first_byte_timeout": "1m"`, `"silence_timeout": "-1s"`, `:14: ... "/upstreams/1/silence_timeout": duration "-1s" is not positive`},
-		{`"tokens": 1000000}`, `"tokens": 1000000, "per": "30d"}`, `:47: ... "/keys/1/limits/quota/per": time: unknown unit "d" in duration "30d"`},
-		{`2040-01-01T00:00:00Z`, `2040-01-01`, `:43: ... "/keys/1/expires"`},
+		{`"tokens": 1000000}`, `"tokens": 1000000, "per": "30d"}`, `:51: ... "/keys/1/limits/quota/per": time: unknown unit "d" in duration "30d"`},
+		{`2040-01-01T00:00:00Z`, `2040-01-01`, `:47: ... "/keys/1/expires"`},
+		{`"routes": [`, `"codex_instructions_file": "/nowhere/prompt.md", "routes": [`, `: codex_instructions_file: open /nowhere/prompt.md: no such file or directory`},
 		{`"routes": [`, `"breaker": {"open_for": "0s"}, "routes": [`, `:17: ... "/breaker/open_for": duration "0s" is not positive`},
 
 		{`"upstreams"`, `"public_url": "llm.example.com", "upstreams"`, `: public_url: "llm.example.com" is not a URL such as "https://llm.example.com"`},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type gateway struct {
 	publicURL string        // without a slash at the end; may be empty
 	timeout   time.Duration // for llmhttp.Options
 	breaker   breakerConfig
+	codex     codexInstructions
 	router    *route.Router
 	keys      keyStore
 	upstreams map[string]server // by name
@@ -32,6 +34,20 @@ type server struct {
 	backend *upstream.Backend
 }
 
+// codexInstructions are those for Codex, and the file that they are from.
+type codexInstructions struct{ file, text string }
+
+func readInstructions(file string) (codexInstructions, error) {
+	if file == "" {
+		return codexInstructions{}, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return codexInstructions{}, fmt.Errorf("codex_instructions_file: %w", err)
+	}
+	return codexInstructions{file, string(text)}, nil
+}
+
 // newGateway validates c. Its errors name the field that is not valid.
 func newGateway(c *config) (*gateway, error) {
 	g := &gateway{publicURL: strings.TrimSuffix(c.PublicURL, "/"), timeout: c.timeout(), breaker: c.Breaker}
@@ -40,6 +56,10 @@ func newGateway(c *config) (*gateway, error) {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return nil, fmt.Errorf("public_url: %q is not a URL such as %q", c.PublicURL, "https://llm.example.com")
 		}
+	}
+	var err error
+	if g.codex, err = readInstructions(c.CodexInstructions); err != nil {
+		return nil, err
 	}
 	return g, g.replace(c, func(routes []route.Route) (err error) {
 		g.router, err = route.New(routes, &route.Options{
@@ -69,6 +89,8 @@ func (g *gateway) reload(c *config) error {
 		return errors.New("public_url: " + restart)
 	case c.Breaker != g.breaker:
 		return errors.New("breaker: " + restart)
+	case c.CodexInstructions != g.codex.file:
+		return errors.New("codex_instructions_file: " + restart)
 	case c.timeout() > g.timeout:
 		return fmt.Errorf("upstreams: a first_byte_timeout is longer than the gateway waits, which is %v: %s", g.timeout, restart)
 	}

@@ -71,7 +71,10 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Observe:  llmhttp.LogRequests(nil),
 		Routes:   all.Routes(nil),
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
-		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
+		Protocols: []llmhttp.Protocol{
+			messages.New(nil),
+			responses.New(&responses.Options{Store: memory.NewResponseStore(), CodexInstructions: g.codex.text}),
+		},
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/", h) // unknown paths get an error in the format of the API

@@ -130,8 +130,9 @@ func TestReload_MistakeChangesNothing(t *testing.T) {
 	upstreams, status := g.upstreams, g.router.Status()
 	const restart = "a change takes effect only when the gateway starts again"
 	for want, change := range map[string]object{
-		"public_url: " + restart: {"public_url": "https://llm.example.com"},
-		"breaker: " + restart:    {"breaker": object{"failures": 4, "open_for": "24h"}},
+		"public_url: " + restart:              {"public_url": "https://llm.example.com"},
+		"codex_instructions_file: " + restart: {"codex_instructions_file": "prompt.md"},
+		"breaker: " + restart:                 {"breaker": object{"failures": 4, "open_for": "24h"}},
 		"upstreams: a first_byte_timeout is longer than the gateway waits, which is 5m0s: " + restart: {"upstreams": []object{
 			{"name": "a", "url": "http://127.0.0.1:1/v1", "first_byte_timeout": "3m"},
 		}},
