@@ -2,6 +2,8 @@
 // tool, and when it gets the result it answers with the result. Requests without
 // the tool, such as those for a title, are answered with a text.
 //
+// It is listed as demo-chat, and for Claude Code also as claude-demo-chat. Codex gets its context window.
+//
 // With -redacted the model begins each reply with signed and with redacted thinking,
 // and refuses a conversation in which a reply of the assistant has lost them.
 package main
@@ -50,13 +52,26 @@ func run(addr string, backend llmhttp.Backend) error {
 	}
 	keys := memory.NewKeyStore()
 	keys.Add("sk-demo", &llmhttp.Key{ID: "demo"})
-	h := llmhttp.NewHandler(backend, keys, &llmhttp.Options{
-		Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(&responses.Options{Store: memory.NewResponseStore()})},
+	h := llmhttp.NewHandler(lister{backend}, keys, &llmhttp.Options{
+		Protocols: []llmhttp.Protocol{
+			messages.New(&messages.Options{Names: messages.Names{"claude-demo-*": "demo-*", "claude-*": memory.ModelChat}}),
+			responses.New(&responses.Options{Store: memory.NewResponseStore(), CodexInstructions: "You are a coding agent."}),
+		},
 	})
 	server := &http.Server{Handler: logged(h), ReadHeaderTimeout: 10 * time.Second}
 	fmt.Printf("listening on http://%s\n", l.Addr())
 	// An agent that was killed may have left a stream.
 	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{DrainTimeout: time.Second}, l)
+}
+
+// A lister lists the model.
+type lister struct{ llmhttp.Backend }
+
+func (lister) ListModels(context.Context) ([]llm.Model, error) {
+	return []llm.Model{{
+		ID: memory.ModelChat, DisplayName: "Demo chat", ContextWindow: 96_000, OutputLimit: 8000,
+		Capabilities: []llm.Capability{llm.CapabilityTools},
+	}}, nil
 }
 
 // logged prints a line for each request.
