@@ -185,11 +185,17 @@ func checkItem(it object) error {
 	if err := requireStrings(it, "id", "type"); err != nil {
 		return err
 	}
-	prefix := map[any]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "custom_tool_call": "ctc_"}[it["type"]]
+	prefix := map[any]string{"message": "msg_", "reasoning": "rs_", "function_call": "fc_", "custom_tool_call": "ctc_",
+		"compaction": "cmp_"}[it["type"]]
 	if prefix == "" || !strings.HasPrefix(it["id"].(string), prefix) {
 		return fmt.Errorf("the ID of a %v is %v", it["type"], it["id"])
 	}
 	switch it["type"] {
+	case "compaction":
+		if _, ok := it["status"]; ok || len(it) != 3 {
+			return fmt.Errorf("the item has members that the API does not: %v", it)
+		}
+		return requireStrings(it, "encrypted_content")
 	case "reasoning":
 		_, ok := it["summary"].([]any)
 		if !ok {
@@ -332,7 +338,7 @@ func (a *accumulator) addItem(index int, it object) error {
 			a.ids[id] = true
 		}
 	}
-	if it["type"] != "reasoning" && it["status"] != "in_progress" {
+	if it["type"] != "reasoning" && it["type"] != "compaction" && it["status"] != "in_progress" {
 		return errors.New("a new item is not in progress")
 	}
 	list := partList(it)

@@ -61,7 +61,8 @@ type contentPart struct {
 	Others   jsonwire.Others
 }
 
-// convert returns nil for a refusal, and for a part of an unknown type without text.
+// convert returns nil for a refusal. It refuses a part of an unknown type without text, and one that was
+// encrypted elsewhere, because the model would not get what they tell.
 func (p *contentPart) convert(path string) (part *llm.Part, refusal string, err error) {
 	switch p.Type {
 	case "":
@@ -82,13 +83,21 @@ func (p *contentPart) convert(path string) (part *llm.Part, refusal string, err 
 			return nil, "", invalid.Missing(memberPath(path, "input_audio"))
 		}
 		return &llm.Part{Type: llm.PartAudio, Extra: llm.Extra{llm.PartAudio: json.RawMessage(p.Audio)}}, "", nil
+	case "encrypted_content":
+		return nil, "", errNotDecrypted(path, "")
 	case "input_text", "output_text", "text":
 		if p.Text == nil {
 			return nil, "", invalid.Missing(memberPath(path, "text"))
 		}
 	}
 	if p.Text == nil {
-		return nil, "", nil
+		return nil, "", invalid.Param(
+			"invalid_value",
+			memberPath(path, "type"),
+			"The part '%s' has the type '%s', which is not supported, and no 'text' that could be used instead.",
+			path,
+			clip(p.Type),
+		)
 	}
 	return &llm.Part{Type: llm.PartText, Text: *p.Text}, "", nil
 }

@@ -3,7 +3,7 @@
 package responses
 
 import (
-	"slices"
+	"cmp"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
@@ -20,8 +20,9 @@ type conversation struct {
 	tools    *toolset
 	sealer   *sealer
 	account  string
-	calls    map[string]bool // the call IDs of the items so far, except of outputs
-	partial  bool            // not all items are known, so outputs need no call
+	calls    map[string]string // the IDs of the calls so far, by the IDs with which outputs name them
+	dropped  map[string]bool   // the call IDs of items that a summary replaces
+	partial  bool              // not all items are known, so outputs need no call
 
 	open      bool     // the last message is the assistant's, and items are added to it
 	reasoning []string // of that message, in paragraphs
@@ -83,8 +84,13 @@ func (c *conversation) addItem(item *inputItem) error {
 			return err
 		}
 		return c.tools.addAll(v.Tools, item.memberPath("tools"), "")
+	case itemReference: // is not loaded yet
+		return nil
 	}
-	return c.addUnknown(item)
+	if item.isCompaction() {
+		return c.addCompaction(item)
+	}
+	return c.addOther(item)
 }
 
 func (c *conversation) addMessageItem(item *inputItem) error {
@@ -119,31 +125,6 @@ func (c *conversation) addContent(role llm.Role, content llm.Content, refusal st
 	case len(content) > 0:
 		c.appendMessage(llm.Message{Role: role, Content: content})
 	}
-}
-
-// addUnknown adds the text of an item of an unknown type, such as a message between
-// agents. An item without text is skipped.
-func (c *conversation) addUnknown(item *inputItem) error {
-	if id, err := decodeString(item.CallID, item.memberPath("call_id")); err == nil {
-		c.calls[id] = true // of a hosted tool
-	}
-	if item.Content.IsNull() {
-		return nil
-	}
-	content, _, err := readContent(item.Content, item.memberPath("content"))
-	if isUnknownParam(err) {
-		return err
-	}
-	content = slices.DeleteFunc(content, func(p llm.Part) bool { return p.Type != llm.PartText || p.Text == "" })
-	if err != nil || len(content) == 0 {
-		return nil
-	}
-	role := llm.RoleUser
-	if item.Role == string(llm.RoleAssistant) {
-		role = llm.RoleAssistant
-	}
-	c.addContent(role, content, "")
-	return nil
 }
 
 // addReasoning adds reasoning to the open message of the assistant, or to a new one.
@@ -225,13 +206,13 @@ func (c *conversation) addCall(item *inputItem) error {
 	}
 	m := c.assistantMessage()
 	m.ToolCalls = append(m.ToolCalls, call)
-	c.calls[v.CallID] = true
+	c.calls[v.CallID] = v.CallID
 	return nil
 }
 
 // addOutput adds the output of a call. Codex also sends outputs that no call asked for,
 // without a call_id. They become messages of the user, because a tool message needs an ID,
-// and servers refuse instructions in mid-conversation.
+// and servers refuse instructions in mid-conversation. So do outputs of calls that a summary replaces.
 func (c *conversation) addOutput(item *inputItem) error {
 	id, err := item.callID()
 	if err != nil {
@@ -244,17 +225,23 @@ func (c *conversation) addOutput(item *inputItem) error {
 	if err != nil {
 		return err
 	}
-	if id == "" {
+	return c.appendOutput(item, id, content)
+}
+
+// appendOutput appends the output of the call that the ID names.
+func (c *conversation) appendOutput(item *inputItem, id string, content llm.Content) error {
+	if id == "" || c.dropped[id] {
 		c.addContent(llm.RoleUser, content, "")
 		return nil
 	}
-	if !c.partial && !c.calls[id] && item.path != historyPath {
+	call, ok := c.calls[id]
+	if !ok && !c.partial && item.path != historyPath {
 		return invalid.Param("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(id))
 	}
 	if len(content) == 0 {
 		content = llm.TextContent("")
 	}
-	c.appendMessage(llm.Message{Role: llm.RoleTool, ToolCallID: id, Content: content})
+	c.appendMessage(llm.Message{Role: llm.RoleTool, ToolCallID: cmp.Or(call, id), Content: content})
 	return nil
 }
 

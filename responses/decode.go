@@ -3,12 +3,10 @@
 package responses
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
-	"github.com/llmhttp/llmhttp/llm"
 )
 
 // decode decodes a value of a request strictly. path is the path of the value in the
@@ -28,14 +26,6 @@ func decodeError(path string, e *jsonwire.Error) error {
 	}
 	e.Path = path + e.Path
 	return invalid.JSON(e)
-}
-
-const codeUnknownParam = "unknown_parameter"
-
-// isUnknownParam reports whether err refuses a member because of its name.
-func isUnknownParam(err error) bool {
-	e, ok := errors.AsType[*llm.Error](err)
-	return ok && e.Code == codeUnknownParam
 }
 
 // decodeString decodes a JSON string.

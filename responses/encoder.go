@@ -32,6 +32,11 @@ type encoder struct {
 	output   outputBuilder
 	outcome  outcome
 	finished bool // the outcome is final
+
+	// of a request that compacts
+	summary  []byte    // the text so far
+	progress time.Time // of the last event about it
+	failure  error     // why the reply is not a summary
 }
 
 // An outcome is how a response ended.
@@ -106,6 +111,9 @@ func (e *encoder) addChunk(c *llm.ChatChunk) error {
 		e.outcome.status = statusCompleted
 		return nil
 	}
+	if e.req.compacts {
+		return e.addToSummary(choice)
+	}
 	logprobs, err := e.output.takeLogprobs(choice)
 	if err != nil {
 		return err
@@ -130,8 +138,14 @@ func (e *encoder) endChoice(reason llm.FinishReason) error {
 
 // AppendEnd ends a stream with the whole response. A whole reply is only that.
 func (e *encoder) AppendEnd(b []byte, u *llm.Usage, extra llm.Extra) ([]byte, error) {
+	if e.failure != nil {
+		return b, e.failure
+	}
 	e.finish(u, extra)
-	if !e.output.events.enabled {
+	switch {
+	case e.req.standalone:
+		return e.appendCompacted(b), nil
+	case !e.output.events.enabled:
 		return e.appendResponse(b), nil
 	}
 	e.output.events.buf = b

@@ -49,6 +49,10 @@ func FuzzCreate(f *testing.F) {
 			`"tools":[{"type":"custom","name":"p","format":{"type":"text"}}],"tool_choice":{"type":"allowed_tools","tools":[{"type":"custom","name":"p"}]}}`,
 		`{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"function","name":"f"}]},{"role":"developer","content":"x"}],` +
 			`"text":{"format":{"type":"json_object"}},"include":["reasoning.encrypted_content"]}`,
+		`{"model":"m","input":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"type":"compaction_trigger"}],"stream":true}`,
+		`{"model":"m","input":[{"type":"compaction","encrypted_content":"llmhttp-summary1.AAAA"},{"type":"compaction_trigger"},{"role":"user","content":"x"}]}`,
+		`{"model":"m","input":[{"type":"mcp_call","id":"m","name":"n","arguments":"{}","output":"o"},{"type":"local_shell_call","call_id":"c","action":{}},` +
+			`{"type":"local_shell_call_output","id":"c","output":"o"},{"type":"program","id":"p","code":"c"},{"type":"program_output","call_id":"p"}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -154,8 +158,14 @@ func FuzzReply_RandomChunks(f *testing.F) {
 // checkReplies requests the same reply streamed and whole, and compares the two.
 func checkReplies(t *testing.T, stream func() llm.ChatStream) {
 	h := newHandler(llmhttp.BackendFunc(func(context.Context, *llm.ChatRequest) llm.ChatStream { return stream() }))
-	const body = `{"model":"m","input":"Hi","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
-		"include":["message.output_text.logprobs","reasoning.encrypted_content"]`
+	for _, input := range []string{`"Hi"`, `[{"role":"user","content":"Hi"},{"type":"compaction_trigger"}]`} {
+		checkReply(t, h, `{"model":"m","tools":[{"type":"custom","name":"patch"},{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
+			"include":["message.output_text.logprobs","reasoning.encrypted_content"],"input":`+input)
+	}
+}
+
+// checkReply requests a reply whole and streamed. body is without the last brace.
+func checkReply(t *testing.T, h http.Handler, body string) {
 	whole := serveDirectly(h, []byte(body+"}"))
 	streamed := serveDirectly(h, []byte(body+`,"stream":true}`))
 	if streamed.Code != http.StatusOK {
@@ -172,6 +182,9 @@ func checkReplies(t *testing.T, stream func() llm.ChatStream) {
 	require.NoError(t, json.Unmarshal(whole.Body.Bytes(), &w), "%s", whole.Body)
 	require.NoError(t, checkResponse(w))
 	assert.Equal(t, withoutIDs(w), withoutIDs(r))
+	if strings.Contains(body, "compaction_trigger") {
+		onlyCompaction(t, w)
+	}
 }
 
 // scriptedStream returns a stream with a chunk for each line of script that decodes as

@@ -3,6 +3,7 @@
 package responses
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/llmhttp/llmhttp"
@@ -14,7 +15,7 @@ import (
 	"github.com/llmhttp/llmhttp/responsestore"
 )
 
-// The types of items that are converted. Only the text of other items is used.
+// The types of items that have a conversion of their own. See also hostedCalls and withoutHistory.
 const (
 	itemMessage         = "message"
 	itemReasoning       = "reasoning"
@@ -24,6 +25,8 @@ const (
 	itemCustomOutput    = "custom_tool_call_output"
 	itemReference       = "item_reference"
 	itemAdditionalTools = "additional_tools"
+	itemCompaction      = "compaction"
+	itemTrigger         = "compaction_trigger"
 )
 
 // An inputItem has the members that types of input items have in common, and those that
@@ -47,6 +50,12 @@ func (p *protocol) readInput(r *request) (err error) {
 	if r.items, err = r.inputItems(); err != nil {
 		return err
 	}
+	if err := r.takeTrigger(); err != nil {
+		return err
+	}
+	if r.compacts {
+		r.setCompaction()
+	}
 	return checkReferences(r.items, p.opts.Store != nil)
 }
 
@@ -68,11 +77,15 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 	if err := r.tools.addAll(r.body.Tools, "tools", ""); err != nil {
 		return err
 	}
-	c := &conversation{tools: r.tools, sealer: p.sealer, account: r.account, calls: make(map[string]bool), partial: !loaded}
+	c := &conversation{
+		tools: r.tools, sealer: p.sealer, account: r.account, calls: make(map[string]string), dropped: make(map[string]bool), partial: !loaded,
+	}
 	if text := r.body.Instructions; text != nil && *text != "" {
 		c.appendMessage(llm.Message{Role: llm.RoleSystem, Content: llm.TextContent(*text)})
 	}
-	for _, items := range [][]inputItem{r.history, r.items} {
+	instructions := len(c.messages)
+	history, items := c.dropSummarized(r.history, r.items)
+	for _, items := range [][]inputItem{history, items} {
 		for i := range items {
 			if err := c.addItem(&items[i]); err != nil {
 				return err
@@ -82,6 +95,11 @@ func (p *protocol) convert(ctx context.Context, r *request, loaded bool) error {
 	r.chat.Messages, r.chat.Tools = c.finish(), r.tools.functions
 	if len(r.chat.Messages) == 0 && len(r.items) == 0 && !r.body.Input.IsNull() {
 		r.chat.Messages = []llm.Message{} // the input is empty, not missing
+	}
+	if r.compacts {
+		if err := r.addPrompt(cmp.Or(p.opts.CompactPrompt, DefaultCompactPrompt), instructions, loaded); err != nil {
+			return err
+		}
 	}
 	llmhttp.CountUnsent(ctx, r.unsentBytes(p.stores(r)))
 	if !loaded {
@@ -161,8 +179,8 @@ func (item *inputItem) decode(v any) error { return decode(item.raw, item.path, 
 func (item *inputItem) memberPath(name string) string { return memberPath(item.path, name) }
 
 // storedInput returns the items of a request in the form in which they are stored.
-// Each item has an ID and a type, those of known types have a status, and the content of
-// messages is a list of parts.
+// Each item has an ID and a type, those of known types that have a status have it, and the
+// content of messages is a list of parts.
 func storedInput(items []inputItem) ([]responsestore.Item, error) {
 	stored := make([]responsestore.Item, len(items))
 	for i := range items {
@@ -179,7 +197,7 @@ func storedInput(items []inputItem) ([]responsestore.Item, error) {
 			return nil, err
 		}
 		members["id"], members["type"] = textValue(item.ID), textValue(item.Type)
-		if idPrefixes[item.Type] != "" && members["status"].IsNull() {
+		if idPrefixes[item.Type] != "" && item.Type != itemCompaction && members["status"].IsNull() {
 			members["status"] = jsonwire.Value(`"` + statusCompleted + `"`)
 		}
 		if content := members["content"]; item.Type == itemMessage && content.Kind() == '"' {

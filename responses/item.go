@@ -19,7 +19,7 @@ type item struct {
 	reasoning []byte                // for encrypted_content: the Backend's text, which the parts may take from details
 	held      string                // of a summary: the beginning of a character
 	alias     bool                  // of reasoning: see llm.Message.ReasoningAlias
-	encrypted string                // encrypted_content, for reasoning
+	encrypted string                // encrypted_content, for reasoning and a compaction
 	callID    string
 	name      toolName
 	arguments []byte // or the input of a custom tool
@@ -28,7 +28,7 @@ type item struct {
 // idPrefixes has the prefixes of the IDs of items, by the type of the item.
 var idPrefixes = map[string]string{
 	itemMessage: "msg_", itemReasoning: "rs_", itemCall: "fc_", itemCustom: "ctc_",
-	itemCallOutput: "fco_", itemCustomOutput: "ctco_",
+	itemCallOutput: "fco_", itemCustomOutput: "ctco_", itemCompaction: "cmp_",
 }
 
 // A partType is the type of a part. It determines which events are about the part.
@@ -59,6 +59,9 @@ func (it *item) appendJSON(b []byte, encrypted bool) []byte {
 	b = append(b, it.typ...)
 	b = append(b, '"')
 	switch it.typ {
+	case itemCompaction:
+		b = append(b, `,"encrypted_content":`...)
+		return append(appendString(b, it.encrypted), '}')
 	case itemReasoning:
 		b = append(b, `,"summary":`...)
 		b = it.appendParts(b)

@@ -57,13 +57,13 @@ func isRead(path []string, member string) bool {
 }
 
 // No member that the package decodes may have a name in another case, in a request for a
-// reply and for a count of tokens.
+// reply, for a summary and for a count of tokens.
 func TestMembers_OtherCase(t *testing.T) {
 	s := newServer(t, nil, chunkText)
 	tested := make(map[string]bool)
 	for _, body := range maximalRequests {
 		s.create(body)
-		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
+		for _, path := range []string{"/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"} {
 			s.ask("acme", "POST", path, body)
 			s.request = nil
 			for _, c := range membertest.Cases(t, body, isFree) {
@@ -88,7 +88,7 @@ func TestMembers_OtherCase(t *testing.T) {
 func TestMembers_Unknown(t *testing.T) {
 	s := newServer(t, nil, chunkText)
 	body := func(name string) string { return `{"model":"m","input":"Hi","` + name + `":["x"]}` }
-	for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
+	for _, path := range []string{"/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"} {
 		for _, name := range []string{"models", "Api_Base", "provider", "fallbacks"} {
 			e := s.requireRefused(400, "POST", path, body(name))
 			assert.Equal(t, "Unknown parameter: '"+name+"'.", e.Message)

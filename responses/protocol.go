@@ -4,7 +4,6 @@ package responses
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -37,7 +36,9 @@ type Options struct {
 
 	// Secret is the key with which encrypted_content is encrypted, of any length
 	// from 16 bytes. Processes that serve the same clients need the same one. If
-	// nil, each process has its own, and ignores what others have encrypted.
+	// nil, each process has its own: it ignores reasoning that others have encrypted, and refuses
+	// summaries, so that conversations that were compacted end with the process. That is also true of
+	// stored ones.
 	Secret []byte
 
 	// CodexInstructions are the instructions with which Codex begins each conversation. If they are not
@@ -46,6 +47,10 @@ type Options struct {
 	// own, so that it cannot be made without. Those of Codex are in its repository:
 	// codex-rs/models-manager/prompt.md.
 	CodexInstructions string
+
+	// CompactPrompt is the last message, of the user, of a request to the Backend for the summary of
+	// a conversation. If empty, it is [DefaultCompactPrompt].
+	CompactPrompt string
 }
 
 const (
@@ -84,7 +89,7 @@ func (p *protocol) Routes() []llmhttp.Route {
 		{Pattern: "POST /v1/responses", Bind: llmhttp.BindChat(p.decodeChat)},
 		{Pattern: "GET /v1/responses", Match: isUpgrade, Bind: bindQuery(p.refuseUpgrade)},
 		{Pattern: "POST /v1/responses/input_tokens", Bind: llmhttp.BindCountTokens(p.decodeCountTokens)},
-		{Pattern: "POST /v1/responses/compact", Match: matchAny, Bind: bindQuery(replyNotFound)},
+		{Pattern: "POST /v1/responses/compact", Bind: llmhttp.BindChat(p.decodeCompact)},
 		{Pattern: "GET /v1/responses/{id}", Bind: bindQuery(p.retrieve)},
 		{Pattern: "DELETE /v1/responses/{id}", Bind: bindQuery(p.delete)},
 		{Pattern: "GET /v1/responses/{id}/input_items", Bind: bindQuery(p.listInput)},
@@ -110,7 +115,12 @@ func bindQuery(serve func(ctx context.Context, r *http.Request) (any, error)) ll
 
 // decodeChat decodes a request for a response.
 func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, err := p.decodeRequest(ctx, body, func(known *llm.ChatRequest) error {
+	return p.decodeResponse(ctx, body, false)
+}
+
+// decodeResponse decodes a request for a response, or with standalone for POST /v1/responses/compact.
+func (p *protocol) decodeResponse(ctx context.Context, body []byte, standalone bool) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, err := p.decodeRequest(ctx, body, standalone, func(known *llm.ChatRequest) error {
 		if known.Model == "" {
 			return invalid.Missing("model")
 		}
@@ -140,7 +150,7 @@ func (p *protocol) decodeCountTokens(
 	body []byte,
 ) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
 	reserve := func(known *llm.ChatRequest) error { return llmhttp.ReserveChat(ctx, known) }
-	req, err := p.decodeRequest(ctx, body, reserve)
+	req, err := p.decodeRequest(ctx, body, false, reserve)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,14 +173,4 @@ func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 func (*protocol) refuseUpgrade(_ context.Context, r *http.Request) (any, error) {
 	_, path, _ := strings.Cut(r.Pattern, " ") // with the prefix of the Handler
 	return nil, llm.Errorf(http.StatusUpgradeRequired, "", "WebSockets are not supported. Use POST %s.", path)
-}
-
-// matchAny is the Match of a route that is not an endpoint. The error for an unknown address does
-// not list routes that have a Match.
-func matchAny(*http.Request) bool { return true }
-
-// replyNotFound serves the paths of the API that this package does not support. The Handler
-// replies as for an unknown path.
-func replyNotFound(context.Context, *http.Request) (any, error) {
-	return nil, errors.ErrUnsupported
 }

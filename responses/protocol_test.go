@@ -71,7 +71,6 @@ func TestProtocol_Routes(t *testing.T) {
 	assert.Equal(t, "POST", resp.Header.Get("Allow"))
 	status, _ = s.send("acme", "POST", "/v1/responses", `{"model":"m","input":"Hi"}`, "Content-Encoding", "zstd")
 	assert.Equal(t, 415, status)
-	s.requireRefused(404, "POST", "/v1/responses/compact", `{}`)
 	e := s.requireRefused(404, "POST", "/v1/conversations", `{}`)
 	assert.Contains(t, e.Message, "POST /v1/responses,")
 	assert.NotContains(t, e.Message, "GET /v1/responses,", "it is only for requests to upgrade")

@@ -111,6 +111,9 @@ type request struct {
 	conversation   string               // its ID; "" for a new conversation
 	items          []inputItem          // the input
 	stored         []responsestore.Item // the input, to be stored; nil if it is not
+	compacts       bool                 // the reply is a summary of the conversation
+	standalone     bool                 // the same, by POST /v1/responses/compact
+	retained       []responsestore.Item // what the reply to that repeats
 }
 
 // The values of include that are supported.
@@ -127,9 +130,10 @@ var includes = []string{
 }
 
 // decodeRequest decodes the body of a request and converts it. It calls reserve with
-// what is known of the chat request before it loads anything from the store.
-func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*llm.ChatRequest) error) (*request, error) {
-	r, err := p.readRequest(ctx, raw)
+// what is known of the chat request before it loads anything from the store. standalone is for
+// POST /v1/responses/compact.
+func (p *protocol) decodeRequest(ctx context.Context, raw []byte, standalone bool, reserve func(*llm.ChatRequest) error) (*request, error) {
+	r, err := p.readRequest(ctx, raw, standalone)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +151,10 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*
 	if err := p.convert(ctx, r, true); err != nil {
 		return nil, err
 	}
-	if p.stores(r) {
+	switch {
+	case standalone:
+		r.retained, err = r.retainedOutput()
+	case p.stores(r):
 		r.stored, err = storedInput(r.items)
 	}
 	r.history, r.items, r.body.Input = nil, nil, "" // so that they are not in memory until the reply has ended
@@ -155,12 +162,15 @@ func (p *protocol) decodeRequest(ctx context.Context, raw []byte, reserve func(*
 }
 
 // readRequest decodes the body of a request.
-func (p *protocol) readRequest(ctx context.Context, raw []byte) (*request, error) {
+func (p *protocol) readRequest(ctx context.Context, raw []byte, standalone bool) (*request, error) {
 	body, err := decodeBody(ctx, raw)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{body: body, account: accountOf(ctx), chat: &llm.ChatRequest{Model: body.Model, Stream: body.Stream}}
+	if standalone {
+		body.Stream, body.Store = false, new(false)
+	}
+	r := &request{compacts: standalone, standalone: standalone, body: body, account: accountOf(ctx), chat: &llm.ChatRequest{Model: body.Model, Stream: body.Stream}}
 	if err := r.checkState(p.opts.Store != nil); err != nil {
 		return nil, err
 	}

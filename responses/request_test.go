@@ -15,7 +15,7 @@ func TestCreate_ChatRequest(t *testing.T) {
 		{"instructions", `"instructions":"Be kind.","input":[{"role":"developer","content":"Be brief."},{"type":"message","role":"user","content":"Hi"}]`,
 			`"messages":[{"role":"system","content":"Be kind."},{"role":"developer","content":"Be brief."},{"role":"user","content":"Hi"}]`},
 		{"parts", `"input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:,x","detail":"low"},
-			{"type":"input_file","filename":"f.pdf","file_data":"data:,y"},{"type":"input_audio","input_audio":{"data":"z","format":"wav"}},{"type":"new"}]}]`,
+			{"type":"input_file","filename":"f.pdf","file_data":"data:,y"},{"type":"input_audio","input_audio":{"data":"z","format":"wav"}}]}]`,
 			`"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,x","detail":"low"}},
 			{"type":"file","file":{"filename":"f.pdf","file_data":"data:,y"}},{"type":"input_audio","input_audio":{"data":"z","format":"wav"}}]}]`},
 		{"assistant", `"input":[{"role":"user","content":"Hi"},{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"A"},
@@ -40,9 +40,31 @@ func TestCreate_ChatRequest(t *testing.T) {
 			`"messages":[{"role":"user","content":"Hi"},{"role":"user","content":"y"}]`},
 		{"unknown items", `"input":[{"type":"web_search_call","id":"ws_1","status":"completed"},
 			{"type":"agent_message","author":"a","recipient":"b","content":[{"type":"input_text","text":"From a"}]},
-			{"type":"local_shell_call","action":{"command":["ls"]}},{"type":"compaction","encrypted_content":"x"},{"type":"configuration_update","content":3},
-			{"type":"tool_search_output","content":[{"type":"output_text"}]},{"role":"user","content":"Hi"},{"role":"user","content":[]}]`,
-			`"messages":[{"role":"user","content":"From a"},{"role":"user","content":"Hi"}]`},
+			{"type":"new","role":"assistant","content":[{"type":"text","text":"Hm"},{"type":"refusal","refusal":"No."}]},
+			{"type":"new","content":[{"type":"refusal","refusal":"No."}]},{"type":"new","content":[]},{"type":"configuration_update","content":3},
+			{"type":"tool_search_call","call_id":"c"},{"type":"tool_search_output","call_id":"c","content":[{"type":"output_text"}]},
+			{"type":"mcp_list_tools","id":"m","tools":[]},{"type":"ghost_snapshot","ghost_commit":{}},{"role":"user","content":"Hi"},{"role":"user","content":[]}]`,
+			`"messages":[{"role":"user","content":"From a"},{"role":"assistant","content":"Hm","refusal":"No."},{"role":"user","content":"No."},{"role":"user","content":"Hi"}]`},
+		{"calls of hosted tools", `"input":[{"role":"user","content":"Hi"},
+			{"type":"local_shell_call","id":"lsh_1","call_id":"c1","status":"completed","action":{"type":"exec","command":["ls"]}},
+			{"type":"function_call_output","call_id":"c1","output":"a b"},
+			{"type":"local_shell_call","id":"lsh_2","call_id":"c2","status":"completed","action":{"command":["ls"]}},
+			{"type":"local_shell_call_output","id":"lsh_2","output":"c"},
+			{"type":"shell_call","call_id":"c3","action":{"commands":["x"]}},{"type":"shell_call_output","call_id":"c3","output":[{"stdout":"d"}]},
+			{"type":"apply_patch_call","call_id":"c4","operation":{"type":"delete_file","path":"p"}},{"type":"apply_patch_call_output","call_id":"c4","status":"failed"},
+			{"type":"program","id":"p","call_id":"c5","code":"f()"},{"type":"program_output","call_id":"c5","result":"r","status":"completed"},
+			{"type":"mcp_call","id":"mcp_1","server_label":"s","name":"n","arguments":"{\"a\":1}","output":"o"},
+			{"type":"file_search_call","id":"fs_1","queries":["q"],"results":[{"text":"t"}],"status":"completed"},
+			{"type":"code_interpreter_call","id":"ci_1","code":"1+1","outputs":null,"status":"completed"},
+			{"type":"image_generation_call","id":"ig_1","revised_prompt":"a cat","result":"iVBOR","status":"completed"},
+			{"type":"image_generation_call","result":"iVBOR","status":"completed"}]`,
+			`"messages":[{"role":"user","content":"Hi"},` + hostedTurn("c1", "local_shell", `{"type":"exec","command":["ls"]}`, "a b") + `,` +
+				hostedTurn("c2", "local_shell", `{"command":["ls"]}`, "c") + `,` + hostedTurn("c3", "shell", `{"commands":["x"]}`, `[{"stdout":"d"}]`) + `,` +
+				hostedTurn("c4", "apply_patch", `{"type":"delete_file","path":"p"}`, "failed") + `,` + hostedTurn("c5", "program", `{"code":"f()"}`, "r") + `,` +
+				hostedTurn("mcp_1", "n", `{"a":1}`, "o") + `,` + hostedTurn("fs_1", "file_search", `{"queries":["q"]}`, `[{"text":"t"}]`) + `,` +
+				hostedTurn("ci_1", "code_interpreter", `{"code":"1+1"}`, "completed") + `,` +
+				hostedTurn("ig_1", "image_generation", `{"revised_prompt":"a cat"}`, "completed") + `,` +
+				hostedTurn("input[15]", "image_generation", `{}`, "completed") + `]`},
 		{"parameters", `"input":"Hi","temperature":0.5,"top_p":0.9,"presence_penalty":1,"frequency_penalty":-1,"max_output_tokens":10,
 			"reasoning":{"effort":"low","summary":"auto"},
 			"text":{"verbosity":"low"},"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","service_tier":"flex",
@@ -107,6 +129,13 @@ func TestCreate_ChatRequest(t *testing.T) {
 	}
 }
 
+// hostedTurn returns the messages of a call and its output.
+func hostedTurn(id, function, arguments, output string) string {
+	quote := func(s string) string { b, _ := json.Marshal(s); return string(b) }
+	return `{"role":"assistant","content":null,"tool_calls":[{"id":"` + id + `","type":"function","function":{"name":"` + function + `","arguments":` +
+		quote(arguments) + `}}]},{"role":"tool","tool_call_id":"` + id + `","content":` + quote(output) + `}`
+}
+
 // A request of Codex, with what it sends in each turn, and the shape for models whose
 // tools and instructions are items of the input.
 func TestCreate_Codex(t *testing.T) {
@@ -123,7 +152,7 @@ func TestCreate_Codex(t *testing.T) {
 		{"type":"reasoning","summary":[],"encrypted_content":"foreign"},{"type":"function_call","call_id":"c1","name":"log","namespace":"mcp__git","arguments":"{}"},
 		{"type":"function_call_output","call_id":"c1","output":[{"type":"input_text","text":"done"}]},
 		{"type":"custom_tool_call","call_id":"c2","name":"apply_patch","input":"x"},
-		{"type":"custom_tool_call_output","call_id":"c2","output":"ok"},{"type":"web_search_call","status":"completed"},{"type":"compaction","encrypted_content":"y"}`
+		{"type":"custom_tool_call_output","call_id":"c2","output":"ok"},{"type":"web_search_call","status":"completed"}`
 	for name, body := range map[string]string{
 		"full": params + `"instructions":"Be Codex.","tools":` + tools + `,"input":[` + history + `]}`,
 		"lite": params + `"tools":null,"input":[{"type":"additional_tools","role":"developer","tools":` + tools + `},` + history + `]}`,
@@ -158,6 +187,15 @@ func TestCreate_Refused(t *testing.T) {
 		{"number as input", `{"model":"m","input":1}`, "input", "invalid_type", "expected a string or an array of items"},
 		{"number as item", `{"model":"m","input":[1]}`, "input[0]", "invalid_type", "expected an object"},
 		{"no type", `{"model":"m","input":[{}]}`, "input[0].type", "missing_required_parameter", ""},
+		{"unknown item", `{"model":"m","input":[{"role":"user","content":"Hi"},{"type":"new","result":"x"}]}`, "input[1].type", "invalid_value",
+			"The item 'input[1]' has the type 'new', which is not supported"},
+		{"computer", `{"model":"m","input":[{"type":"computer_call","call_id":"c","action":{}}]}`, "input[0].type", "invalid_value", "'computer_call'"},
+		{"unknown part", `{"model":"m","input":[{"role":"user","content":[{"type":"new","blob":"x"}]}]}`, "input[0].content[0].type", "invalid_value",
+			"The part 'input[0].content[0]' has the type 'new', which is not supported"},
+		{"part of another server", `{"model":"m","input":[{"type":"agent_message","content":[{"type":"encrypted_content","encrypted_content":"x"}]}]}`,
+			"input[0].content[0]", "invalid_encrypted_content", "could not be verified"},
+		{"output of no call", `{"model":"m","input":[{"type":"shell_call_output","call_id":"c","output":[]}]}`, "input[0].call_id", "", "No tool call found"},
+		{"mcp_call without a name", `{"model":"m","input":[{"type":"mcp_call","id":"i"}]}`, "input[0].name", "missing_required_parameter", ""},
 		{"role", `{"model":"m","input":[{"role":"robot","content":"Hi"}]}`, "input[0].role", "invalid_value", "'user'"},
 		{"no content", `{"model":"m","input":[{"role":"user"}]}`, "input[0].content", "missing_required_parameter", ""},
 		{

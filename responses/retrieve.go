@@ -91,7 +91,7 @@ func encodeItems(items []responsestore.Item, encrypted bool) ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// withoutEncrypted returns a stored item without encrypted_content.
+// withoutEncrypted returns a stored item without the encrypted_content of reasoning.
 func withoutEncrypted(body []byte) ([]byte, error) {
 	if !bytes.Contains(body, []byte(sealedPrefix)) {
 		return body, nil
@@ -99,6 +99,9 @@ func withoutEncrypted(body []byte) ([]byte, error) {
 	members := make(map[string]jsonwire.Value)
 	if err := decode(body, "", &members); err != nil {
 		return nil, err
+	}
+	if members["type"] != `"`+itemReasoning+`"` {
+		return body, nil
 	}
 	delete(members, "encrypted_content")
 	return marshal(members)

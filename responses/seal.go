@@ -1,5 +1,6 @@
-// encrypted_content, which has the reasoning of the Backend, encrypted with AES-GCM. The account is
-// authenticated with it, so that a client cannot use the reasoning of another account.
+// encrypted_content, which has the reasoning of the Backend or the summary of a conversation, encrypted
+// with AES-GCM. The account is authenticated with it, so that a client cannot use what belongs to another
+// account.
 
 package responses
 
@@ -23,27 +24,34 @@ type plainReasoning struct {
 	Details []llm.ReasoningDetail `json:"details,omitempty"`
 }
 
-// A sealer encrypts reasoning with AES-256-GCM, so that clients can neither read
-// nor change it. The account is authenticated too: the reasoning of another
-// account is refused.
-type sealer struct{ aead cipher.AEAD }
+// A sealer encrypts reasoning and summaries with AES-256-GCM, so that clients can neither read
+// nor change them. The account is authenticated too: those of another account are refused. Each has a key
+// of its own, so that a client cannot send one as the other.
+type sealer struct{ reasoning, summaries cipher.AEAD }
 
-// sealedPrefix begins encrypted_content and identifies the version of its format.
-const sealedPrefix = "llmhttp1."
+// These begin encrypted_content and identify the version of its format.
+const (
+	sealedPrefix  = "llmhttp1."         // of reasoning
+	summaryPrefix = "llmhttp-summary1." // of a summary
+)
 
-// newSealer returns a sealer with a key that is derived from secret, or with a
-// random one if secret is nil.
+// newSealer returns a sealer with keys that are derived from secret, or with
+// random ones if secret is nil.
 func newSealer(secret []byte) *sealer {
-	key := make([]byte, 32)
 	switch {
 	case secret == nil:
-		rand.Read(key) // never fails
+		secret = make([]byte, 32)
+		rand.Read(secret) // never fails
 	case len(secret) < minSecret:
 		panic("responses: Options.Secret must have at least 16 bytes")
-	default:
-		sum := sha256.Sum256(append([]byte("llmhttp reasoning\x00"), secret...))
-		copy(key, sum[:])
 	}
+	return &sealer{reasoning: newAEAD("llmhttp reasoning", secret), summaries: newAEAD("llmhttp summary", secret)}
+}
+
+// newAEAD returns a cipher with the key for a purpose that is derived from secret.
+func newAEAD(purpose string, secret []byte) cipher.AEAD {
+	sum := sha256.Sum256(append([]byte(purpose+"\x00"), secret...))
+	key := sum[:]
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		panic(err) // the key has 32 bytes
@@ -52,7 +60,7 @@ func newSealer(secret []byte) *sealer {
 	if err != nil {
 		panic(err)
 	}
-	return &sealer{aead}
+	return aead
 }
 
 func (s *sealer) seal(account string, r *plainReasoning) (string, error) {
@@ -60,22 +68,42 @@ func (s *sealer) seal(account string, r *plainReasoning) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return sealedPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain, []byte(account))), nil
+	return encrypt(s.reasoning, sealedPrefix, account, plain), nil
 }
 
 // open decrypts content. It returns an empty plainReasoning if s has not sealed content
 // for the account.
 func (s *sealer) open(account, content string) (r plainReasoning) {
-	encoded, ok := strings.CutPrefix(content, sealedPrefix)
-	if !ok {
-		return r
-	}
-	sealed, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
-		return r
-	}
-	if plain, err := s.aead.Open(nil, nil, sealed, []byte(account)); err == nil {
+	if plain, ok := decrypt(s.reasoning, sealedPrefix, account, content); ok {
 		_ = json.Unmarshal(plain, &r) // seal has encoded it
 	}
 	return r
+}
+
+// sealSummary encrypts the summary of a conversation.
+func (s *sealer) sealSummary(account, summary string) string {
+	return encrypt(s.summaries, summaryPrefix, account, []byte(summary))
+}
+
+// openSummary decrypts content. ok is false if s has not sealed content as a summary for the account.
+func (s *sealer) openSummary(account, content string) (summary string, ok bool) {
+	plain, ok := decrypt(s.summaries, summaryPrefix, account, content)
+	return string(plain), ok
+}
+
+func encrypt(aead cipher.AEAD, prefix, account string, plain []byte) string {
+	return prefix + base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, plain, []byte(account)))
+}
+
+func decrypt(aead cipher.AEAD, prefix, account, content string) (plain []byte, ok bool) {
+	encoded, ok := strings.CutPrefix(content, prefix)
+	if !ok {
+		return nil, false
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, false
+	}
+	plain, err = aead.Open(nil, nil, sealed, []byte(account))
+	return plain, err == nil
 }

@@ -23,7 +23,7 @@ func (p *protocol) stores(r *request) bool {
 
 // SaveReply returns a function that stores the response.
 func (e *encoder) SaveReply(u *llm.Usage, extra llm.Extra) func(context.Context) error {
-	if !e.p.stores(e.req) {
+	if !e.p.stores(e.req) || e.failure != nil {
 		return nil
 	}
 	e.finish(u, extra)

@@ -28,6 +28,10 @@ func (r *request) setTools() error {
 	if err != nil || len(c.Tools) == 0 {
 		return err // without tools, servers refuse the parameters of tools
 	}
+	if r.compacts { // the tools remain, so that the prompt begins as in other requests, which servers cache
+		c.ToolChoice = &llm.ToolChoice{Mode: llm.ToolChoiceNone}
+		return nil
+	}
 	c.ToolChoice, c.ParallelToolCalls = choice, r.body.ParallelToolCalls
 	return nil
 }
