@@ -222,3 +222,35 @@ func reasoningParam(t *testing.T, item responses.ResponseOutputItemUnion) respon
 	require.NoError(t, json.Unmarshal([]byte(item.RawJSON()), p))
 	return responses.ResponseInputItemUnionParam{OfReasoning: p}
 }
+
+func TestOpenAIResponsesCompaction(t *testing.T) {
+	t.Parallel()
+	client := newOpenAIClient(start(t))
+	params := responseParams("")
+	params.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
+		responses.ResponseInputItemParamOfMessage("Remember this", responses.EasyInputMessageRoleUser),
+		{OfCompactionTrigger: &responses.ResponseInputItemCompactionTriggerParam{}},
+	}}
+	forStreams(t, func(t *testing.T, stream bool) {
+		r := respond(t, client, stream, params)
+		require.Len(t, r.Output, 1)
+		item := r.Output[0].AsCompaction()
+		assert.Regexp(t, "^cmp_", item.ID)
+		assert.NotEmpty(t, item.EncryptedContent)
+
+		next := responseParams("")
+		next.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
+			responses.ResponseInputItemParamOfCompaction(item.EncryptedContent),
+			responses.ResponseInputItemParamOfMessage(sampleText, responses.EasyInputMessageRoleUser),
+		}}
+		assert.Equal(t, sampleText, respond(t, client, stream, next).OutputText())
+	})
+	compacted, err := client.Responses.Compact(testContext(t), responses.ResponseCompactParams{
+		Model: "demo-chat", Input: responses.ResponseCompactParamsInputUnion{OfString: openai.String("Remember this")},
+	})
+	require.NoError(t, err)
+	require.Len(t, compacted.Output, 2)
+	assert.Equal(t, "Remember this", compacted.Output[0].AsMessage().Content[0].Text)
+	assert.NotEmpty(t, compacted.Output[1].AsCompaction().EncryptedContent)
+	assert.Equal(t, compacted.Usage.InputTokens+compacted.Usage.OutputTokens, compacted.Usage.TotalTokens)
+}

@@ -4,6 +4,9 @@
 //
 // It is listed as demo-chat, and for Claude Code also as claude-demo-chat. Codex gets its context window.
 //
+// With -recall the model thinks of a magic word and knows it later, but only from the conversation that it
+// gets. It tells it in summaries.
+//
 // With -redacted the model begins each reply with signed and with redacted thinking,
 // and refuses a conversation in which a reply of the assistant has lost them.
 package main
@@ -18,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,10 +37,14 @@ func main() {
 	tool := flag.String("tool", "read", "`name` of the tool to call")
 	arguments := flag.String("arguments", "{}", "`JSON` of its arguments")
 	redacted := flag.Bool("redacted", false, "reply with redacted thinking instead of calls")
+	recall := flag.Bool("recall", false, "reply about a magic word instead of calls")
 	flag.Parse()
 	backend := model(*tool, *arguments)
-	if *redacted {
+	switch {
+	case *redacted:
 		backend = thinker()
+	case *recall:
+		backend = recaller()
 	}
 	if err := run(*addr, backend); err != nil {
 		log.Fatal(err)
@@ -98,6 +106,26 @@ func model(tool, arguments string) llmhttp.Backend {
 			}
 		}
 		return []memory.Step{memory.Say("A title")}
+	}}
+}
+
+// recaller returns a Backend that thinks of a magic word when it is asked to. It knows the word from
+// messages, and from a summary of its own, but not from what a user says.
+func recaller() llmhttp.Backend {
+	const told = "The magic word is xyzzy."
+	return &memory.Backend{Script: func(req *llm.ChatRequest) []memory.Step {
+		knows := slices.ContainsFunc(req.Messages, func(m llm.Message) bool { return strings.Contains(m.Content.Text(), told) })
+		switch last := req.Messages[len(req.Messages)-1].Content.Text(); {
+		case last == "Think of a magic word.":
+			return []memory.Step{memory.Say(told)}
+		case !knows:
+			return []memory.Step{memory.Say("I know no magic word.")}
+		case last == responses.DefaultCompactPrompt:
+			return []memory.Step{memory.Reason("Let me see."), memory.Say("A summary. "), memory.Say(told)}
+		case last == "What is the magic word?":
+			return []memory.Step{memory.Say("It is xyzzy.")}
+		}
+		return []memory.Step{memory.Say("Well.")}
 	}}
 }
 

@@ -1,8 +1,8 @@
-import { Agent, handoff, MemorySession, OpenAIResponsesModel, run, setTracingDisabled, tool } from "@openai/agents";
+import { Agent, handoff, MemorySession, OpenAIResponsesCompactionSession, OpenAIResponsesModel, run, setTracingDisabled, tool } from "@openai/agents";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";
-import { key, start } from "../example.js";
+import { key, start, startScripted } from "../example.js";
 import { Forecast, Recipe } from "../fixtures.js";
 
 setTracingDisabled(true);
@@ -82,5 +82,33 @@ for (const stream of [false, true]) {
     const outcome = ask(agent, "one two three four five six", { stream });
     const text = await outcome.then((result) => result.finalOutput, (err) => err.message);
     assert.match(text, /one|incomplete/i);
+  });
+}
+
+// The session replaces its items by the reply of POST /v1/responses/compact. It only takes names of OpenAI's models.
+for (const compactionMode of ["input", "previous_response_id", "auto"]) {
+  test(`session that compacts, ${compactionMode}`, async (t) => {
+    const server = await startScripted(t, "-recall");
+    const client = new OpenAI({ baseURL: server.api, apiKey: key, maxRetries: 0 });
+    const session = new OpenAIResponsesCompactionSession({
+      client,
+      model: "gpt-5.6",
+      compactionMode,
+      shouldTriggerCompaction: ({ compactionCandidateItems }) => compactionCandidateItems.length >= 2,
+    });
+    const agent = new Agent({ name: "Recaller", model: new OpenAIResponsesModel(client, "gpt-5.6") });
+    const types = async () => (await session.getItems()).map((item) => item.type);
+    assert.equal((await ask(agent, "Think of a magic word.", { session })).finalOutput, "The magic word is xyzzy.");
+    assert.deepEqual(await types(), ["message", "message"]);
+    const first = await ask(agent, "Thank you.", { session });
+    assert.deepEqual(await types(), ["message", "message", "compaction"], "the messages of the user, and the summary");
+    assert.equal((await ask(agent, "What is the magic word?", { session })).finalOutput, "It is xyzzy.");
+    assert.equal(first.runContext.usage.requests, 2, "the compaction is a request");
+    assert.equal((await ask(agent, "Thank you.", { session })).runContext.usage.requests, 1, "items before a compaction stop the SDK from another one");
+    assert((await session.runCompaction({ force: true })).usage.inputTokens > 0);
+    const sent = compactionMode === "input" ? 4 : 2; // the SDK sends the model nothing that is before a compaction
+    assert.deepEqual(await types(), [...Array(sent).fill("message"), "compaction"]);
+    assert.equal((await ask(agent, "What is the magic word?", { session, stream: true })).finalOutput, "It is xyzzy.");
+    assert.equal(server.output().match(/compact/g).length, 2);
   });
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";
 import { zodResponsesFunction, zodTextFormat } from "openai/helpers/zod";
-import { key, start, startThinker } from "../example.js";
+import { key, start, startScripted, startThinker } from "../example.js";
 import { Forecast, longText, Recipe, sampleText } from "../fixtures.js";
 
 const openai = (server, options) => new OpenAI({ baseURL: server.api, apiKey: key, maxRetries: 0, ...options });
@@ -196,4 +196,37 @@ test("a client that disconnects is charged", async (t) => {
   const stream = await openai(server).responses.create(params(longText, { stream: true }));
   for await (const event of stream) if (event.type === "response.output_text.delta") break;
   await server.awaitUsage(1);
+});
+
+test("compaction, by a trigger and by responses.compact", async (t) => {
+  const client = openai(await startScripted(t, "-recall"));
+  const question = { role: "user", content: "Think of a magic word." };
+  const first = await client.responses.create(params([question]));
+  const trigger = { type: "compaction_trigger" };
+  const whole = await client.responses.create(params([question, ...first.output, trigger], { store: false }));
+  const events = [];
+  const stream = client.responses.stream(params([trigger], { previous_response_id: first.id })).on("event", (event) => events.push(event.type));
+  const streamed = await stream.finalResponse();
+  const expected = ["created", "in_progress", "output_item.added", "output_item.done", "completed"];
+  assert.deepEqual(events.filter((type) => type.startsWith("response.")), expected.map((type) => `response.${type}`));
+  const compacted = await client.responses.compact({ model: "demo-chat", input: [question, ...first.output], instructions: "Be kind." });
+  const again = await client.responses.compact({ model: "demo-chat", previous_response_id: first.id });
+  for (const { object, id, created_at, output, usage } of [whole, streamed, compacted, again]) {
+    assert.match(id, /^resp_/);
+    assert(Math.abs(created_at - Date.now() / 1000) < 60);
+    assert(usage.total_tokens > usage.output_tokens && usage.output_tokens > 0);
+    assert.deepEqual(output.map((item) => item.type), object === "response" ? ["compaction"] : ["message", "compaction"]);
+    assert.match(output.at(-1).id, /^cmp_/);
+    const next = await client.responses.create(params([...output, { role: "user", content: "What is the magic word?" }], { store: false }));
+    assert.equal(next.output_text, "It is xyzzy.");
+  }
+  const next = await client.responses.create(params("What is the magic word?", { previous_response_id: streamed.id }));
+  assert.equal(next.output_text, "It is xyzzy.");
+  const foreign = { type: "compaction", id: "cmp_1", encrypted_content: "gAAAA" };
+  await assert.rejects(client.responses.create(params([foreign, { role: "user", content: "What is the magic word?" }])), (err) => {
+    assert(err instanceof OpenAI.BadRequestError);
+    assert.equal(err.code, "invalid_encrypted_content");
+    assert.equal(err.param, "input[0].encrypted_content");
+    return true;
+  });
 });
