@@ -108,7 +108,7 @@ func TestPrefix_Errors(t *testing.T) {
 	s := startServer(t, config{backend: textBackend("x"), opts: llmhttp.Options{Prefix: "/llm", Protocols: []llmhttp.Protocol{messages.New(nil), responses.New(nil)}}})
 	const served = ". This server does not serve it. It serves GET /llm/dashboard/billing/subscription, GET /llm/dashboard/billing/usage, " +
 		"GET /llm/v1/dashboard/billing/subscription, GET /llm/v1/dashboard/billing/usage, POST /llm/v1/chat/completions, POST /llm/v1/messages, " +
-		"POST /llm/v1/messages/count_tokens, POST /llm/v1/responses, POST /llm/v1/responses/input_tokens."
+		"POST /llm/v1/messages/count_tokens, POST /llm/v1/responses, POST /llm/v1/responses/compact, POST /llm/v1/responses/input_tokens."
 	for _, test := range []struct {
 		method, path string
 		status       int
@@ -117,7 +117,6 @@ func TestPrefix_Errors(t *testing.T) {
 		{"POST", "/llm/v1/x", 404, "Invalid URL (POST /llm/v1/x)"},
 		{"POST", "/llm/v1/files", 404, "Invalid URL (POST /llm/v1/files)" + served},
 		{"POST", "/llm/v1/embeddings", 404, "Invalid URL (POST /llm/v1/embeddings)"},
-		{"POST", "/llm/v1/responses/compact", 404, "Invalid URL (POST /llm/v1/responses/compact)"},
 		{"GET", "/llm/v1/chat/completions", 405, "Not allowed to GET on /llm/v1/chat/completions. (HINT: Perhaps you meant to use a different HTTP method?)"},
 		{"POST", "/v1/chat/completions", 404, "Invalid URL (POST /v1/chat/completions)" + served},
 		{"POST", "/other", 404, "Invalid URL (POST /other)"},

@@ -71,7 +71,7 @@ func (r *request) setCompaction() {
 // do not belong to the conversation.
 func (r *request) addPrompt(prompt string, instructions int, loaded bool) error {
 	switch {
-	case !loaded || len(r.chat.Messages) > instructions:
+	case !loaded || len(r.chat.Messages) > instructions || r.body.Model == "": // a request without a model is refused for that
 	case r.body.Input.IsNull():
 		return invalid.Missing("input")
 	default:

@@ -144,6 +144,8 @@ func TestCompact_Refused(t *testing.T) {
 			assert.Contains(t, e.Message, test.message)
 		})
 	}
+	e := s.requireRefused(400, "POST", standalone, `{}`)
+	assert.Equal(t, "model", e.Param)
 	assert.Nil(t, s.request, "the Backend got a request")
 
 	// What this server has encrypted is only for the account, and for servers with the secret.
@@ -152,7 +154,7 @@ func TestCompact_Refused(t *testing.T) {
 	assert.Equal(t, 400, status)
 	assert.Contains(t, string(data), `"invalid_encrypted_content"`)
 	newSecretServer(t, chunkText).create(body)
-	e := newServer(t, &responses.Options{Secret: []byte("another secret..")}, chunkText).requireRefused(400, "POST", "/v1/responses", body)
+	e = newServer(t, &responses.Options{Secret: []byte("another secret..")}, chunkText).requireRefused(400, "POST", "/v1/responses", body)
 	assert.Equal(t, "invalid_encrypted_content", e.Code)
 
 	// Reasoning is no part of the conversation: that of others is ignored, and so is a summary in it.

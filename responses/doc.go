@@ -8,6 +8,7 @@
 // The Handler then serves, besides the other endpoints:
 //
 //   - POST /v1/responses, whole and streamed
+//   - POST /v1/responses/compact
 //   - POST /v1/responses/input_tokens
 //   - with a [responsestore.Store]: GET and DELETE /v1/responses/{id}, and GET
 //     /v1/responses/{id}/input_items
@@ -24,8 +25,19 @@
 //   - A custom tool becomes a function with one parameter, the string "input". A
 //     tool of a namespace becomes a function whose name begins with that of
 //     the namespace. Calls are translated back.
-//   - Hosted tools, such as web_search, are ignored, and so are items that have no text
-//     and are not known. A tool_choice that demands a hosted tool is refused.
+//   - Hosted tools, such as web_search, are ignored. A tool_choice that demands a hosted tool is
+//     refused.
+//   - Calls of hosted tools, in conversations that were begun elsewhere, become calls of
+//     functions, and their outputs messages of the tool: of mcp_call, file_search_call,
+//     code_interpreter_call, image_generation_call without the image, local_shell_call,
+//     shell_call, apply_patch_call and program.
+//   - Items that tell nothing of the conversation are ignored: web_search_call, whose result is
+//     in the text that follows, tool_search_call, tool_search_output, mcp_list_tools,
+//     configuration_update and ghost_snapshot. So is the encrypted_content of reasoning that this
+//     server has not encrypted, because the model can do without.
+//   - Of items of other types, such as agent_message, the content is taken. Those without content,
+//     such as computer_call, are refused, and so are parts of unknown types without text, because
+//     the model would answer without knowing what they tell.
 //   - The output of a call is a message of the tool. Without a call_id, as Codex sends
 //     its goal, it is a message of the user.
 //   - Parameters of the same meaning are in the fields of the ChatRequest. All others are in its Extra
@@ -54,6 +66,26 @@
 // includes reasoning.encrypted_content, the item also carries the
 // [llm.ReasoningDetail] values of the Backend, encrypted, and they come back
 // with the next request.
+//
+// # Compaction
+//
+// A conversation can be replaced by a summary, which the Backend writes. The client asks for it with an
+// item compaction_trigger at the end of the input, as Codex does if its provider is named OpenAI, or by POST
+// /v1/responses/compact, as the SDKs do. The Backend gets the conversation, the tools with the tool_choice
+// "none", so that it begins as other requests and a cache of prompts has it, and [Options].CompactPrompt. The
+// reply to a trigger has one item of the type compaction, whose encrypted_content is the summary. The reply
+// to POST /v1/responses/compact has the messages of the user before it; it is not stored. Tokens
+// are limited, charged and recorded as for other replies.
+//
+// If a request contains the item, the summary is a message of the user. Of what is before the item, only
+// definitions of tools, and messages that are not the assistant's, are sent to the Backend. Of stored
+// messages, and of those in the reply to POST /v1/responses/compact, the latest are kept that have
+// 256 KiB together, as JSON. An item that was encrypted by another server, with another secret or for another
+// account is refused with the code invalid_encrypted_content.
+//
+// A summary that is empty, or was cut by a limit on tokens or a content filter, is a failure with the status
+// 502, or the event response.failed. Its tokens are charged. A parameter context_management does not make the
+// server compact.
 //
 // # Stored responses
 //

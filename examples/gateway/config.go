@@ -27,6 +27,11 @@ type config struct {
 	// there are none.
 	CodexInstructions string `json:"codex_instructions_file"`
 
+	// ResponsesSecretEnv is the environment variable with the secret that encrypts reasoning and
+	// summaries of conversations, of 16 characters or more. If empty, clients of the Responses API
+	// cannot go on with a conversation that was compacted when the gateway starts again.
+	ResponsesSecretEnv string `json:"responses_secret_env"`
+
 	Upstreams []upstreamConfig `json:"upstreams"`
 	Routes    []routeConfig    `json:"routes"`
 	Breaker   breakerConfig    `json:"breaker"`

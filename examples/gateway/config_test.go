@@ -121,6 +121,8 @@ func TestConfig_Errors(t *testing.T) {
 		{`"routes": [`, `"breaker": {"open_for": "0s"}, "routes": [`, `:17: ... "/breaker/open_for": duration "0s" is not positive`},
 
 		{`"upstreams"`, `"public_url": "llm.example.com", "upstreams"`, `: public_url: "llm.example.com" is not a URL such as "https://llm.example.com"`},
+		{`"upstreams"`, `"responses_secret_env": "NO_KEY", "upstreams"`, `: responses_secret_env: the environment variable is not set`},
+		{`"upstreams"`, `"responses_secret_env": "FIRST_KEY", "upstreams"`, `: responses_secret_env: the secret has less than 16 characters`},
 
 		// upstreams
 		{`"name": "second"`, `"name": ""`, `: upstreams[1].name: must not be empty`},

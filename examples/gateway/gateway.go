@@ -22,6 +22,8 @@ type gateway struct {
 	timeout   time.Duration // for llmhttp.Options
 	breaker   breakerConfig
 	codex     codexInstructions
+	secretEnv string // of the secret
+	secret    []byte // for responses.Options; may be nil
 	router    *route.Router
 	keys      keyStore
 	upstreams map[string]server // by name
@@ -50,7 +52,7 @@ func readInstructions(file string) (codexInstructions, error) {
 
 // newGateway validates c. Its errors name the field that is not valid.
 func newGateway(c *config) (*gateway, error) {
-	g := &gateway{publicURL: strings.TrimSuffix(c.PublicURL, "/"), timeout: c.timeout(), breaker: c.Breaker}
+	g := &gateway{publicURL: strings.TrimSuffix(c.PublicURL, "/"), timeout: c.timeout(), breaker: c.Breaker, secretEnv: c.ResponsesSecretEnv}
 	if g.publicURL != "" {
 		u, err := url.Parse(g.publicURL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -60,6 +62,15 @@ func newGateway(c *config) (*gateway, error) {
 	var err error
 	if g.codex, err = readInstructions(c.CodexInstructions); err != nil {
 		return nil, err
+	}
+	if g.secretEnv != "" {
+		secret, err := environment("responses_secret_env", g.secretEnv)
+		if err != nil {
+			return nil, err
+		}
+		if g.secret = []byte(secret); len(secret) < 16 {
+			return nil, errors.New("responses_secret_env: the secret has less than 16 characters")
+		}
 	}
 	return g, g.replace(c, func(routes []route.Route) (err error) {
 		g.router, err = route.New(routes, &route.Options{
@@ -91,6 +102,8 @@ func (g *gateway) reload(c *config) error {
 		return errors.New("breaker: " + restart)
 	case c.CodexInstructions != g.codex.file:
 		return errors.New("codex_instructions_file: " + restart)
+	case c.ResponsesSecretEnv != g.secretEnv:
+		return errors.New("responses_secret_env: " + restart)
 	case c.timeout() > g.timeout:
 		return fmt.Errorf("upstreams: a first_byte_timeout is longer than the gateway waits, which is %v: %s", g.timeout, restart)
 	}

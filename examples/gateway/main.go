@@ -73,7 +73,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
 		Protocols: []llmhttp.Protocol{
 			messages.New(nil),
-			responses.New(&responses.Options{Store: memory.NewResponseStore(), CodexInstructions: g.codex.text}),
+			responses.New(&responses.Options{Store: memory.NewResponseStore(), CodexInstructions: g.codex.text, Secret: g.secret}),
 		},
 	})
 	mux := http.NewServeMux()

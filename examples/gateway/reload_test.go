@@ -133,6 +133,7 @@ func TestReload_MistakeChangesNothing(t *testing.T) {
 		"public_url: " + restart:              {"public_url": "https://llm.example.com"},
 		"codex_instructions_file: " + restart: {"codex_instructions_file": "prompt.md"},
 		"breaker: " + restart:                 {"breaker": object{"failures": 4, "open_for": "24h"}},
+		"responses_secret_env: " + restart:    {"responses_secret_env": "SECRET"},
 		"upstreams: a first_byte_timeout is longer than the gateway waits, which is 5m0s: " + restart: {"upstreams": []object{
 			{"name": "a", "url": "http://127.0.0.1:1/v1", "first_byte_timeout": "3m"},
 		}},

@@ -12,7 +12,7 @@ import (
 // maxWindow is how much memory the decoder of a request may keep of what it has decoded, in bytes.
 const maxWindow = 8 << 20
 
-// decode reads zstd, with which Codex compresses requests if it is signed in or its provider is named OpenAI.
+// decode reads zstd, with which Codex compresses requests if it is signed in with ChatGPT.
 func decode(encoding string, r io.Reader) (io.ReadCloser, error) {
 	if encoding != "zstd" {
 		return nil, errors.ErrUnsupported

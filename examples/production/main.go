@@ -127,7 +127,7 @@ func (c *config) addFlags(f *flag.FlagSet) {
 		&c.protocols.secretFile,
 		"responses-secret-file",
 		"",
-		"a `file` with the secret that encrypts the reasoning which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, and ignores the reasoning of others",
+		"a `file` with the secret that encrypts the reasoning and the summaries which clients of the Responses API send back, at least 32 characters; or LLMHTTP_RESPONSES_SECRET has the secret itself; without one, each process has its own, ignores the reasoning of others, and refuses their summaries",
 	)
 	f.Var(
 		&c.proxies,

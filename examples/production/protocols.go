@@ -46,7 +46,7 @@ func (c *protocolConfig) protocols(store *sqlstore.Store) ([]llmhttp.Protocol, e
 // minSecret is the length of the shortest secret, in bytes.
 const minSecret = 32
 
-// readSecret returns the secret that encrypts reasoning. It is nil if none is configured:
+// readSecret returns the secret that encrypts reasoning and summaries. It is nil if none is configured:
 // then each process has its own. It is never on the command line, which others can read.
 func (c *protocolConfig) readSecret() ([]byte, error) {
 	secret, from := []byte(os.Getenv("LLMHTTP_RESPONSES_SECRET")), "LLMHTTP_RESPONSES_SECRET"
