@@ -353,3 +353,27 @@ func TestGateway_BadConfig(t *testing.T) {
 	assert.Equal(t, 1, exit.ExitCode())
 	assert.Equal(t, "gateway: main_test.go:1: jsontext: invalid character 'p' at start of value\n", string(out))
 }
+
+// Conversations that were compacted go on after a restart if the configuration names a secret.
+func TestGateway_ResponsesSecret(t *testing.T) {
+	t.Parallel()
+	server := start(t, inmemory, nil, "-key", "sk-first-secret")
+	startWith := func(members string) *setup {
+		file := filepath.Join(t.TempDir(), "gateway.json")
+		require.NoError(t, os.WriteFile(file, []byte(`{`+members+`"upstreams":[{"name":"a","url":"`+server.URL+`/v1","key_env":"FIRST_KEY"}],
+			"routes":[{"model":"*","targets":[{"upstream":"a"}]}],"keys":[{"id":"demo","secret_env":"GATEWAY_KEY"}]}`), 0o600))
+		return &setup{gateway: start(t, os.Args[0], []string{
+			"LLMHTTP_TEST_GATEWAY=1", "FIRST_KEY=sk-first-secret", "GATEWAY_KEY=sk-gateway-secret", "SUMMARY_SECRET=0123456789abcdef",
+		}, "-config", file)}
+	}
+	const named = `"responses_secret_env":"SUMMARY_SECRET",`
+	status, reply := startWith(named).call(t, "sk-gateway-secret", "POST", "/v1/responses",
+		`{"model":"demo-chat","input":[{"role":"user","content":"Hello!"},{"type":"compaction_trigger"}]}`, "Content-Type", "application/json")
+	require.Equal(t, 200, status, reply)
+	item := regexp.MustCompile(`\{"id":"cmp_[^}]*\}`).FindString(reply)
+	for members, want := range map[string]int{named: 200, "": 400} {
+		status, reply := startWith(members).call(t, "sk-gateway-secret", "POST", "/v1/responses",
+			`{"model":"demo-chat","input":[`+item+`]}`, "Content-Type", "application/json")
+		assert.Equal(t, want, status, reply)
+	}
+}
