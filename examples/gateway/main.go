@@ -26,6 +26,7 @@ import (
 	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/messages"
 	"github.com/llmhttp/llmhttp/responses"
+	"github.com/llmhttp/llmhttp/responsesws"
 )
 
 func main() {
@@ -76,15 +77,16 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 			responses.New(&responses.Options{Store: memory.NewResponseStore(), CodexInstructions: g.codex.text, Secret: g.secret}),
 		},
 	})
+	ws := responsesws.New(h, nil) // Codex tries a WebSocket first
 	mux := http.NewServeMux()
-	mux.Handle("/", h) // unknown paths get an error in the format of the API
+	mux.Handle("/", ws) // unknown paths get an error in the format of the API
 	mux.Handle("/images/", images)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	go g.reloadOn(ctx, hangups, file)
 	fmt.Print(c.welcome(base))
-	return serve(ctx, l, mux, h, drain)
+	return serve(ctx, l, mux, h, ws, drain)
 }
 
 // reloadOn reads the configuration again for each signal, until ctx is done. After a mistake the
@@ -112,7 +114,7 @@ func (g *gateway) reloadOn(ctx context.Context, signals <-chan os.Signal, file s
 
 // serve serves mux until ctx is done. Then the requests to h may go on for the
 // duration drain.
-func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Handler, drain time.Duration) error {
+func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Handler, ws *responsesws.Handler, drain time.Duration) error {
 	server := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -120,6 +122,7 @@ func serve(ctx context.Context, l net.Listener, mux http.Handler, h *llmhttp.Han
 		WriteTimeout:      5 * time.Minute, // for other handlers; that of llmhttp sets its own deadlines
 		IdleTimeout:       2 * time.Minute, // of a connection between requests
 	}
+	server.RegisterOnShutdown(ws.Drain)
 	context.AfterFunc(ctx, func() { fmt.Printf("draining ... for at most %v; Ctrl-C again ends at once\n", drain) })
 	return llmhttp.Serve(ctx, server, h, &llmhttp.ServeOptions{DrainTimeout: max(drain, 1)}, l) // zero would be the default
 }
