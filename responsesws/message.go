@@ -45,7 +45,7 @@ func parseMessage(data []byte) (*message, *apiError) {
 		switch member.name {
 		case "type", "stream_id", "generate", "stream", "input", "previous_response_id":
 			if _, ok := known[member.name]; ok {
-				return m, badRequest("invalid_json", member.name, "The member '%s' is there twice.", member.name)
+				return m, badRequest("duplicate_parameter", member.name, "Duplicate parameter: '%s'.", member.name)
 			}
 			known[member.name] = member.value
 		default:
