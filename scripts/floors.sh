@@ -14,7 +14,7 @@ deps ./llm
 if found=$(grep "^$module\(/\|$\)" <<<"$needed" | grep -v "^$module/internal/\|^$module/llm\$"); then
 	fail "package llm needs $found"
 fi
-for above in ./llm/join ./internal/images ./internal/budget ./internal/routing ./internal/origin ./internal/outage ./internal/redact ./internal/invalid ./internal/texts ./internal/tokens ./internal/order ./internal/openai ./internal/promptcache ./agent ./upstream/internal/failure ./upstream/internal/payload ./upstream/internal/reply; do
+for above in ./llm/join ./internal/images ./internal/budget ./internal/routing ./internal/origin ./internal/outage ./internal/redact ./internal/invalid ./internal/texts ./internal/tokens ./internal/order ./internal/openai ./internal/promptcache ./agent ./upstream/internal/client ./upstream/internal/failure ./upstream/internal/payload ./upstream/internal/reply; do
 	deps "$above"
 	if grep -qx "$module" <<<"$needed"; then
 		fail "$above needs the server"

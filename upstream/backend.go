@@ -10,10 +10,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/promptcache"
-	"github.com/llmhttp/llmhttp/internal/redact"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -21,16 +20,13 @@ import (
 // Backend forwards requests to another server. Create one with [New]. Its methods may be called
 // concurrently.
 type Backend struct {
-	opts     Options
-	base     *url.URL
-	header   http.Header // sent with every request
-	redactor *redact.Redactor
+	opts   Options
+	client *client.Client
 
-	server         reply.Server
 	imageTransport http.RoundTripper
 	owned          []*http.Transport // the transports that New created
 
-	chat, completions, images, embeddings, speech, transcriptions, translations, models, tokenize endpoint
+	chat, completions, images, embeddings, speech, transcriptions, translations, models, tokenize client.Endpoint
 
 	reasoning reply.ReasoningNames
 	marks     promptcache.Edit // of what is to be cached
@@ -49,7 +45,7 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{base: base}
+	b := &Backend{}
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -61,38 +57,53 @@ func New(baseURL string, opts *Options) (*Backend, error) {
 	}
 	b.opts.setDefaults()
 	b.marks = b.opts.markEdit()
-	b.header = b.opts.requestHeader()
-	b.redactor = failure.NewRedactor(base, b.opts.Key, b.header)
-	reply.AskIdentity(b.header) // after that, because values of the header are secrets
-	b.server.Transport, b.imageTransport = b.opts.Transport, b.opts.Images.Transport
-	if b.server.Transport == nil {
-		b.server.Transport = b.ownTransport()
-	}
+	b.client = b.newClient(base)
+	b.imageTransport = b.opts.Images.Transport
 	if b.imageTransport == nil {
 		b.imageTransport = b.ownTransport()
 	}
-	b.server.FirstByteTimeout, b.server.IdleTimeout = b.opts.FirstByteTimeout, b.opts.IdleTimeout
-	b.server.MaxEvent, b.server.Memory.Limit = int(b.opts.MaxEvent), b.opts.MaxReplyMemory
-	b.server.ReadOnUnfinished = b.opts.ReadOnUnfinished
-	b.chat = b.newEndpoint(http.MethodPost, "chat/completions")
-	b.chat.required = true
-	b.completions = b.newEndpoint(http.MethodPost, "completions")
-	b.images = b.newEndpoint(http.MethodPost, "images/generations")
-	b.embeddings = b.newEndpoint(http.MethodPost, "embeddings")
-	b.speech = b.newEndpoint(http.MethodPost, "audio/speech")
-	b.transcriptions = b.newEndpoint(http.MethodPost, "audio/transcriptions")
-	b.translations = b.newEndpoint(http.MethodPost, "audio/translations")
-	b.models = b.newEndpoint(http.MethodGet, "models")
-	b.models.limits = reply.Limits{MaxReply: min(b.opts.MaxReply, maxModelReply)} // there is no usage to read on for
+	b.chat = b.newEndpoint("chat/completions")
+	b.chat.Required = true
+	b.completions = b.newEndpoint("completions")
+	b.images = b.newEndpoint("images/generations")
+	b.embeddings = b.newEndpoint("embeddings")
+	b.speech = b.newEndpoint("audio/speech")
+	b.transcriptions = b.newEndpoint("audio/transcriptions")
+	b.translations = b.newEndpoint("audio/translations")
+	b.models = b.client.Endpoint(http.MethodGet, "models")
+	b.models.Limits = reply.Limits{MaxReply: min(b.opts.MaxReply, client.MaxModelReply)} // there is no usage to read on for
 	tokenize := *base
 	tokenize.Path, tokenize.RawPath = b.opts.TokenizePath, ""
-	b.tokenize = endpoint{method: http.MethodPost, url: tokenize.String(), limits: reply.Limits{MaxReply: b.opts.MaxReply}}
+	b.tokenize = client.Endpoint{Method: http.MethodPost, URL: tokenize.String(), Limits: reply.Limits{MaxReply: b.opts.MaxReply}}
 	return b, nil
 }
 
-// newEndpoint returns the endpoint with a path below the base URL.
-func (b *Backend) newEndpoint(method, path string) endpoint {
-	return endpoint{method: method, url: b.base.JoinPath(path).String(), limits: reply.Limits{MaxReply: b.opts.MaxReply, ReadOn: b.opts.ReadOn}}
+// newClient returns the client of a Backend whose options are set.
+func (b *Backend) newClient(base *url.URL) *client.Client {
+	header := b.opts.requestHeader()
+	c := &client.Client{
+		Name: b.opts.Name, Base: base, Header: header, RequestIDHeader: b.opts.RequestIDHeader,
+		Redactor: failure.NewRedactor(base, b.opts.Key, header), Wrap: newError, Models: b.opts.Models,
+		Limits: reply.Limits{MaxReply: b.opts.MaxReply, ReadOn: b.opts.ReadOn},
+		SetKey: client.SetBearer, KeyFunc: b.opts.KeyFunc,
+	}
+	reply.AskIdentity(header) // after NewRedactor, because values of the header are secrets
+	c.Server.Transport = b.opts.Transport
+	if c.Server.Transport == nil {
+		c.Server.Transport = b.ownTransport()
+	}
+	c.Server.FirstByteTimeout, c.Server.IdleTimeout = b.opts.FirstByteTimeout, b.opts.IdleTimeout
+	c.Server.MaxEvent, c.Server.Memory.Limit = int(b.opts.MaxEvent), b.opts.MaxReplyMemory
+	c.Server.ReadOnUnfinished = b.opts.ReadOnUnfinished
+	return c
+}
+
+// Packages below this one make their Backends of one of this package.
+func init() { client.Register(func(b any) *client.Client { return b.(*Backend).client }) }
+
+// newEndpoint returns the endpoint to which requests are posted at a path below the base URL.
+func (b *Backend) newEndpoint(path string) client.Endpoint {
+	return b.client.Endpoint(http.MethodPost, path)
 }
 
 // parseBaseURL parses a base URL. Its errors do not contain the URL, which may
@@ -121,12 +132,4 @@ func parseBaseURL(s string) (*url.URL, error) {
 		return nil, errors.New("upstream: the base URL is not valid")
 	}
 	return u, nil
-}
-
-// modelNames returns the names of the model that clients call name.
-func (b *Backend) modelNames(name string) modelname.Names {
-	if server, ok := b.opts.Models[name]; ok {
-		return modelname.Names{Client: name, Server: server}
-	}
-	return modelname.Names{Client: name, Server: name}
 }

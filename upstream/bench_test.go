@@ -16,6 +16,7 @@ import (
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/memory"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 )
 
 const (
@@ -34,8 +35,8 @@ var benchCases = []struct {
 	size                     int // of the request, in bytes
 	chunks                   int
 }{
-	{"whole", mediaJSON, benchReply, 512, 1},
-	{"1MB", mediaJSON, benchReply, 1 << 20, 1},
+	{"whole", client.MediaJSON, benchReply, 512, 1},
+	{"1MB", client.MediaJSON, benchReply, 1 << 20, 1},
 	{"stream", "text/event-stream", benchStream, 512, 100},
 }
 
@@ -110,7 +111,7 @@ func BenchmarkServer(b *testing.B) {
 // BenchmarkHandler measures a Handler in front of a Backend without a network.
 func BenchmarkHandler(b *testing.B) {
 	const secret = "sk-bench-0123456789"
-	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: cannedTransport{mediaJSON, benchReply}})
+	backend, err := New("http://bench.invalid/v1", &Options{Key: "sk-server", Transport: cannedTransport{client.MediaJSON, benchReply}})
 	require.NoError(b, err)
 	keys := memory.NewKeyStore()
 	plenty := llmhttp.PerMinute(min(1<<40, math.MaxInt))

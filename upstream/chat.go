@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -21,26 +22,18 @@ func (b *Backend) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStream
 // forwardChat sends req to the server and yields the chunks of the reply. It does not
 // yield the error that it returns.
 func (b *Backend) forwardChat(ctx context.Context, req *llm.ChatRequest, r *reply.Chat) error {
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	body, err := b.encodeChat(req, model.Server)
 	if err != nil {
 		return err
 	}
-	r.Reply, err = b.send(ctx, b.chat, body.Payload(), acceptedMedia(req.Stream), model)
+	r.Reply, err = b.client.Send(ctx, b.chat, body.Payload(), client.Accepted(req.Stream), model)
 	body.Release()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	return r.Read()
-}
-
-// acceptedMedia returns the media type of a chat or a completion that the server is asked for.
-func acceptedMedia(stream bool) string {
-	if stream {
-		return mediaEvents
-	}
-	return mediaJSON
 }
 
 // encodeChat returns the body of the request to the server. It does not change

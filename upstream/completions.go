@@ -7,6 +7,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/completion"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -24,14 +25,14 @@ func (b *Backend) Complete(ctx context.Context, req *completion.Request) llm.Cha
 
 // forwardCompletion is forwardChat for a request to complete prompts.
 func (b *Backend) forwardCompletion(ctx context.Context, req *completion.Request, r *reply.Chat) error {
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	asked := *req
 	asked.Model, asked.StreamOptions = model.Server, b.streamOptions(req.Stream, req.StreamOptions)
 	body, err := asked.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	if r.Reply, err = b.send(ctx, b.completions, payload.JSON(body), acceptedMedia(req.Stream), model); err != nil {
+	if r.Reply, err = b.client.Send(ctx, b.completions, payload.JSON(body), client.Accepted(req.Stream), model); err != nil {
 		return err
 	}
 	defer r.Close()

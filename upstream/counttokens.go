@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -22,7 +23,7 @@ func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, e
 	if b.opts.TokenizePath == "" {
 		return 0, fmt.Errorf("upstream: there is no Options.TokenizePath: %w", errors.ErrUnsupported)
 	}
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	prompt := llm.ChatRequest{Model: model.Server, Messages: req.Messages, Tools: req.Tools}
 	b.marks.Apply(&prompt)
 	prompt.Messages = b.reasoning.Apply(prompt.Messages, b.opts.ReasoningName, model.Server)
@@ -30,7 +31,7 @@ func (b *Backend) CountTokens(ctx context.Context, req *llm.ChatRequest) (int, e
 	if err != nil {
 		return 0, err
 	}
-	return fetch(ctx, b, b.tokenize, payload.JSON(body), model, decodeTokenCount)
+	return client.Fetch(ctx, b.client, b.tokenize, payload.JSON(body), model, decodeTokenCount)
 }
 
 // decodeTokenCount decodes the reply r to a request for a number of tokens.

@@ -13,7 +13,7 @@ import (
 
 // Embed implements [github.com/llmhttp/llmhttp.Embedder].
 func (b *Backend) Embed(ctx context.Context, req *llm.EmbeddingRequest) (*llm.EmbeddingResponse, error) {
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	r := *req
 	r.Model = model.Server
 	body, err := r.MarshalJSON()

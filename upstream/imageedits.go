@@ -6,13 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/llmhttp/llmhttp/imageedit"
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 )
 
@@ -24,7 +24,7 @@ var (
 // EditImages implements [imageedit.Editor]. The server gets a form, also if the client has sent
 // JSON, which not every server takes. Images are passed on as by GenerateImages.
 func (b *Backend) EditImages(ctx context.Context, req *imageedit.Request) (*llm.ImageResponse, error) {
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	body, err := b.encodeImageEdit(req, model)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (b *Backend) StreamImageEdits(ctx context.Context, req *imageedit.Request) 
 }
 
 // imageEdits returns the endpoint of edits.
-func (b *Backend) imageEdits() endpoint { return b.newEndpoint(http.MethodPost, "images/edits") }
+func (b *Backend) imageEdits() client.Endpoint { return b.newEndpoint("images/edits") }
 
 // encodeImageEdit returns the form for the server.
 func (b *Backend) encodeImageEdit(req *imageedit.Request, model modelname.Names) (payload.Payload, error) {

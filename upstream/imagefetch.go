@@ -88,11 +88,11 @@ func (b *Backend) urlToFetch(m *llm.Image, format string) (*url.URL, error) {
 		}
 		return nil, checkDataURL(m.URL)
 	}
-	u, err := b.base.Parse(m.URL)
+	u, err := b.client.Base.Parse(m.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, errors.New("its address is not one of http or https")
 	}
-	own := hostOf(u) == hostOf(b.base)
+	own := hostOf(u) == hostOf(b.client.Base)
 	usable := !own && format != llm.ImageFormatBase64 // by the client
 	switch {
 	case hasData && !usable:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -15,7 +16,7 @@ import (
 // GenerateImages implements [github.com/llmhttp/llmhttp.ImageGenerator]. An image whose address the client cannot use
 // is fetched, if Options.Images allows it.
 func (b *Backend) GenerateImages(ctx context.Context, req *llm.ImageRequest) (*llm.ImageResponse, error) {
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	body, err := b.serverImageRequest(req, model).MarshalJSON()
 	if err != nil {
 		return nil, err
@@ -36,12 +37,12 @@ func (b *Backend) serverImageRequest(req *llm.ImageRequest, model modelname.Name
 // fetchImageReply sends a request and returns the images of the reply.
 func (b *Backend) fetchImageReply(
 	ctx context.Context,
-	e endpoint,
+	e client.Endpoint,
 	body payload.Payload,
 	model modelname.Names,
 	format string,
 ) (*llm.ImageResponse, error) {
-	return fetch(ctx, b, e, body, model, func(r *reply.Reply, body []byte) (*llm.ImageResponse, error) {
+	return client.Fetch(ctx, b.client, e, body, model, func(r *reply.Reply, body []byte) (*llm.ImageResponse, error) {
 		return b.decodeImages(r, body, format)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -24,10 +25,10 @@ func (b *Backend) StreamImages(ctx context.Context, req *llm.ImageRequest) llm.I
 }
 
 // streamImages returns the stream of a request for images or edits, whose body for the server encode returns.
-func (b *Backend) streamImages(ctx context.Context, e endpoint, req *llm.ImageRequest, encode func(modelname.Names) (payload.Payload, error)) llm.ImageStream {
+func (b *Backend) streamImages(ctx context.Context, e client.Endpoint, req *llm.ImageRequest, encode func(modelname.Names) (payload.Payload, error)) llm.ImageStream {
 	return func(yield func(*llm.ImageChunk, error) bool) {
 		r := imageReply{Sender: reply.Sender[llm.ImageChunk]{Yield: yield}, b: b, expected: req.Count()}
-		r.Finish(r.forward(ctx, e, b.modelNames(req.Model), encode))
+		r.Finish(r.forward(ctx, e, b.client.ModelNames(req.Model), encode))
 	}
 }
 
@@ -40,12 +41,12 @@ type imageReply struct {
 }
 
 // forward sends a request to the server and yields the reply. It does not yield the error that it returns.
-func (r *imageReply) forward(ctx context.Context, e endpoint, model modelname.Names, encode func(modelname.Names) (payload.Payload, error)) error {
+func (r *imageReply) forward(ctx context.Context, e client.Endpoint, model modelname.Names, encode func(modelname.Names) (payload.Payload, error)) error {
 	body, err := encode(model)
 	if err != nil {
 		return err
 	}
-	if r.Reply, err = r.b.send(ctx, e, body, mediaEvents, model); err != nil {
+	if r.Reply, err = r.b.client.Send(ctx, e, body, client.MediaEvents, model); err != nil {
 		return err
 	}
 	defer r.Close()

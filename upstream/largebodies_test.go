@@ -19,6 +19,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 )
 
 // If this environment variable is set, TestLargeBodies asks the server that it names
@@ -106,7 +107,7 @@ func (l *lateReader) RoundTrip(r *http.Request) (*http.Response, error) {
 			assert.True(l.t, string(got) == want, "the body is the request")
 		})
 	}
-	return cannedTransport{mediaJSON, benchReply}.reply(r), nil
+	return cannedTransport{client.MediaJSON, benchReply}.reply(r), nil
 }
 
 func TestChat_TransportThatReadsTheRequestAfterTheReply(t *testing.T) {

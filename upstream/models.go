@@ -6,12 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -22,11 +22,11 @@ import (
 // package's Handler list. A model with another name than the server's has no DisplayName unless its
 // ID contains the server's.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
-	list, err := fetch(ctx, b, b.models, payload.Payload{}, modelname.Names{}, decodeModels)
+	list, err := client.Fetch(ctx, b.client, b.models, payload.Payload{}, modelname.Names{}, decodeModels)
 	if err != nil {
 		return nil, err
 	}
-	return b.renameModels(list), nil
+	return b.client.RenameModels(list), nil
 }
 
 // modelLists are the members that have the list, by what servers call them: OpenAI and most others; Gemini, Cohere and
@@ -54,7 +54,7 @@ func decodeModels(r *reply.Reply, body []byte) ([]llm.Model, error) {
 			return nil, r.Invalid("the reply has no list of models")
 		}
 	}
-	if len(entries) > maxModels {
+	if len(entries) > client.MaxModels {
 		return nil, r.Invalid("the reply has too many models")
 	}
 	list, err := decodeModelEntries(entries)
@@ -63,12 +63,6 @@ func decodeModels(r *reply.Reply, body []byte) ([]llm.Model, error) {
 	}
 	return list, nil
 }
-
-// These limit a list of models, which takes far more memory than its JSON.
-const (
-	maxModels     = 10_000
-	maxModelReply = 8 << 20 // in bytes
-)
 
 // decodeModelEntries decodes a list of models. It leaves out entries that cannot be
 // decoded or have no ID. It fails if no entry is left.
@@ -102,45 +96,4 @@ func decodeModelEntry(entry json.RawMessage) (m llm.Model, err error) {
 		return m, errors.New("a model has no ID")
 	}
 	return m, nil
-}
-
-// renameModels returns the models of the server with the names that clients use.
-// A model with several names is listed with each, and shares no memory with the others.
-func (b *Backend) renameModels(list []llm.Model) []llm.Model {
-	clientNames := slices.Sorted(maps.Keys(b.opts.Models))
-	byServerName := make(map[string][]string) // the client names of a model
-	var hidden []string                       // server names that clients do not see
-	for _, client := range clientNames {
-		server := b.opts.Models[client]
-		byServerName[server] = append(byServerName[server], client)
-		if b.opts.Models[server] != server {
-			hidden = append(hidden, server)
-		}
-	}
-	listed := make(map[string]bool)
-	var out []llm.Model
-	add := func(m llm.Model, name string) {
-		if name == "" || listed[name] {
-			return
-		}
-		listed[name] = true
-		m.DisplayName = modelname.RenameTitle(m.DisplayName, m.ID, name, hidden...)
-		m.Capabilities = slices.Clone(m.Capabilities)
-		m.Extra = modelname.RenameMembers(m.Extra, m.ID, name, hidden...)
-		m.ID = name
-		out = append(out, m)
-	}
-	for _, m := range list {
-		for _, name := range byServerName[m.ID] {
-			add(m, name)
-		}
-		_, taken := b.opts.Models[m.ID] // it is the client name of another model
-		if byServerName[m.ID] == nil && !taken {
-			add(m, m.ID)
-		}
-	}
-	for _, name := range clientNames {
-		add(llm.Model{}, name)
-	}
-	return out
 }

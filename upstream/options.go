@@ -17,6 +17,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/option"
 	"github.com/llmhttp/llmhttp/internal/promptcache"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
 
@@ -181,14 +182,14 @@ func (o *Options) validate() error {
 	if o.Key != "" && o.KeyFunc != nil {
 		return errors.New("upstream: Options.Key and Options.KeyFunc are both set")
 	}
-	if !isKey(o.Key) {
+	if !client.IsKey(o.Key) {
 		return errors.New("upstream: Options.Key has a character that a header must not have, such as a space or a line break")
 	}
 	if err := o.validateHeader(); err != nil {
 		return err
 	}
 	if name := o.RequestIDHeader; name != "" && name != "-" {
-		if !isHeaderName(name) || isReservedHeader(name) || http.CanonicalHeaderKey(name) == "Authorization" {
+		if !isHeaderName(name) || client.IsReservedHeader(name) || http.CanonicalHeaderKey(name) == "Authorization" {
 			return fmt.Errorf("upstream: Options.RequestIDHeader must not be %q", name)
 		}
 	}
@@ -225,12 +226,12 @@ func (o *Options) validateHeader() error {
 		switch {
 		case !isHeaderName(name):
 			return fmt.Errorf("upstream: Options.Header has the invalid name %q", name)
-		case isReservedHeader(name):
+		case client.IsReservedHeader(name):
 			return fmt.Errorf("upstream: Options.Header must not have %s, which the Backend sets", name)
 		case name == "Authorization" && (o.Key != "" || o.KeyFunc != nil):
 			return errors.New("upstream: Options.Header has Authorization, and there is a key as well")
 		}
-		if slices.ContainsFunc(values, hasHeaderControl) {
+		if slices.ContainsFunc(values, client.HasControl) {
 			return fmt.Errorf("upstream: Options.Header has a control character in %s", name)
 		}
 	}
@@ -271,24 +272,9 @@ func (o *Options) requestHeader() http.Header {
 		h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 	}
 	if o.Key != "" {
-		h.Set("Authorization", "Bearer "+o.Key)
+		client.SetBearer(h, o.Key)
 	}
 	return h
-}
-
-// isReservedHeader reports whether the Backend or the transport sets a header.
-func isReservedHeader(name string) bool {
-	switch http.CanonicalHeaderKey(name) {
-	case "Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
-		"Expect", "Host", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
-		return true
-	}
-	return false
-}
-
-// isKey reports whether s may follow "Bearer " in a header, or is empty.
-func isKey(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
 func isHeaderName(s string) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 )
 
@@ -32,7 +33,7 @@ func TestReplyMemory_BoundsAllReplies(t *testing.T) {
 			w.Header().Set("Content-Type", "image/png")
 			io.WriteString(w, image)
 		case "/models":
-			io.WriteString(w, `{"data":[`+strings.Repeat(`{},`, maxModels)+`{"id":"m"}]}`)
+			io.WriteString(w, `{"data":[`+strings.Repeat(`{},`, client.MaxModels)+`{"id":"m"}]}`)
 		}
 	}))
 	defer server.Close()

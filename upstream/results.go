@@ -8,6 +8,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/modelname"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -24,8 +25,8 @@ type resultsReply struct {
 func fetchResults[Resp any, P interface {
 	*Resp
 	json.Unmarshaler
-}](ctx context.Context, b *Backend, e endpoint, body []byte, model modelname.Names, check func(P) error, of func(P) resultsReply) (P, error) {
-	return fetch(ctx, b, e, payload.JSON(body), model, func(r *reply.Reply, body []byte) (P, error) {
+}](ctx context.Context, b *Backend, e client.Endpoint, body []byte, model modelname.Names, check func(P) error, of func(P) resultsReply) (P, error) {
+	return client.Fetch(ctx, b.client, e, payload.JSON(body), model, func(r *reply.Reply, body []byte) (P, error) {
 		resp := P(new(Resp))
 		if err := r.Decode(body, resp); err != nil {
 			return nil, err

@@ -36,7 +36,7 @@ type speechReply struct {
 
 // forward sends req to the server and yields the reply. It does not yield the error that it returns.
 func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.SpeechRequest) error {
-	model := b.modelNames(req.Model)
+	model := b.client.ModelNames(req.Model)
 	asked := *req
 	asked.Model = model.Server
 	if asked.StreamFormat == "audio" { // the format's default, which servers that do not stream refuse
@@ -46,7 +46,7 @@ func (r *speechReply) forward(ctx context.Context, b *Backend, req *audio.Speech
 	if err != nil {
 		return err
 	}
-	if r.Reply, err = b.send(ctx, b.speech, payload.JSON(body), mediaSpeech, model); err != nil {
+	if r.Reply, err = b.client.Send(ctx, b.speech, payload.JSON(body), mediaSpeech, model); err != nil {
 		return err
 	}
 	defer r.Close()

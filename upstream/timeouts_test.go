@@ -18,6 +18,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/llm/join"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/failure"
 )
 
@@ -35,7 +36,7 @@ func (s scriptedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.script(w)
 		w.Close()
 	}()
-	return &http.Response{StatusCode: s.status, Header: http.Header{"Content-Type": {mediaJSON}, "Retry-After": {"7"}}, ContentLength: -1, Body: body}, nil
+	return &http.Response{StatusCode: s.status, Header: http.Header{"Content-Type": {client.MediaJSON}, "Retry-After": {"7"}}, ContentLength: -1, Body: body}, nil
 }
 
 const benchEvent = "data: " + benchChunk + "\n\n"
@@ -207,7 +208,7 @@ func TestTimeouts_LostHTTP2Connection(t *testing.T) {
 		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.Equal(t, 2, r.ProtoMajor)
 			time.Sleep(10 * idle)
-			w.Header().Set("Content-Type", mediaJSON)
+			w.Header().Set("Content-Type", client.MediaJSON)
 			io.WriteString(w, benchReply)
 		}))
 		srv.Listener.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/audio"
 	"github.com/llmhttp/llmhttp/llm"
+	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
 	"github.com/llmhttp/llmhttp/upstream/internal/reply"
 )
@@ -30,19 +31,19 @@ func (b *Backend) Transcribe(ctx context.Context, req *audio.TranscriptionReques
 // forward sends req to the server and yields the chunks of the reply. It does not yield the error that
 // it returns.
 func (r *transcriptionReply) forward(ctx context.Context, b *Backend, req *audio.TranscriptionRequest) (err error) {
-	model := b.modelNames(req.Model)
-	e, accept := b.transcriptions, mediaJSON
+	model := b.client.ModelNames(req.Model)
+	e, accept := b.transcriptions, client.MediaJSON
 	if req.Translate {
 		e = b.translations
 	}
 	if req.Stream {
-		accept = mediaEvents
+		accept = client.MediaEvents
 	}
 	body, err := encodeTranscription(req, model.Server)
 	if err != nil {
 		return err
 	}
-	if r.Reply, err = b.send(ctx, e, body, accept, model); err != nil {
+	if r.Reply, err = b.client.Send(ctx, e, body, accept, model); err != nil {
 		return err
 	}
 	defer r.Close()
