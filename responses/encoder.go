@@ -185,7 +185,7 @@ func (e *encoder) readExtra(extra llm.Extra) {
 	if tier := extra["service_tier"]; len(tier) > 0 && tier[0] == '"' {
 		e.outcome.serviceTier = tier
 	}
-	if moderation := extra["moderation"]; len(moderation) > 0 && moderation[0] == '{' {
+	if moderation := convertModeration(extra["moderation"]); moderation != nil {
 		e.outcome.moderation = moderation
 	}
 }

@@ -3,6 +3,7 @@
 package responses
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 
@@ -110,4 +111,39 @@ func (o *promptCacheOptions) echo() *echoedCacheOptions {
 		return nil
 	}
 	return &echoedCacheOptions{Mode: valueOr(o.Mode, "implicit"), TTL: valueOr(o.TTL, "30m"), Comparison: o.Comparison}
+}
+
+// convertModeration converts what a reply of chat completions has of the moderation of its input and output. They
+// have a list of results there, and one result here. It returns nil for another form.
+func convertModeration(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil
+	}
+	var m struct {
+		Input  json.RawMessage `json:"input"`
+		Output json.RawMessage `json:"output"`
+	}
+	if json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	for _, part := range []*json.RawMessage{&m.Input, &m.Output} {
+		var list struct {
+			Type    string            `json:"type"`
+			Results []json.RawMessage `json:"results"`
+		}
+		if len(*part) == 0 || json.Unmarshal(*part, &list) != nil {
+			return nil
+		}
+		if list.Type == "moderation_results" {
+			if len(list.Results) == 0 {
+				return nil
+			}
+			*part = list.Results[0]
+		}
+	}
+	converted, err := marshal(&m)
+	if err != nil {
+		return nil
+	}
+	return converted
 }

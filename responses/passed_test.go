@@ -122,14 +122,17 @@ func TestPassed_Prewarm(t *testing.T) {
 
 // The results of a moderation that the Backend yields are in the response.
 func TestPassed_Moderation(t *testing.T) {
-	for extra, want := range map[string]any{
-		`{"choices":[{"delta":{"content":"Hi"}}],"moderation":{"input":{"type":"error"},"output":{"type":"error"}}}`: object{
-			"input": object{"type": "error"}, "output": object{"type": "error"},
+	for moderation, want := range map[string]any{
+		`{"input":{"type":"moderation_results","model":"m","results":[{"type":"moderation_result","flagged":true}]},"output":{"type":"error","code":"c"}}`: object{
+			"input": object{"type": "moderation_result", "flagged": true}, "output": object{"type": "error", "code": "c"},
 		},
-		`{"choices":[{"delta":{"content":"Hi"}}],"moderation":"x"}`: nil,
-		`{"choices":[{"delta":{"content":"Hi"}}]}`:                  nil,
+		`{"input":{"type":"moderation_results","results":[]},"output":{"type":"error"}}`: nil,
+		`{"input":{"type":"error"}}`:              nil,
+		`{"input":{"type":"error"},"output":[1]}`: nil,
+		`"x"`:  nil,
+		`null`: nil,
 	} {
-		s := newServer(t, nil, extra)
+		s := newServer(t, nil, `{"choices":[{"delta":{"content":"Hi"}}],"moderation":`+moderation+`}`)
 		r := s.create(`{"model":"m","input":"Hi","moderation":{"model":"omni-moderation-latest"}}`)
 		assert.Equal(t, want, r["moderation"])
 		assert.Equal(t, []string{"moderation"}, slices.Sorted(maps.Keys(s.request.Extra)))
