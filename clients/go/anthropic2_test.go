@@ -230,6 +230,32 @@ func TestAnthropic2Models(t *testing.T) {
 	assert.GreaterOrEqual(t, count.InputTokens, int64(3))
 }
 
+// A request that only fills the prompt cache gets an empty message with usage. The server of the example promises
+// no place.
+func TestAnthropic2CacheAndPlace(t *testing.T) {
+	t.Parallel()
+	client := newAnthropic2Client(start(t))
+	params := message2Params("Hello")
+	params.MaxTokens, params.Speed = 0, anthropic.MessageNewParamsSpeedFast
+	m, err := client.Messages.New(testContext(t), params)
+	require.NoError(t, err)
+	assert.Empty(t, m.Content)
+	assert.Equal(t, anthropic.StopReasonMaxTokens, m.StopReason)
+	assert.Positive(t, m.Usage.InputTokens)
+	assert.NotEmpty(t, m.Usage.JSON.Speed.Raw())
+	assert.NotEmpty(t, m.JSON.Diagnostics.Raw())
+
+	params.MaxTokens, params.InferenceGeo = 10, anthropic.String("us")
+	_, err = client.Messages.New(testContext(t), params)
+	var failure *anthropic.Error
+	require.ErrorAs(t, err, &failure)
+	assert.Equal(t, 400, failure.StatusCode)
+	assert.Contains(t, failure.Error(), "inference_geo")
+	params.InferenceGeo = anthropic.String("global")
+	_, err = client.Messages.New(testContext(t), params)
+	require.NoError(t, err)
+}
+
 func TestAnthropic2Errors(t *testing.T) {
 	t.Parallel()
 	s := start(t)

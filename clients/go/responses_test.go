@@ -154,6 +154,26 @@ func TestOpenAIResponsesFormat(t *testing.T) {
 	})
 }
 
+// A response that only fills the prompt cache is complete and empty. The SDK sends breakpoints in parts.
+func TestOpenAIResponsesPrewarm(t *testing.T) {
+	t.Parallel()
+	client := newOpenAIClient(start(t))
+	forStreams(t, func(t *testing.T, stream bool) {
+		params := responseParams("")
+		params.PromptCacheOptions = responses.ResponseNewParamsPromptCacheOptions{Prewarm: openai.Bool(true), Mode: "explicit", Ttl: "30m"}
+		params.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
+			responses.ResponseInputItemParamOfMessage(responses.ResponseInputMessageContentListParam{{OfInputText: &responses.ResponseInputTextParam{
+				Text: sampleText, PromptCacheBreakpoint: responses.NewResponseInputTextPromptCacheBreakpointParam(),
+			}}}, responses.EasyInputMessageRoleUser),
+		}}
+		r := respond(t, client, stream, params)
+		assert.EqualValues(t, "completed", r.Status)
+		assert.Empty(t, r.Output)
+		assert.Positive(t, r.Usage.InputTokens)
+		assert.Equal(t, "explicit", r.PromptCacheOptions.Mode)
+	})
+}
+
 func TestOpenAIResponsesErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
