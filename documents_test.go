@@ -142,11 +142,11 @@ var commands = map[string]string{
 	"export LLMHTTP_DSN=llm.db":                                                          "TestCommandsOfReadme", // of llmhttpctl
 	"cd clients/go && go test ./...":                                                     "not run: make test runs them",
 	"go build -o bin/ ./examples/inmemory ./examples/gateway ./clients/behind":           "not run: make test runs them",
-	"npm install --prefix /tmp/agents":                                                   "not run: the agents take 800 MB",
-	"export ANTHROPIC_BASE_URL=http://localhost:8080 ANTHROPIC_AUTH_TOKEN=sk-demo":       "not run: Claude Code takes 400 MB; clients/node/agents/compaction.test.js sets the same variables",
+	"npm install --prefix /tmp/agents":                                                   "not run: the agents take 1.5 GB",
+	"export ANTHROPIC_BASE_URL=http://localhost:8080 ANTHROPIC_AUTH_TOKEN=sk-demo":       "not run: Claude Code takes 400 MB; clients/node/agents/programs.js sets the same variables",
+	"export COPILOT_PROVIDER_BASE_URL=http://localhost:8080/v1 COPILOT_PROVIDER_API_KEY": "not run: Copilot takes 300 MB; clients/node/agents/programs.js sets the same variables",
 	"npm install react@19 react-dom@19 @assistant-ui/react":                              "not run: TestAgentsDocument of clients/browser runs the second line with the installed packages",
 	"MODEL_URL=https://models.example.com/v1 MODEL_KEY=sk-... MODEL=large go run .":      "not run: TestAgentsDocument of clients/browser sets the same variables",
-	"export COPILOT_PROVIDER_BASE_URL=http://localhost:8080/v1 COPILOT_PROVIDER_API_KEY": "not run: Copilot needs an account",
 }
 
 // Each block of commands in a document is run by a test, or is listed with the reason why not.
