@@ -38,7 +38,7 @@ var docImports = []string{
 	"context", "database/sql", "errors", "iter", "log", "log/slog", "net/http", "os", "os/signal", "strings", "syscall", "testing", "time",
 	"github.com/llmhttp/llmhttp", "github.com/llmhttp/llmhttp/agent", "github.com/llmhttp/llmhttp/llm", "github.com/llmhttp/llmhttp/llm/join", "github.com/llmhttp/llmhttp/console", "github.com/llmhttp/llmhttp/keycache", "github.com/llmhttp/llmhttp/llmfake", "github.com/llmhttp/llmhttp/llmhttptest",
 	"github.com/llmhttp/llmhttp/manage",
-	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/pricing", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
+	"github.com/llmhttp/llmhttp/memory", "github.com/llmhttp/llmhttp/messages", "github.com/llmhttp/llmhttp/pricing", "github.com/llmhttp/llmhttp/responses", "github.com/llmhttp/llmhttp/responsestore",
 	"github.com/llmhttp/llmhttp/route", "github.com/llmhttp/llmhttp/upstream", "github.com/llmhttp/llmhttp/usagebuffer", "github.com/llmhttp/llmhttp/quotawatch", "github.com/stretchr/testify/require",
 }
 

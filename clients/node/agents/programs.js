@@ -17,8 +17,9 @@ const command = "cp note.txt copy.txt && cat copy.txt";
 const qwen = join(import.meta.dirname, "../node_modules/@qwen-code/qwen-code/cli-entry.js");
 
 /**
- * The programs: how each is found, the arguments before all others, how it is asked for its version, and the variables that
- * keep it from requests to others than the server.
+ * The programs: how each is found, the arguments before all others, the variables that keep it from requests to others than
+ * the server, and its tool for commands. Those that need a screen or an account have the commit of the source that tells their
+ * requests instead.
  */
 export const programs = {
   "Claude Code": {
@@ -43,12 +44,19 @@ export const programs = {
     env: {},
     tool: ["run_shell_command", { command, description: "Copy the file", is_background: false }],
   },
+  "VS Code": { source: "092f70e3", tool: ["run_in_terminal", { command }] }, // microsoft/vscode-copilot-chat: src/extension/byok
+  "Open WebUI": { source: "004a45f5", tool: ["run", {}] }, // open-webui/open-webui: backend/open_webui/routers/openai.py
+  LibreChat: { source: "003bf57e", tool: ["run", {}] }, // danny-avila/LibreChat: packages/api/src/endpoints/models.ts
+  Zed: { source: "014676e4", tool: ["terminal", { command, cd: "." }] }, // zed-industries/zed: crates/open_ai
 };
 
-/** Returns the version of a program, or undefined if it is not installed. */
+/** Reports whether a program can be run, or its requests sent. */
+export const isInstalled = (name) => Boolean(programs[name].path ?? programs[name].source);
+
+/** Returns the version of a program that is installed, or the commit of its source. */
 export async function version(name) {
-  const { path, args = [] } = programs[name];
-  if (!path) return undefined;
+  const { path, args = [], source } = programs[name];
+  if (source) return `source of ${source}`;
   const dir = mkdtempSync(join(tmpdir(), "llmhttp-agent"));
   try {
     const { out } = await start(path, [...args, "--version"], dir, { HOME: dir, ...programs[name].env });
@@ -204,7 +212,84 @@ async function qwenCode(t, type, path) {
   checkTask(s, await s.run(["--yolo", "--auth-type", type, "-p", prompt], env), path);
 }
 
+/** Sends a request of an editor, and returns the data of the events of the reply. */
+async function stream(s, path, body) {
+  const response = await fetch(s.base + path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${key}` },
+    body: JSON.stringify(body),
+  });
+  const text = await response.text();
+  assert.equal(response.status, 200, text);
+  const events = text.split("\n").filter((line) => line.startsWith("data: ") && line !== "data: [DONE]");
+  return events.map((line) => JSON.parse(line.slice("data: ".length)));
+}
+
+/**
+ * Sends the two requests of a task as an editor does on chat completions. turn returns the members of a request beside model and
+ * messages, and answer those of the message with the call beside its role and tool_calls.
+ */
+async function editorOnChat(t, name, turn, answer) {
+  const s = await setup(t, name);
+  const messages = [
+    { role: "system", content: "You are a coding agent." },
+    { role: "user", content: [{ type: "text", text: prompt }] },
+  ];
+  const send = async () => {
+    const events = await stream(s, formats.chat, { model: "demo-chat", messages, ...turn });
+    assert.deepEqual(Object.keys(events.at(-1).usage).slice(0, 3), ["prompt_tokens", "completion_tokens", "total_tokens"]);
+    return events.flatMap((event) => event.choices);
+  };
+  const choices = await send();
+  const calls = choices.flatMap((choice) => choice.delta.tool_calls ?? []);
+  assert.equal(calls[0].function.name, programs[name].tool[0]);
+  assert.equal(choices.at(-1).finish_reason, "tool_calls");
+  const call = { name: calls[0].function.name, arguments: calls.map((c) => c.function.arguments ?? "").join("") };
+  assert.deepEqual(JSON.parse(call.arguments), programs[name].tool[1]);
+  messages.push({ role: "assistant", ...answer, tool_calls: [{ id: calls[0].id, type: "function", function: call }] });
+  messages.push({ role: "tool", tool_call_id: calls[0].id, content: word });
+  const text = (await send()).map((choice) => choice.delta.content ?? "").join("");
+  assert.equal(text, `The tool returned: ${word}`);
+}
+
+const editorTool = (name, more) => ({
+  type: "function",
+  ...more({ name: programs[name].tool[0], description: "Runs a command", parameters: { type: "object", properties: {} } }),
+});
+
+/** Sends what VS Code sends to a Custom Endpoint with Responses: it continues the stored response with the result. */
+async function vscodeOnResponses(t) {
+  const s = await setup(t, "VS Code");
+  const body = {
+    model: "demo-chat",
+    stream: true,
+    tools: [editorTool("VS Code", (f) => ({ ...f, strict: false }))],
+    top_p: 1,
+    store: true,
+    tool_choice: "auto",
+    truncation: "disabled",
+  };
+  const first = await stream(s, formats.Responses, { ...body, input: [{ role: "user", content: [{ type: "input_text", text: prompt }] }] });
+  const { response } = first.at(-1);
+  const call = response.output.find((item) => item.type === "function_call");
+  const input = [{ type: "function_call_output", call_id: call.call_id, output: word }];
+  const second = await stream(s, formats.Responses, { ...body, previous_response_id: response.id, input });
+  const message = second.at(-1).response.output.find((item) => item.type === "message");
+  assert.equal(message.content[0].text, `The tool returned: ${word}`);
+}
+
+/** Lists the models, checks what the program takes from the list, and sends a chat. */
+async function chatProgram(t, name, take, want) {
+  const s = await setup(t, name);
+  const response = await fetch(`${s.api}/models`, { headers: { Authorization: `Bearer ${key}` } });
+  assert.deepEqual(take(await response.json()), want);
+  const messages = [{ role: "user", content: "Hi" }];
+  const events = await stream(s, formats.chat, { model: "demo-chat", stream: true, messages });
+  assert.equal(events.map((event) => event.choices[0]?.delta.content ?? "").join(""), "A title");
+}
+
 const task = "a task with a command";
+const requests = "its requests of such a task";
 
 /** The rows of the table: a program, its configuration, the format that it speaks, what is checked, and how. */
 export const rows = [
@@ -249,4 +334,47 @@ export const rows = [
   ["Qwen Code", "`OPENAI_…`", "chat", task, (t) => qwenCode(t, "openai", formats.chat)],
   ["Qwen Code", "`--auth-type openai-responses`", "Responses", task, (t) => qwenCode(t, "openai-responses", formats.Responses)],
   ["Qwen Code", "`ANTHROPIC_…`", "Messages", task, (t) => qwenCode(t, "anthropic", formats.Messages)],
+  [
+    "VS Code",
+    "Custom Endpoint",
+    "chat",
+    requests,
+    (t) => {
+      const more = { stream: true, stream_options: { include_usage: true }, n: 1, top_p: 1, temperature: 0, tools: [editorTool("VS Code", (f) => ({ function: f }))] };
+      return editorOnChat(t, "VS Code", more, { content: "I use a tool.", cot_id: "1", cot_summary: "Let me see." });
+    },
+  ],
+  ["VS Code", "Custom Endpoint", "Responses", requests, vscodeOnResponses],
+  [
+    "Zed",
+    "`openai_compatible`",
+    "chat",
+    requests,
+    (t) => {
+      const more = {
+        stream: true,
+        stream_options: { include_usage: true },
+        max_completion_tokens: 16_000,
+        temperature: 1,
+        parallel_tool_calls: false,
+        prompt_cache_key: "thread",
+        tools: [editorTool("Zed", (f) => ({ function: f }))],
+      };
+      return editorOnChat(t, "Zed", more, { content: null, reasoning_content: "Let me see." });
+    },
+  ],
+  [
+    "Open WebUI",
+    "OpenAI connection",
+    "chat",
+    "the list as it reads it; a chat",
+    (t) => chatProgram(t, "Open WebUI", ({ data }) => data.map((m) => [m.id, m.name ?? m.id]), [["demo-chat", "Demo chat"]]),
+  ],
+  [
+    "LibreChat",
+    "custom endpoint with `fetch`",
+    "chat",
+    "the list as it reads it; a chat",
+    (t) => chatProgram(t, "LibreChat", ({ data }) => data.map((m) => m.id), ["demo-chat"]),
+  ],
 ].map(([program, configuration, format, checked, run]) => ({ program, configuration, format, checked, run }));

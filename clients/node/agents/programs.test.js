@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { programs, rows } from "./programs.js";
+import { isInstalled, rows } from "./programs.js";
 
 for (const { program, configuration, format, run } of rows) {
-  test(`${program}, ${configuration}, ${format}`, { skip: programs[program].path ? false : "not installed" }, run);
+  test(`${program}, ${configuration}, ${format}`, { skip: isInstalled(program) ? false : "not installed" }, run);
 }
 
 /** Returns the text of a file of the repository. */

@@ -3,7 +3,7 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { programs, rows, version } from "./programs.js";
+import { isInstalled, rows, version } from "./programs.js";
 
 const file = join(import.meta.dirname, "../../../docs/clients.md");
 const begin = "<!-- written by clients/node/agents/table.js -->\n";
@@ -27,7 +27,7 @@ async function resultOf(run) {
 const versions = {};
 const lines = ["| Program | Version | Configuration | Format | Checked | Passed |", "|---|---|---|---|---|---|"];
 for (const { program, configuration, format, checked, run } of rows) {
-  const installed = Boolean(programs[program].path);
+  const installed = isInstalled(program);
   versions[program] ??= installed ? await version(program) : "";
   const result = installed ? await resultOf(run) : "not run";
   lines.push(`| ${program} | ${versions[program]} | ${configuration} | ${format} | ${checked} | ${result} |`);
