@@ -12,6 +12,7 @@
 //   - POST /v1/responses/input_tokens
 //   - with a [responsestore.Store]: GET and DELETE /v1/responses/{id}, and GET
 //     /v1/responses/{id}/input_items
+//   - with Options.CodexInstructions: GET /v1/models for Codex, which sends client_version
 //
 // With a store, clients can also continue from previous_response_id and refer to
 // items by ID.
