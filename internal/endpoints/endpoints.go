@@ -80,6 +80,7 @@ var All = []Endpoint{
 	{Name: "messages", Patterns: []string{"POST /v1/messages"}, Scope: "chat", Operation: "chat", Package: Root + "/messages"},
 	{Name: "token counts of messages", Patterns: []string{"POST /v1/messages/count_tokens"}, Scope: "chat", Package: Root + "/messages"},
 	{Name: "responses", Patterns: []string{"POST /v1/responses"}, Scope: "chat", Operation: "chat", Package: Root + "/responses"},
+	{Name: "summaries of responses", Patterns: []string{"POST /v1/responses/compact"}, Scope: "chat", Operation: "chat", Package: Root + "/responses"},
 	{Name: "token counts of responses", Patterns: []string{"POST /v1/responses/input_tokens"}, Scope: "chat", Package: Root + "/responses"},
 	{
 		Name: "stored responses", Scope: "chat", Package: Root + "/responses",
