@@ -60,7 +60,7 @@ lint:
 		GOWORK=off go vet ./...; \
 		GOWORK=off go test -count=1 -run='^$$' ./... >/dev/null; \
 	done
-	GOARCH=386 CGO_ENABLED=0 go vet ./... ./llmfake/... ./llmhttpctl/... ./sqlstore/... ./redislimit/... ./otelllm/... ./console/...
+	GOARCH=386 CGO_ENABLED=0 go vet ./... ./llmfake/... ./llmhttpctl/... ./sqlstore/... ./redislimit/... ./otelllm/... ./console/... ./responsesws/...
 	@for platform in windows/amd64 darwin/arm64 js/wasm; do \
 		echo "lint: build for $$platform"; \
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0 go build $(LIBRARIES); \

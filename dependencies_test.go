@@ -68,7 +68,7 @@ func TestDependenciesOfNestedModules(t *testing.T) {
 			}
 		}
 	}
-	assert.Subset(t, slices.Collect(maps.Keys(modules)), []string{"console", "llmfake", "llmhttpctl", "otelllm", "redislimit", "sqlstore"})
+	assert.Subset(t, slices.Collect(maps.Keys(modules)), []string{"console", "llmfake", "llmhttpctl", "otelllm", "redislimit", "responsesws", "sqlstore"})
 }
 
 // moduleOf returns the folder of the module of a file: the nearest one above it that has a go.mod.

@@ -115,7 +115,7 @@ func typeName(e ast.Expr) string {
 func TestDocs_PackagesBeginWithAnExample(t *testing.T) {
 	t.Parallel()
 	list, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.Dir}}{{end}}`,
-		"./...", "./sqlstore/...", "./redislimit/...", "./otelllm/...", "./console/...", "./llmfake/...").Output()
+		"./...", "./sqlstore/...", "./redislimit/...", "./otelllm/...", "./console/...", "./llmfake/...", "./responsesws/...").Output()
 	require.NoError(t, err)
 	packages := 0
 	for dir := range strings.FieldsSeq(string(list)) {

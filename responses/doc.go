@@ -101,5 +101,6 @@
 // what the request contains itself, and afterwards for the rest. What was taken and loaded counts if the
 // request is then refused: see [llmhttp.ReserveChat] and [llmhttp.CountLoaded].
 //
-// Requests for a WebSocket get a 426 without Upgrade, after which clients use HTTP.
+// Requests for a WebSocket get a 426 without Upgrade, after which clients use HTTP. The module responsesws, in front of
+// the Handler, accepts them.
 package responses

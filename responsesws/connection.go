@@ -85,7 +85,9 @@ func (c *connection) serve() {
 	defer age.Stop()
 	stop := context.AfterFunc(c.ctx, func() { c.end(endDraining) }) // the host ends it
 	defer stop()
-	c.started.Go(c.keepAlive)
+	if every := c.h.opts.KeepAlive; every != unbounded[time.Duration]() {
+		c.started.Go(func() { c.keepAlive(every) })
+	}
 	for {
 		data, err := c.read()
 		if err != nil {
@@ -124,7 +126,7 @@ func (c *connection) read() ([]byte, error) {
 	}
 	c.socket.setReadTimeout(c.h.opts.ReadTimeout)
 	limit := c.h.opts.MaxMessage
-	if limit == bound[int64](-1, 0) {
+	if limit == unbounded[int64]() {
 		return io.ReadAll(r)
 	}
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
@@ -250,9 +252,8 @@ func (c *connection) close(code websocket.StatusCode, reason string) {
 	_ = c.ws.Close(code, reason) // whatever its error, the connection is closed
 }
 
-// keepAlive sends a ping whenever the connection is silent for too long.
-func (c *connection) keepAlive() {
-	every := c.h.opts.KeepAlive
+// keepAlive sends a ping whenever the connection is silent for that long.
+func (c *connection) keepAlive(every time.Duration) {
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {

@@ -270,6 +270,7 @@ func TestConnection_Age(t *testing.T) {
 		_, code := idle.fail()
 		assert.Equal(t, "websocket_connection_limit_reached", code)
 		assert.Equal(t, websocket.StatusNormalClosure, idle.closed())
+		synctest.Wait()
 		busy.create(`"stream_id":"x","input":"3"`)
 		_, code = busy.fail()
 		assert.Equal(t, "websocket_connection_limit_reached", code)

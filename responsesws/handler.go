@@ -111,6 +111,11 @@ func bound[T ~int | ~int64](n, byDefault T) T {
 	case n > 0:
 		return n
 	}
+	return unbounded[T]()
+}
+
+// unbounded returns the largest T, which nothing exceeds.
+func unbounded[T ~int | ~int64]() T {
 	largest := T(1)
 	for largest<<1 > 0 {
 		largest = largest<<1 | 1

@@ -63,12 +63,12 @@ func start(t testing.TB, c config) *server {
 	if c.chat == nil {
 		c.chat = echo
 	}
+	c.key.ID = "key_1"
 	if c.keys == nil {
 		c.keys = llmhttp.KeyStoreFunc(func(_ context.Context, secret string) (*llmhttp.Key, error) {
 			if secret != "sk-test" {
 				return nil, llmhttp.ErrKeyNotFound
 			}
-			c.key.ID = "key_1"
 			return &c.key, nil
 		})
 	}

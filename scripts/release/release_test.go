@@ -406,7 +406,7 @@ func TestRelease_ThisRepository(t *testing.T) {
 	for tag := range strings.FieldsSeq(git(t, filepath.Join(out, "repository.git"), "tag")) {
 		modules = append(modules, strings.TrimSuffix(strings.TrimSuffix(tag, "v0.0.0-test"), "/"))
 	}
-	assert.ElementsMatch(t, []string{"", "sqlstore", "llmhttpctl", "redislimit", "otelllm", "console", "llmfake"}, modules)
+	assert.ElementsMatch(t, []string{"", "sqlstore", "llmhttpctl", "redislimit", "otelllm", "console", "llmfake", "responsesws"}, modules)
 }
 
 const noWords = "-- hello.go --\npackage llmhttp\n\n// Hello returns a greeting.\nfunc Hello() string { return Word }\n\nconst Word = \"Hello\"\n-- internal/words/words.go --\n-- example_test.go --\n"
