@@ -9,6 +9,7 @@ ignore ./node
 replace (
 	github.com/llmhttp/llmhttp => ..
 	github.com/llmhttp/llmhttp/llmfake => ../llmfake
+	github.com/llmhttp/llmhttp/responsesws => ../responsesws
 )
 
 require (
@@ -17,6 +18,7 @@ require (
 	github.com/cohere-ai/cohere-go/v2 v2.15.3
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/llmhttp/llmhttp/llmfake v0.0.0
+	github.com/llmhttp/llmhttp/responsesws v0.0.0
 	github.com/openai/openai-go/v3 v3.99.0
 	github.com/sashabaranov/go-openai v1.43.0
 	github.com/stretchr/testify v1.12.1
