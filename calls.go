@@ -46,6 +46,7 @@ type callTree struct {
 // A call is a call of a model that StartCall has begun. To the calls within it, it is what the
 // request is to those that are in no other.
 type call struct {
+	ctx      context.Context // that it began with
 	tree     *callTree
 	outer    *call // nil if it is a call of the request
 	model    string
@@ -57,15 +58,14 @@ type call struct {
 // callKey is the key of the call that a context belongs to.
 type callKey struct{}
 
-// start begins a call of a model within outer, or within the request if that is nil. It returns the
-// context of the call, and the function that ends it.
+// start begins a call of a model within outer, or within the request if outer is nil.
 func (t *callTree) start(ctx context.Context, outer *call, model string) (_ context.Context, end func(llm.CallResult)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for outer != nil && outer.ended {
 		outer = outer.outer
 	}
-	c := &call{tree: t, outer: outer, model: model, ended: t.closed}
+	c := &call{ctx: ctx, tree: t, outer: outer, model: model, ended: t.closed}
 	if !t.closed {
 		t.open = append(t.open, c)
 	}
@@ -162,7 +162,7 @@ func (c *call) end(how llm.CallResult, target string) {
 		if own := total.Beyond(&sum.usage); own.TotalTokens > 0 {
 			sum.add(c.price(own, how, target))
 		}
-	} else if how.Err == nil && sum.usage.TotalTokens == 0 {
+	} else if (how.Err == nil || c.ctx.Err() != nil && how.Err != errCallNotEnded && !errors.Is(how.Err, llm.ErrNotSent)) && sum.usage.TotalTokens == 0 {
 		sum.unknown = true
 	}
 	if c.outer != nil {

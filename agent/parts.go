@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -133,4 +134,30 @@ func withStack(v any) *any {
 		return &v
 	}
 	return new(any(fmt.Sprintf("%v\n\n%s", v, debug.Stack())))
+}
+
+// SplitCalls divides the calls of a model into those of tools of the client, which are in ChatRequest.Tools as the
+// client sent them, and the others, which are the agent's. An agent that has offered both sends the
+// former on with [Writer.Calls] and returns: the client sends the results in its next request.
+func SplitCalls(calls []llm.ToolCall, client []llm.Tool) (own, theirs []llm.ToolCall) {
+	for _, call := range calls {
+		if slices.ContainsFunc(client, func(t llm.Tool) bool { return t.Function != nil && t.Function.Name == call.Function.Name }) {
+			theirs = append(theirs, call)
+		} else {
+			own = append(own, call)
+		}
+	}
+	return own, theirs
+}
+
+// CallNames returns the names of the functions that the messages call, by the IDs of the calls: frameworks
+// whose results have the name of the function need it for messages with RoleTool, which have only the ID.
+func CallNames(messages []llm.Message) map[string]string {
+	names := make(map[string]string)
+	for i := range messages {
+		for _, call := range messages[i].ToolCalls {
+			names[call.ID] = call.Function.Name
+		}
+	}
+	return names
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"maps"
 	"slices"
 
 	"github.com/llmhttp/llmhttp/llm"
@@ -26,7 +26,7 @@ type run struct {
 }
 
 func newRun(b *Backend, req *llm.ChatRequest, tools []Tool, w *Writer) (*run, error) {
-	r := &run{Backend: b, req: req, tools: make(map[string]*Tool), client: req.Tools, choice: req.ToolChoice, w: w}
+	r := &run{Backend: b, req: req, tools: make(map[string]*Tool), choice: req.ToolChoice, w: w}
 	for i := range tools {
 		t := &tools[i]
 		if t.Name == "" || t.Run == nil || r.tools[t.Name] != nil {
@@ -35,14 +35,13 @@ func newRun(b *Backend, req *llm.ChatRequest, tools []Tool, w *Writer) (*run, er
 		r.tools[t.Name] = t
 		r.offered = append(r.offered, llm.Tool{Type: "function", Function: &t.Function})
 	}
-	for _, t := range r.client {
-		if t.Function != nil && r.tools[t.Function.Name] != nil {
-			return nil, llm.Errorf(http.StatusBadRequest, "invalid_value", "The server has a tool with the name %q.", t.Function.Name).
-				WithParam("tools")
-		}
+	client, err := ClientTools(req, slices.Collect(maps.Keys(r.tools))...)
+	if err != nil {
+		return nil, err
 	}
+	r.client = client
 	if r.choice != nil && r.choice.Mode == llm.ToolChoiceNone { // of the client's tools
-		r.client, r.choice = nil, nil
+		r.choice = nil
 	}
 	return r, nil
 }

@@ -23,7 +23,8 @@ type CallResult struct {
 
 	// Err is why the call failed, or nil. A call that failed has used what is known of it, which may
 	// be nothing. One that did not fail has used something: if nothing is known of it, its usage and
-	// its cost are not known.
+	// its cost are not known. So has one that ended with an error after the context that StartCall got was
+	// done, for example because the client has left, unless Err wraps ErrNotSent.
 	Err error
 }
 
