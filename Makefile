@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help check test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-reports bench-responses house screenshots
+.PHONY: help check test setup lint fmt tidy cover fuzz soak soak-production soak-reload bench bench-stores bench-console bench-reports bench-responses house screenshots test-agents
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 5m
@@ -37,6 +37,10 @@ check:
 ## test: runs the tests of all modules, the examples and the client tests
 test: setup
 	@scripts/test.sh
+
+## test-agents: tests the agents of examples/otheragents, whose frameworks make test does not download
+test-agents:
+	cd examples/otheragents && GOWORK=off go vet ./... && GOWORK=off go test -count=1 ./...
 
 ## setup: installs what the tests need besides Go
 setup:

@@ -54,7 +54,16 @@ func Stream(ctx context.Context, opts *StreamOptions, run func(ctx context.Conte
 		runCtx, cancel := o.runContext(ctx)
 		defer cancel(nil)
 		done := make(chan outcome, 1)
-		go func() { done <- outcomeOf(func() error { return run(context.WithValue(runCtx, writerKey{}, w), w) }) }()
+		go func() {
+			end := outcome{err: errGoexit}
+			defer func() {
+				if v := recover(); v != nil {
+					end.panicked = withStack(v)
+				}
+				done <- end
+			}()
+			end.err = run(context.WithValue(runCtx, writerKey{}, w), w)
+		}()
 		stopped := false // yield has returned false
 		for {
 			select {
@@ -115,17 +124,6 @@ func (o StreamOptions) runContext(ctx context.Context) (context.Context, context
 type outcome struct {
 	err      error
 	panicked *any // its value, with the stack
-}
-
-func outcomeOf(run func() error) (o outcome) {
-	o.err = errGoexit
-	defer func() {
-		if v := recover(); v != nil {
-			o.panicked = withStack(v)
-		}
-	}()
-	o.err = run()
-	return o
 }
 
 type writerKey struct{}

@@ -67,7 +67,7 @@ export RACE="${race[*]}"
 
 # Tests of programs around the SDKs of vendors run without it too, because these compile for minutes. The servers that they
 # talk to are other processes, which have it.
-sdks='/(clients/go|examples/fake)(/|$)'
+sdks='/(clients/go|examples/(fake|agenttest|einoagent|genkitagent|openaiagent))(/|$)'
 
 # The packages that take longest come first, so that none of them runs alone at the end.
 slow=(./sqlstore ./examples/production ./console ./redislimit .)

@@ -5,12 +5,11 @@ go 1.26.0
 require (
 	github.com/llmhttp/llmhttp v0.0.0
 	github.com/llmhttp/llmhttp/llmfake v0.0.0
-	github.com/openai/openai-go/v3 v3.99.0
+	github.com/openai/openai-go/v3 v3.50.0
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
-	github.com/coder/websocket v1.8.15 // indirect
 	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
