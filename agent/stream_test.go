@@ -93,7 +93,9 @@ func TestStream_Concurrent(t *testing.T) {
 		for i := range 20 {
 			all.Go(func() { assert.NoError(t, w.Text("a")) })
 			all.Go(func() { assert.NoError(t, agent.Progress(ctx, "b")) })
-			all.Go(func() { assert.NoError(t, w.Calls(llm.ToolCall{ID: fmt.Sprint("c", i), Function: llm.FunctionCall{Name: "f"}})) })
+			all.Go(func() {
+				assert.NoError(t, w.Calls(llm.ToolCall{ID: fmt.Sprint("c", i), Function: llm.FunctionCall{Name: "f"}}))
+			})
 		}
 		all.Wait()
 		return errors.Join(w.Text(""), w.Progress(""), w.Calls())
