@@ -55,12 +55,18 @@ func (p *cachePath) check(t *testing.T, total cachetest.Tokens) {
 	}
 	var units llmhttp.Units
 	var cost llm.Money
-	for _, s := range p.gateway.ended() {
-		if s.Record.Units.CompletionTokens > 0 {
-			units.Add(s.Record.Units)
-			cost += s.Record.Cost.Total()
+	eventually(t, func() bool {
+		units, cost = llmhttp.Units{}, 0
+		n := 0
+		for _, s := range p.gateway.ended() {
+			if s.Record.Units.CompletionTokens > 0 { // it is a chat
+				units.Add(s.Record.Units)
+				cost += s.Record.Cost.Total()
+				n++
+			}
 		}
-	}
+		return n == len(p.server.Turns())
+	}, "the requests end")
 	assert.EqualValues(t, total.Prompt, units.PromptTokens)
 	assert.EqualValues(t, total.Read, units.CachedTokens)
 	assert.EqualValues(t, total.Written, units.CacheWriteTokens)
