@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/membername"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -18,9 +19,13 @@ var ownMembers = map[string]bool{
 	"stream_options":  true, // whether events are padded against observers of their lengths; none is
 }
 
-// chatMembers has the names of the fields of a chat request. A member of such a name is another parameter here,
-// or none.
-var chatMembers = fieldNames(reflect.TypeFor[llm.ChatRequest]())
+// chatMembers and partMembers have the names of the fields of a chat request, and of the members of a part that are
+// checked. A member of such a name is another parameter here, or none. It must not be passed on in any case of
+// its letters: servers that ignore case would take it for the one that was checked.
+var (
+	chatMembers = fieldNames(reflect.TypeFor[llm.ChatRequest]())
+	partMembers = map[string]bool{"type": true, "text": true, llm.PartImage: true, llm.PartAudio: true, llm.PartFile: true}
+)
 
 func fieldNames(t reflect.Type) map[string]bool {
 	names := make(map[string]bool)
@@ -35,7 +40,7 @@ func fieldNames(t reflect.Type) map[string]bool {
 // those of a request for chat completions are too. Options.Accept.UnknownMembers has allowed them.
 func (r *request) passMembers() {
 	for name, value := range r.body.Others {
-		if !ownMembers[name] && !chatMembers[name] {
+		if lower := membername.Lower(name); !ownMembers[lower] && !chatMembers[lower] {
 			r.chat.Extra[name] = value
 		}
 	}
@@ -51,7 +56,7 @@ func (p *contentPart) passMembers(part *llm.Part) {
 		part.Extra = make(llm.Extra, len(p.Others))
 	}
 	for name, value := range p.Others {
-		if _, ok := part.Extra[name]; !ok {
+		if !partMembers[membername.Lower(name)] {
 			part.Extra[name] = value
 		}
 	}

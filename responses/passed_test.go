@@ -28,6 +28,9 @@ func TestPassed_Members(t *testing.T) {
 		"of chat, with fields": {
 			`"messages":[],"max_tokens":5,"n":3,"stop":["x"],"response_format":{"type":"text"},"reasoning_effort":"high","max_completion_tokens":7`, `{}`,
 		},
+		"of chat, in another case": {
+			`"Messages":[],"MAX_TOKENS":5,"N":3,"\u017ftop":["x"],"Client_Metadata":{}`, `{}`,
+		},
 		"known":          {`"user":"u","verbosity":"high","text":{"verbosity":"low"}`, `{"user":"u","verbosity":"low"}`},
 		"only own cache": {`"prompt_cache_options":{"comparison_response_id":"resp_1","prewarm":false}`, `{}`},
 		"new for caches": {`"prompt_cache_options":{"mode":"implicit","future":1}`, `{"prompt_cache_options":{"mode":"implicit","future":1}}`},
@@ -49,7 +52,7 @@ func TestPassed_PartMembers(t *testing.T) {
 	const breakpoint = `"prompt_cache_breakpoint":{"mode":"explicit"}`
 	const parts = `[{"type":"input_text","text":"a",` + breakpoint + `},
 		{"type":"input_image","image_url":"data:,x","detail":"low",` + breakpoint + `,"future":null},
-		{"type":"input_file","filename":"f","file_data":"data:,y",` + breakpoint + `,"file":1},
+		{"type":"input_file","filename":"f","file_data":"data:,y",` + breakpoint + `,"file":1,"File":{"file_data":"data:,z"}},
 		{"type":"input_audio","input_audio":{"data":"z","format":"wav"},` + breakpoint + `}]`
 	const want = `[{"type":"text","text":"a",` + breakpoint + `},
 		{"type":"image_url","image_url":{"url":"data:,x","detail":"low"},` + breakpoint + `},
