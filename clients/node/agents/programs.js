@@ -152,6 +152,8 @@ wire_api = "responses"
 ${auth}
 `;
 
+const ownBaseURL = (api) => `model = "demo-chat"\nopenai_base_url = "${api}"\n`;
+
 /** Runs Codex with a config.toml, and returns what it did in the setup s. */
 async function codex(t, config, { gateway = false, login = false, check } = {}) {
   const s = await setup(t, "Codex", { gateway });
@@ -315,15 +317,17 @@ export const rows = [
   ],
   [
     "Codex",
-    "`openai_base_url`, a gateway",
+    "`openai_base_url`",
     "Responses",
     `\`doctor\`: reachable, WebSocket 426; ${task} over HTTP`,
-    (t) =>
-      codex(t, (api) => `model = "demo-chat"\nopenai_base_url = "${api}"\n`, {
-        gateway: true,
-        login: true,
-        check: (s, env) => checkDoctor(s, env, /⚠ websocket +Responses WebSocket failed; HTTPS fallback may still work/),
-      }),
+    (t) => codex(t, ownBaseURL, { login: true, check: (s, env) => checkDoctor(s, env, /⚠ websocket +Responses WebSocket failed; HTTPS fallback may still work/) }),
+  ],
+  [
+    "Codex",
+    "`openai_base_url`, a gateway",
+    "Responses",
+    `\`doctor\`: reachable, WebSocket connected; ${task}`,
+    (t) => codex(t, ownBaseURL, { gateway: true, login: true, check: (s, env) => checkDoctor(s, env, /✓ websocket +connected \(HTTP 101/) }),
   ],
   ["opencode", "@ai-sdk/openai-compatible", "chat", task, (t) => opencode(t, "@ai-sdk/openai-compatible", formats.chat)],
   ["opencode", "@ai-sdk/openai", "Responses", task, (t) => opencode(t, "@ai-sdk/openai", formats.Responses)],
