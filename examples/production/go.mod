@@ -8,6 +8,7 @@ replace (
 	github.com/llmhttp/llmhttp/console => ../../console
 	github.com/llmhttp/llmhttp/otelllm => ../../otelllm
 	github.com/llmhttp/llmhttp/redislimit => ../../redislimit
+	github.com/llmhttp/llmhttp/responsesws => ../../responsesws
 	github.com/llmhttp/llmhttp/sqlstore => ../../sqlstore
 )
 
@@ -18,6 +19,7 @@ require (
 	github.com/llmhttp/llmhttp/console v0.0.0
 	github.com/llmhttp/llmhttp/otelllm v0.0.0-00010101000000-000000000000
 	github.com/llmhttp/llmhttp/redislimit v0.0.0
+	github.com/llmhttp/llmhttp/responsesws v0.0.0
 	github.com/llmhttp/llmhttp/sqlstore v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -37,6 +39,7 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/coder/websocket v1.8.15 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect

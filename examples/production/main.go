@@ -34,6 +34,7 @@ import (
 	"github.com/llmhttp/llmhttp/console"
 	"github.com/llmhttp/llmhttp/otelllm"
 	"github.com/llmhttp/llmhttp/quotawatch"
+	"github.com/llmhttp/llmhttp/responsesws"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/sqlstore"
 	"github.com/llmhttp/llmhttp/usagebuffer"
@@ -298,13 +299,14 @@ func run(c *config) (err error) {
 		options.Observe = llmhttp.Observers(options.Observe, watcher.Observe)
 	}
 	h := llmhttp.NewHandler(models.backend, console.NewKeyStore(store), options)
-	pages, err := c.withConsole(telemetry.wrap(llmhttp.TrustProxies(h, c.proxies), c.proxies), store, models.router, &console.Options{
+	ws := responsesws.New(telemetry.wrap(llmhttp.TrustProxies(h, c.proxies), c.proxies), nil) // a span for each response
+	pages, err := c.withConsole(ws, store, models.router, &console.Options{
 		Usage: usage, Limiter: limiter, API: h, Monitor: monitor,
 	})
 	if err != nil {
 		return err
 	}
-	return c.serve(ctx, h, newMux(pages, health), usage)
+	return c.serve(ctx, h, ws, newMux(pages, health), usage)
 }
 
 // prune deletes what is older than the flags say, as the store does once an hour, for
@@ -341,7 +343,9 @@ func newMux(h http.Handler, health *healthChecker) http.Handler {
 
 // serve serves routes, which contain h, until ctx is done. Then requests in progress may
 // finish.
-func (c *config) serve(ctx context.Context, h *llmhttp.Handler, routes http.Handler, usage *usagebuffer.Buffer) error {
+func (c *config) serve(
+	ctx context.Context, h *llmhttp.Handler, ws *responsesws.Handler, routes http.Handler, usage *usagebuffer.Buffer,
+) error {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
@@ -354,6 +358,7 @@ func (c *config) serve(ctx context.Context, h *llmhttp.Handler, routes http.Hand
 		IdleTimeout:       2 * time.Minute, // longer than a load balancer's, so that the balancer closes idle connections
 		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelWarn),
 	}
+	server.RegisterOnShutdown(ws.Drain)
 	context.AfterFunc(ctx, func() {
 		slog.Info("draining; a second signal ends the process at once", "for_at_most", c.drainDelay+c.drain)
 	})
