@@ -169,7 +169,8 @@ func (c *connection) admit(m *message) *apiError {
 	if c.ending != nil {
 		return c.ending.err
 	}
-	if _, used := c.streams[m.streamID]; !used && len(c.streams) >= maxStreams {
+	_, used := c.streams[m.streamID]
+	if !used && len(c.streams) >= maxStreams {
 		return badRequest("websocket_stream_limit_reached", "stream_id", "This WebSocket connection has reached its maximum number "+
 			"of distinct stream IDs (%d). Reuse an existing stream_id or open a new WebSocket connection.", maxStreams-1)
 	}
@@ -182,7 +183,9 @@ func (c *connection) admit(m *message) *apiError {
 	if c.responses++; c.responses >= c.h.opts.MaxResponses {
 		c.ending = endTooMany
 	}
-	c.streams[m.streamID] = c.streams[m.streamID] // it is used
+	if !used {
+		c.streams[m.streamID] = false
+	}
 	c.waiting = append(c.waiting, m)
 	c.waitingBytes += int64(m.size)
 	c.start()

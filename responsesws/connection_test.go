@@ -515,8 +515,8 @@ func TestExchange_BreaksOff(t *testing.T) {
 		"a panic in it":      {stream(func() { panic("boom") }), "boom", 1, 500},
 		"Goexit in it":       {stream(runtime.Goexit), "", 1, 500},
 		"no stream":          {func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"id":"resp_1"}`)) }, "", 0, 500},
-		"an error of HTML":   {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<p>no</p>", 418) }, "", 0, 418},
-		"a redirect":         {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", 307) }, "", 0, 500},
+		"an error of HTML":   {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<p>no</p>", http.StatusTeapot) }, "", 0, 418},
+		"a redirect":         {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusTemporaryRedirect) }, "", 0, 500},
 		"an early hint":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(402) }, "", 0, 402},
 		"an error that ends": {stream(nil), "", 0, 500},
 	} {

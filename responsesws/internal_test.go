@@ -2,6 +2,7 @@ package responsesws
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func pipe(t *testing.T, opts *Options) (*connection, *websocket.Conn) {
 	listener.conns <- theirs
 	go server.Serve(listener)
 	client, _, err := websocket.Dial(t.Context(), "http://localhost/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{
-		Dial: func(string, string) (net.Conn, error) { return ours, nil },
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return ours, nil },
 	}}})
 	require.NoError(t, err)
 	client.SetReadLimit(-1)
@@ -181,14 +182,14 @@ func TestHistories_Random(t *testing.T) {
 	for i := range 10_000 {
 		h := random.IntN(len(all))
 		stream := fmt.Sprint(random.IntN(3))
-		switch random.IntN(10) {
-		case 0:
+		switch n := random.IntN(10); {
+		case n == 0:
 			hs.clear(&all[h])
-		default:
+		case n > 3:
 			id := fmt.Sprintf("resp_%d", i)
 			hs.keep(&all[h], stream, conversation{id: id, items: make([]byte, random.IntN(1100))})
 			last[fmt.Sprint(h, stream)] = id
-		case 1, 2, 3:
+		default:
 			if id, ok := last[fmt.Sprint(h, stream)]; ok {
 				if c, ok := hs.find(&all[h], id); ok {
 					assert.Equal(t, id, c.id)
