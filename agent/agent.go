@@ -19,8 +19,11 @@
 // max_tokens are those of each call. If the model reports no usage for some of its calls, the sum has
 // those that are known.
 //
-// Clients see no calls of the agent's tools, only what Options.Progress tells of them as reasoning: the
-// formats have items for the tools of vendors, which SDKs show under the names of those.
+// Clients see no calls of the agent's tools, only what Options.Progress and the function [Progress] tell of
+// them as reasoning: the formats have items for the tools of vendors, which SDKs show under the names of those.
+//
+// An agent of another framework becomes a Backend with [Stream]. [Aside] keeps from agents what front
+// ends ask beside the chat, such as titles.
 package agent
 
 import (

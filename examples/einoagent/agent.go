@@ -15,7 +15,6 @@ import (
 	"github.com/cloudwego/eino/flow/agent/react"
 	"github.com/cloudwego/eino/schema"
 	einocallbacks "github.com/cloudwego/eino/utils/callbacks"
-	"github.com/eino-contrib/jsonschema"
 
 	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/llm"
@@ -142,26 +141,4 @@ func usageOf(u *model.TokenUsage, before *llm.Usage) *llm.Usage {
 		PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: u.PromptTokenDetails.CachedTokens},
 		CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: u.CompletionTokensDetails.ReasoningTokens},
 	}
-}
-
-// A clientTool is a tool of the client, which the model may call and nobody runs here.
-type clientTool struct{ llm.Tool }
-
-func (t clientTool) Info(context.Context) (*schema.ToolInfo, error) {
-	if t.Function == nil {
-		return nil, llm.Errorf(400, "unsupported_value", "There are no tools of the type %q.", t.Type).WithParam("tools")
-	}
-	info := &schema.ToolInfo{Name: t.Function.Name, Desc: t.Function.Description}
-	if t.Function.Parameters != nil {
-		parameters, err := agent.Convert[*jsonschema.Schema](t.Function.Parameters)
-		if err != nil {
-			return nil, err
-		}
-		info.ParamsOneOf = schema.NewParamsOneOfByJSONSchema(parameters)
-	}
-	return info, nil
-}
-
-func (t clientTool) InvokableRun(context.Context, string, ...tool.Option) (string, error) {
-	return "", errors.New("a tool of the client")
 }

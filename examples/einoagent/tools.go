@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 
 	"github.com/cloudwego/eino/components/tool"
 	"github.com/cloudwego/eino/components/tool/utils"
+	"github.com/cloudwego/eino/schema"
+	"github.com/eino-contrib/jsonschema"
 
+	"github.com/llmhttp/llmhttp/agent"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -51,4 +55,26 @@ func (n *notes) messages() []llm.Message {
 	}
 	text := "Your notes of this conversation:\n- " + strings.Join(n.texts, "\n- ")
 	return []llm.Message{{Role: llm.RoleSystem, Content: llm.TextContent(text)}}
+}
+
+// A clientTool is a tool of the client, which the model may call and nobody runs here.
+type clientTool struct{ llm.Tool }
+
+func (t clientTool) Info(context.Context) (*schema.ToolInfo, error) {
+	if t.Function == nil {
+		return nil, llm.Errorf(400, "unsupported_value", "There are no tools of the type %q.", t.Type).WithParam("tools")
+	}
+	info := &schema.ToolInfo{Name: t.Function.Name, Desc: t.Function.Description}
+	if t.Function.Parameters != nil {
+		parameters, err := agent.Convert[*jsonschema.Schema](t.Function.Parameters)
+		if err != nil {
+			return nil, err
+		}
+		info.ParamsOneOf = schema.NewParamsOneOfByJSONSchema(parameters)
+	}
+	return info, nil
+}
+
+func (t clientTool) InvokableRun(context.Context, string, ...tool.Option) (string, error) {
+	return "", errors.New("a tool of the client")
 }

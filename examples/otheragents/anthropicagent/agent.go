@@ -145,7 +145,7 @@ func convert(req *llm.ChatRequest, messages []llm.Message, tools []llm.Tool) (p 
 		case m.Role == llm.RoleAssistant:
 			p.Messages = append(p.Messages, anthropic.NewAssistantMessage(blocks...))
 		case m.Role == llm.RoleTool && i > 0 && messages[i-1].Role == llm.RoleTool: // results are in one message
-			last := &p.Messages[len(p.Messages)-1]
+			last := p.Messages[len(p.Messages)-1].OfUser
 			last.Content = append(last.Content, anthropic.NewToolResultBlock(m.ToolCallID, text, m.IsError))
 		case m.Role == llm.RoleTool:
 			p.Messages = append(p.Messages, anthropic.NewUserMessage(anthropic.NewToolResultBlock(m.ToolCallID, text, m.IsError)))
