@@ -64,7 +64,8 @@ type Options struct {
 	// Consent asks a person before some calls of the agent's tools run. Nil asks never.
 	Consent *Consent
 
-	// FinishWithin is how long a request may go on after its client has left: see [StreamOptions].
+	// FinishWithin is how long a request may go on after its client has left: see [StreamOptions]. Zero or negative
+	// means that its context ends at once.
 	FinishWithin time.Duration
 }
 

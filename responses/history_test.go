@@ -232,7 +232,7 @@ func TestHistory_UnsentItemsCount(t *testing.T) {
 	for name, item := range map[string]string{
 		"type":      `{"type":"web_search_call","id":"i","blob":"` + junk + `"}`,
 		"member":    `{"role":"user","id":"i","content":"x","blob":"` + junk + `"}`,
-		"part":      `{"role":"user","id":"i","content":[{"type":"input_text","text":"x","blob":"` + junk + `"}]}`,
+		"part":      `{"role":"assistant","id":"i","content":[{"type":"refusal","refusal":"x","blob":"` + junk + `"}]}`,
 		"call":      `{"type":"function_call","id":"i","call_id":"c","name":"f","arguments":"{}","blob":"` + junk + `"}`,
 		"reasoning": `{"type":"reasoning","id":"i","summary":[],"encrypted_content":"` + junk + `"}`,
 	} {

@@ -79,7 +79,8 @@ func TestMembers_OtherCase(t *testing.T) {
 			assert.Nil(t, s.request, "the Backend got a request")
 		}
 	}
-	replies := []string{"tokenCount", "echoedParams", "echoedNumbers", "deletedResponse", "itemPage", "plainReasoning", "convertLogprobs", "echoedCacheOptions", "missingFeatures"}
+	replies := []string{"tokenCount", "echoedParams", "echoedNumbers", "deletedResponse", "itemPage", "plainReasoning", "convertLogprobs", "echoedCacheOptions", "missingFeatures",
+		"codexModel", "codexEffort", "codexTruncation", "convertModeration"}
 	for _, name := range membertest.Tags(t, func(decl string) bool { return slices.Contains(replies, decl) }) {
 		assert.True(t, tested[name], "maximalRequests lacks %q", name)
 	}
