@@ -5,13 +5,11 @@ package messages
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/llmhttp/llmhttp"
-	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -37,22 +35,6 @@ func mayBecomeEmpty(text []byte) bool {
 	const null = "null"
 	trimmed := bytes.Trim(text, space)
 	return len(trimmed) <= len(null) && string(trimmed) == null[:len(trimmed)]
-}
-
-// inputOf returns the input of a call with the given arguments. Arguments that are not a
-// JSON object become the member INVALID_JSON of one, as Anthropic's page on fine-grained
-// tool streaming suggests, and ok is false. They are never completed, because agents would
-// run a command that was cut.
-func inputOf(arguments []byte) (input []byte, ok bool) {
-	trimmed := bytes.Trim(arguments, space)
-	switch {
-	case len(trimmed) == 0, string(trimmed) == "null":
-		return []byte("{}"), true
-	case trimmed[0] == '{' && json.Valid(trimmed):
-		return trimmed, true
-	}
-	input = jsonwire.AppendString([]byte(`{"INVALID_JSON":`), string(arguments))
-	return append(input, '}'), false
 }
 
 // warnOfArguments logs that a reply has a call whose arguments are not a JSON object. cut

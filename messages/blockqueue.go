@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/llmhttp/llmhttp/internal/citation"
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -131,8 +131,11 @@ func (q *blockQueue) appendOpen(b []byte) []byte {
 	b = append(b, `,"content_block":`...)
 	b = open.appendStart(b)
 	b = append(b, "}\n\n"...)
-	if open.kind == callBlock {
+	switch open.kind {
+	case callBlock:
 		return q.appendArguments(b)
+	case rawBlock:
+		return q.appendRawInput(b)
 	}
 	if len(open.text) > 0 {
 		b = q.appendTextDelta(b, open.kind, string(open.text))
@@ -160,15 +163,14 @@ func (q *blockQueue) appendText(b []byte, kind blockKind, text string) []byte {
 	return b
 }
 
-// addCitation adds a citation to the last block if that is a text. Otherwise it is dropped, because
+// addRawCitation adds a citation, as JSON, to the last block if that is a text. Otherwise it is dropped, because
 // the text that it is for has ended.
-func (q *blockQueue) addCitation(b []byte, c *citation.Citation) []byte {
+func (q *blockQueue) addRawCitation(b, encoded []byte) []byte {
 	k := q.last()
 	if k == nil || k.kind != textBlock {
 		return b
 	}
 	k.cited = true
-	encoded := appendCitation(nil, c)
 	if k == q.openBlock() {
 		return q.appendCitationDelta(b, encoded)
 	}
@@ -256,7 +258,7 @@ func (q *blockQueue) appendAllArguments(b []byte) []byte {
 // endArguments is called before the open call ends. A call whose arguments are empty or
 // null has no deltas, which means the input {}.
 func (q *blockQueue) endArguments(b []byte) []byte {
-	if _, ok := inputOf(q.openBlock().text); ok {
+	if _, ok := anthropic.Input(q.openBlock().text); ok {
 		return b
 	}
 	q.invalidCall = true

@@ -62,14 +62,17 @@ func (e *encoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 		return b, nil
 	}
 	if choice.FinishReason != "" {
-		e.stop.finish, e.stop.sequence = choice.FinishReason, choice.StopSequence
+		e.stop.finish, e.stop.sequence, e.stop.native = choice.FinishReason, choice.StopSequence, nativeReason(choice)
 		return b, nil // AppendEnd sends it with the usage
 	}
 	d := &choice.Delta
 	b = e.appendReasoning(b, d)
 	b = e.blocks.appendText(b, textBlock, d.Content)
-	for _, c := range citation.Decode(d.Extra["annotations"]) {
-		b = e.blocks.addCitation(b, &c)
+	b, hasOwn := e.appendOwn(b, d)
+	if !hasOwn { // they would be the same citations
+		for _, c := range citation.Decode(d.Extra["annotations"]) {
+			b = e.blocks.addRawCitation(b, appendCitation(nil, &c))
+		}
 	}
 	if d.Refusal != "" {
 		e.stop.refused = true

@@ -128,6 +128,7 @@ type stopReason struct {
 	sequence string // the stop sequence, if one ended the reply
 	hasCalls bool   // the reply has tool calls
 	refused  bool   // the reply has a refusal
+	native   string // one of nativeReasons, or ""
 }
 
 // appendMembers appends the members about the end of a message that a message and a message_delta have in
@@ -141,6 +142,8 @@ func (r *stopReason) appendMembers(b []byte) []byte {
 func (r *stopReason) appendReason(b []byte) []byte {
 	stop := "end_turn"
 	switch {
+	case r.native != "":
+		stop = r.native
 	case r.finish == llm.FinishLength:
 		stop = "max_tokens"
 	case r.finish == llm.FinishContentFilter, r.refused:

@@ -5,6 +5,7 @@ package messages
 import (
 	"bytes"
 
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 )
@@ -17,6 +18,7 @@ const (
 	thinkingBlock
 	redactedBlock
 	callBlock
+	rawBlock // as another server has sent it
 )
 
 // An outputBlock is a content block of a reply.
@@ -26,7 +28,7 @@ type outputBlock struct {
 	sent       int                    // how many bytes of the arguments were sent
 	signature  string                 // the signature of thinking
 	substitute string                 // for a signature, if thinking has none; it contains a detail
-	data       string                 // the data of redacted thinking
+	data       string                 // the data of redacted thinking, or a rawBlock
 	citations  [][]byte               // of a text, as JSON; in a stream, those that were added before it was opened
 	cited      bool                   // the text has citations
 	call       int                    // the index of the call
@@ -58,16 +60,22 @@ type blockContent struct {
 // appendStart appends the block as a stream begins it, without the content that comes in
 // deltas.
 func (k *outputBlock) appendStart(b []byte) []byte {
+	if k.kind == rawBlock {
+		return k.appendRawStart(b)
+	}
 	return k.appendJSON(b, blockContent{input: "{}"})
 }
 
 // appendWhole appends the block with all of its content. ok is false for a call whose
 // arguments are not a JSON object.
 func (k *outputBlock) appendWhole(b []byte) (_ []byte, ok bool) {
+	if k.kind == rawBlock {
+		return append(b, k.data...), true
+	}
 	if k.kind != callBlock {
 		return k.appendJSON(b, blockContent{text: string(k.text), citations: k.citations, signature: k.signature}), true
 	}
-	input, ok := inputOf(k.text)
+	input, ok := anthropic.Input(k.text)
 	return k.appendJSON(b, blockContent{input: string(input)}), ok
 }
 

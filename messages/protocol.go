@@ -26,6 +26,15 @@ type Options struct {
 	// request that names another place gets a 400, except for "global", which is any place. If empty, no
 	// place is promised. A message has the place in its usage.
 	InferenceGeos []string
+
+	// Anthropic keeps what chat completions have no form for, so that a Backend of package upstream/anthropic sends it as the
+	// client did: tools that Anthropic runs or defines, the blocks of their calls and results, the order of blocks,
+	// citations, documents with their title, context and citations, thinking without a signature and as it was configured,
+	// context_management, container, mcp_servers, speed, diagnostics, compaction, and the header Anthropic-Beta. Package
+	// upstream leaves all of this out, and refuses a chat that would lose all of its tools. Other Backends have to do the
+	// same, so it must not be set for a Backend that does not know of it. What tools and servers of a client cost is the
+	// host's, and no filter of texts sees the blocks of tools that Anthropic runs.
+	Anthropic bool
 }
 
 // New returns the protocol. It copies opts; nil means the zero Options. It panics if Options.Names are invalid:
@@ -89,8 +98,8 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 	h.Set(prefix+"-Reset", reset.UTC().Format(time.RFC3339))
 }
 
-func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, reply, err := p.decodeRequest(ctx, body, true)
+func (p *protocol) decodeChat(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
+	req, reply, err := p.decodeRequest(ctx, r.Header, body, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,10 +111,10 @@ func (p *protocol) decodeChat(ctx context.Context, _ *http.Request, body []byte)
 // decodeCountTokens decodes POST /v1/messages/count_tokens.
 func (p *protocol) decodeCountTokens(
 	ctx context.Context,
-	_ *http.Request,
+	r *http.Request,
 	body []byte,
 ) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
-	req, _, err := p.decodeRequest(ctx, body, false)
+	req, _, err := p.decodeRequest(ctx, r.Header, body, false)
 	if err != nil {
 		return nil, nil, err
 	}

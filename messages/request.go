@@ -32,6 +32,8 @@ type params struct {
 	cacheControl
 	placeParams
 	Others jsonwire.Others // of which passedOn are used
+
+	kept *keptParams
 }
 
 // A turn is an element of messages.
@@ -61,15 +63,15 @@ var errNoThreads = &llm.Error{
 
 // decodeRequest decodes a body and converts it. isChat is false for a request to count
 // tokens, which needs no max_tokens.
-func (p *protocol) decodeRequest(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
-	req, reply, err := p.convertBody(ctx, body, isChat)
+func (p *protocol) decodeRequest(ctx context.Context, h http.Header, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
+	req, reply, err := p.convertBody(ctx, h, body, isChat)
 	if e, ok := err.(*requestError); ok {
 		return nil, reply, e.forClient()
 	}
 	return req, reply, err
 }
 
-func (p *protocol) convertBody(ctx context.Context, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
+func (p *protocol) convertBody(ctx context.Context, h http.Header, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
 	var in params
 	if err := decodeBody(ctx, body, &in); err != nil {
 		return nil, replyParams{}, err
@@ -79,6 +81,9 @@ func (p *protocol) convertBody(ctx context.Context, body []byte, isChat bool) (*
 	}
 	place, err := in.place(p.opts.InferenceGeos)
 	if err != nil {
+		return nil, replyParams{}, err
+	}
+	if in.kept, err = p.keep(h, body); err != nil {
 		return nil, replyParams{}, err
 	}
 	req, err := in.convert(isChat)
@@ -120,7 +125,7 @@ func (p *params) convert(isChat bool) (*llm.ChatRequest, error) {
 	if err := p.convertMessages(req); err != nil {
 		return nil, err
 	}
-	if err := p.convertTools(req, isChat); err != nil {
+	if err := p.convertTools(req, isChat && !p.kept.hasToolsWithoutSchema()); err != nil {
 		return nil, err
 	}
 	if err := p.convertThinking(req); err != nil {
@@ -133,6 +138,7 @@ func (p *params) convert(isChat bool) (*llm.ChatRequest, error) {
 	if err := p.mark(&req.Extra); err != nil {
 		return nil, err
 	}
+	p.kept.setRequest(req)
 	if err := req.Validate(); err != nil {
 		return nil, chatError(err)
 	}

@@ -31,7 +31,7 @@ type toolChoice struct {
 }
 
 // convertTools sets the tools and the choice among them. A chat that would lose all of its
-// tools is refused, because the model would answer without what the client relies on.
+// tools is refused, because the model would answer without what the client relies on. isChat is false if they are kept.
 func (p *toolParams) convertTools(req *llm.ChatRequest, isChat bool) error {
 	if err := p.setTools(req); err != nil {
 		return err

@@ -21,11 +21,12 @@ func (p *params) convertMessages(req *llm.ChatRequest) error {
 	}
 	var current turnConverter
 	for i := range p.Messages {
-		t := &p.Messages[i]
+		t, kept := &p.Messages[i], p.kept.keptTurn(i)
 		if t.Role != current.role {
 			current.flush(req)
 			current = turnConverter{role: t.Role}
 		}
+		current.kept.turn, current.kept.on = kept.turn, kept.on
 		if err := current.add(t, req); err != nil {
 			return prefixPath(err, "messages", i)
 		}
@@ -76,6 +77,7 @@ type turnConverter struct {
 	parts     llm.Content
 	assistant llm.Message // the assistant's message without its content and reasoning
 	reasoning []string    // of that message
+	kept      keptBlocks
 }
 
 // add adds a turn. A system turn is appended to req at once.
@@ -102,9 +104,11 @@ func (c *turnConverter) add(t *turn, req *llm.ChatRequest) error {
 		return missingField("content")
 	}
 	for i := range t.Content {
+		before := c.counts()
 		if err := convert(&t.Content[i]); err != nil {
 			return prefixPath(err, "content", i)
 		}
+		c.keepBlock(&t.Content[i], i, before)
 	}
 	return nil
 }
@@ -186,6 +190,7 @@ func (c *turnConverter) flush(req *llm.ChatRequest) {
 		if m.Content == nil && m.ToolCalls == nil {
 			m.Content = llm.TextContent("")
 		}
+		c.kept.setMessage(&m)
 		req.Messages = append(req.Messages, m)
 	}
 }

@@ -5,6 +5,7 @@ package upstream
 import (
 	"context"
 
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/llm"
 	"github.com/llmhttp/llmhttp/upstream/internal/client"
 	"github.com/llmhttp/llmhttp/upstream/internal/payload"
@@ -41,6 +42,9 @@ func (b *Backend) forwardChat(ctx context.Context, req *llm.ChatRequest, r *repl
 func (b *Backend) encodeChat(req *llm.ChatRequest, model string) (*payload.Shared, error) {
 	r := *req
 	r.Model = model
+	if err := anthropic.Strip(&r); err != nil {
+		return nil, err
+	}
 	r.StreamOptions = b.streamOptions(req.Stream, req.StreamOptions)
 	b.marks.Apply(&r)
 	r.Messages = b.reasoning.Apply(r.Messages, b.opts.ReasoningName, model)

@@ -155,9 +155,17 @@ func (d *Decoder) object(member func(name string)) {
 
 // Text returns the text of the value that read reads.
 func (d *Decoder) Text(read func()) Value {
+	return d.TextIf(func() bool {
+		read()
+		return true
+	})
+}
+
+// TextIf is like Text, but returns "" if read, which reads a value, returns false.
+func (d *Decoder) TextIf(read func() bool) Value {
 	d.peek()
 	start := d.pos
-	if read(); d.err != nil {
+	if !read() || d.err != nil {
 		return ""
 	}
 	return Value(detach(d.doc, d.doc[start:d.pos]))

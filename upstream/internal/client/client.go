@@ -40,6 +40,7 @@ type Endpoint struct {
 	Method, URL string
 	Required    bool // every server has this endpoint, so a 404 has another cause
 	Limits      reply.Limits
+	Header      http.Header // sent besides that of the Client; nil for none
 }
 
 // Media types of the Accept header.

@@ -4,6 +4,7 @@ package client
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ func (c *Client) newRequest(r *reply.Reply, e Endpoint, body payload.Payload, ac
 		return nil, r.Unavailable("the request is not valid", err)
 	}
 	req.Header = c.Header.Clone()
+	maps.Copy(req.Header, e.Header)
 	req.Header.Set("Accept", accept)
 	if body.Size > 0 {
 		req.ContentLength = body.Size

@@ -225,5 +225,6 @@ func (c *Call) details(logText string) Details {
 
 // requestID returns the ID that the server gave to the request.
 func (c *Call) requestID() string {
-	return redactText(c.Redactor, oneLine(c.Response.Header.Get("X-Request-Id"), maxName))
+	h := c.Response.Header
+	return redactText(c.Redactor, oneLine(cmp.Or(h.Get("X-Request-Id"), h.Get("Request-Id")), maxName)) // Request-Id is Anthropic's
 }

@@ -234,6 +234,8 @@ var statuses = map[string]int{
 	"overloaded": http.StatusServiceUnavailable, "overloaded_error": http.StatusServiceUnavailable,
 	"service_unavailable": http.StatusServiceUnavailable, "unavailable_error": http.StatusServiceUnavailable,
 
+	"billing_error": http.StatusPaymentRequired, "not_found_error": http.StatusNotFound, "request_too_large": http.StatusRequestEntityTooLarge,
+
 	"timeout": http.StatusGatewayTimeout, "timeout_error": http.StatusGatewayTimeout, "request_timeout": http.StatusGatewayTimeout,
 
 	"invalid_request_error": http.StatusBadRequest, "badrequesterror": http.StatusBadRequest, "bad_request": http.StatusBadRequest,
@@ -286,6 +288,16 @@ func (e *serverError) normalizeTooLong() {
 // isNumber reports whether a code is a number and no word, such as 400 or 3051.
 func isNumber(code string) bool {
 	return code != "" && strings.Trim(code, "0123456789") == ""
+}
+
+// billingPattern matches Anthropic's error with the status 400 for an account without credit: "Your credit balance is too
+// low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits." DeepSeek's is "Insufficient
+// Balance".
+var billingPattern = regexp.MustCompile(`(?i)\bcredit balance is too low\b|^insufficient balance`)
+
+// isAboutAccount reports whether e says that the account of the operator is used up.
+func (e *serverError) isAboutAccount() bool {
+	return e.code == codeQuota || e.typ == codeQuota || e.typ == "billing_error" || billingPattern.MatchString(e.message)
 }
 
 var (

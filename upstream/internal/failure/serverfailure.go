@@ -77,7 +77,7 @@ func (e *serverError) clientStatus(status int, required bool) int {
 		switch {
 		case e.code == codeModelNotFound:
 			return http.StatusNotFound
-		case e.isAboutKey():
+		case e.isAboutKey(), e.isAboutAccount():
 			return http.StatusBadGateway
 		case *e == serverError{} && status != http.StatusRequestEntityTooLarge:
 			return http.StatusBadGateway // probably from a proxy in front of the server
@@ -91,8 +91,8 @@ func (e *serverError) clientStatus(status int, required bool) int {
 			return http.StatusBadRequest
 		}
 	case http.StatusTooManyRequests:
-		if e.code == codeQuota || e.typ == codeQuota {
-			return http.StatusBadGateway // the account of the operator is used up
+		if e.isAboutAccount() {
+			return http.StatusBadGateway
 		}
 		return status
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout, 522, 524: // the last two are Cloudflare's

@@ -37,6 +37,16 @@ func (s *Sender[Chunk]) SendWithoutUsage(chunk *Chunk) (more bool) {
 	return !s.stopped
 }
 
+// MarksEnd tells that SetDue is called, so that the usage is not due from the first chunk on.
+func (s *Sender[Chunk]) MarksEnd() { s.endIsMarked = true }
+
+// SetDue tells whether the usage may be next. It returns false if nothing more is to be read, because the client has left
+// and the usage is not due any more.
+func (s *Sender[Chunk]) SetDue(due bool) (more bool) {
+	s.readOn.due.Store(due)
+	return due || !s.stopped || s.readOn.unfinished
+}
+
 // Finish yields err, unless that is nil or nobody reads the reply any more.
 func (s *Sender[Chunk]) Finish(err error) {
 	if err != nil && !s.stopped {
