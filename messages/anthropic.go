@@ -326,9 +326,12 @@ func (k *keptBlocks) setMessage(m *llm.Message) {
 
 // appendOwn adds the blocks and citations of a delta that only Anthropic's API has. It reports whether there are some.
 func (e *encoder) appendOwn(b []byte, d *llm.Delta) ([]byte, bool) {
-	var elements []json.RawMessage
 	member := d.Extra[anthropic.Member]
-	if len(member) == 0 || member[0] != '[' || json.Unmarshal(member, &elements) != nil || len(elements) == 0 {
+	if len(member) == 0 || member[0] != '[' {
+		return b, false
+	}
+	var elements []json.RawMessage
+	if json.Unmarshal(member, &elements) != nil || len(elements) == 0 {
 		return b, false
 	}
 	for _, raw := range elements {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/internal/membertest"
+	"github.com/llmhttp/llmhttp/messages"
 )
 
 // maximalRequests have all members that the package decodes.
@@ -32,6 +33,10 @@ var maximalRequests = []string{
 				{"type":"tool_use","id":"c","name":"f","input":{"type":1}}]},
 			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","is_error":true,
 				"content":[{"type":"text","text":"t"},{"type":"tool_reference","tool_name":"f"},{"type":"image","source":{"type":"url","url":"https://images.test/1"}}]}]}]}`,
+	`{"model":"m","max_tokens":9,"context_management":{},"container":"c","mcp_servers":[],"speed":"fast","diagnostics":{},"compaction":{},
+		"tools":[{"name":"f","input_schema":{"type":"object"},"eager_input_streaming":true,"defer_loading":true,"allowed_callers":[],"input_examples":[]}],
+		"messages":[{"role":"user","content":[{"type":"document","context":"c","citations":{},"source":{"type":"text","data":"d","media_type":"text/plain"}}]},
+			{"role":"assistant","content":[{"type":"text","text":"t","citations":[]},{"type":"tool_use","id":"c","name":"f","input":{},"caller":{}}]}]}`,
 	`{"model":"m","max_tokens":9,"output_format":{"type":"json_schema","schema":{"type":"object"}},"messages":[{"role":"user","content":"Hi"}]}`,
 }
 
@@ -43,7 +48,9 @@ func isFree(path []string) bool {
 // No member that the package decodes may have a name in another case, in a request for a
 // reply and for a count of tokens.
 func TestMembers_OtherCase(t *testing.T) {
-	s := newServer(nil, nil)
+	s := newServer(nil, func(o *llmhttp.Options) {
+		o.Protocols = []llmhttp.Protocol{messages.New(&messages.Options{Anthropic: true})}
+	})
 	tested := make(map[string]bool)
 	for _, body := range maximalRequests {
 		for _, path := range []string{messagesPath, messagesPath + "/count_tokens"} {
