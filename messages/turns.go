@@ -141,6 +141,9 @@ func (c *turnConverter) addParts(b *block) error {
 	}
 	c.parts = append(c.parts, parts...)
 	if len(parts) == 0 {
+		if c.kept.on && isServerBlock(b.Type) {
+			return nil // the block is kept with its mark
+		}
 		return b.mark(c.lastExtra())
 	}
 	return b.mark(lastExtra(c.parts))

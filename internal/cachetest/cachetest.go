@@ -29,6 +29,9 @@ type Tokens struct {
 	Completion int
 }
 
+// Prices are those of Dollars, as package pricing reads them.
+const Prices = `{"default": {"input": "3", "cache_read": "0.3", "cache_write": "3.75", "cache_write_1h": "6", "output": "15"}}`
+
 // Share returns the part of the prompt that was read from the cache, from 0 to 1.
 func (t *Tokens) Share() float64 { return float64(t.Read) / float64(max(t.Prompt, 1)) }
 
