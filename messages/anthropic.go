@@ -225,11 +225,12 @@ func (k *keptBlocks) add(b *block, kept *keptBlock, n int) {
 		typ, rank = anthropic.BlockText, blockRanks[anthropic.BlockText]
 		fallthrough
 	default:
-		entry := append(jsonwire.AppendString([]byte(`{"type":`), typ), '}')
-		for name, value := range map[string]*raw{"citations": kept.Citations, "caller": kept.Caller} {
-			if value != nil && isOfMessage && !value.IsNull() {
-				entry, k.needed = anthropic.Set(entry, name, json.RawMessage(*value)), true
-			}
+		entry := json.RawMessage(append(jsonwire.AppendString([]byte(`{"type":`), typ), '}'))
+		if c := kept.Citations; c != nil && isOfMessage && !c.IsNull() {
+			entry, k.needed = anthropic.Set(entry, "citations", json.RawMessage(*c)), true
+		}
+		if c := kept.Caller; c != nil && anthropic.IndirectCaller(json.RawMessage(*c)) != nil {
+			entry, k.needed = anthropic.Set(entry, "caller", json.RawMessage(*c)), true
 		}
 		raws = slices.Repeat([]json.RawMessage{entry}, n)
 		k.needed = k.needed || rank < k.last

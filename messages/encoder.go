@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/citation"
 	"github.com/llmhttp/llmhttp/internal/reasoning"
 	"github.com/llmhttp/llmhttp/llm"
@@ -99,7 +100,9 @@ func (e *encoder) appendCall(b []byte, t *llm.ToolCallDelta) []byte {
 			e.blocks.fail(errInvalidCall)
 		}
 		e.stop.hasCalls = true
-		b, k = e.blocks.begin(b, outputBlock{kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name})
+		b, k = e.blocks.begin(b, outputBlock{
+			kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name, data: string(anthropic.CallerOf(t.Extra[anthropic.Member])),
+		})
 	}
 	if k == nil || e.blocks.hasEnded(k) {
 		if !isSpace(t.Function.Arguments) {

@@ -4,6 +4,7 @@ package messages
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/citation"
@@ -28,7 +29,7 @@ type outputBlock struct {
 	sent       int                    // how many bytes of the arguments were sent
 	signature  string                 // the signature of thinking
 	substitute string                 // for a signature, if thinking has none; it contains a detail
-	data       string                 // the data of redacted thinking, or a rawBlock
+	data       string                 // the data of redacted thinking, the caller of a call if it is code, or a rawBlock
 	citations  [][]byte               // of a text, as JSON; in a stream, those that were added before it was opened
 	cited      bool                   // the text has citations
 	call       int                    // the index of the call
@@ -105,7 +106,8 @@ func (k *outputBlock) appendJSON(b []byte, c blockContent) []byte {
 		b = jsonwire.AppendString(b, k.name)
 		b = append(b, `,"input":`...)
 		b = append(b, c.input...)
-		b = append(b, `,"caller":{"type":"direct"}`...) // and not code that the server runs
+		b = append(b, `,"caller":`...)
+		b = append(b, cmp.Or(k.data, `{"type":"direct"}`)...) // and not code that the server runs
 	}
 	return append(b, '}')
 }

@@ -48,7 +48,8 @@ type breakerConfig struct {
 // defaults of [upstream.Options], unless the comment says otherwise.
 type upstreamConfig struct {
 	Name              string   `json:"name"`
-	URL               string   `json:"url"`     // such as "https://host/v1"
+	Format            string   `json:"format"`  // "openai" or "anthropic"; if missing, "openai"
+	URL               string   `json:"url"`     // such as "https://host/v1", or "https://api.anthropic.com"
 	KeyEnv            string   `json:"key_env"` // the environment variable with the server's key; if empty, it needs none
 	ImageHosts        []string `json:"image_hosts"`
 	FirstByteTimeout  duration `json:"first_byte_timeout"` // until another target is tried; if missing, 2m
@@ -57,6 +58,19 @@ type upstreamConfig struct {
 	OmitStreamOptions bool     `json:"omit_stream_options"`
 	OmitImageFormat   bool     `json:"omit_image_format"`
 	CacheControl      string   `json:"cache_control"` // what it knows of cache_control: "type", or "ttl" as OpenRouter and LiteLLM; if missing, nothing
+
+	Anthropic anthropicConfig `json:"anthropic"` // for the format "anthropic", which has none of the six before
+}
+
+// An anthropicConfig has the options of [anthropic.Options] for servers that differ from Anthropic's.
+type anthropicConfig struct {
+	BearerKey        bool     `json:"bearer_key"`
+	Version          string   `json:"version"`
+	Betas            []string `json:"betas"`
+	MaxTokens        int      `json:"max_tokens"` // of requests without a limit; if missing, 8192; if negative, none
+	ThinkingBudgets  bool     `json:"thinking_budgets"`
+	UnsignedThinking bool     `json:"unsigned_thinking"`
+	OmitCacheControl bool     `json:"omit_cache_control"`
 }
 
 // A routeConfig is a [route.Route].

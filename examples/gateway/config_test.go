@@ -131,6 +131,9 @@ func TestConfig_Errors(t *testing.T) {
 		{`http://127.0.0.1:8082/v1`, `http://me:sk-password@127.0.0.1:8082/v1`, `: upstreams[1]: upstream: ... URL`},
 		{`["127.0.0.1:8081"]`, `["*"]`, `: upstreams[0]: upstream: ... Images.Hosts`},
 		{`"key_env": "FIRST_KEY"`, `"cache_control": "1h"`, `: upstreams[0]: upstream: ... CacheControl`},
+		{`"key_env": "FIRST_KEY"`, `"format": "gemini"`, `: upstreams[0]: format: "gemini" is neither openai nor anthropic`},
+		{`"key_env": "FIRST_KEY"`, `"format": "anthropic"`, `: upstreams[0]: anthropic: Options.Server must not have ... Images`},
+		{`"key_env": "FIRST_KEY"`, `"anthropic": {"bearer_key": true}`, `: upstreams[0]: anthropic: the format must be "anthropic"`},
 		{`FIRST_KEY`, `NO_KEY`, `: upstreams[0].key_env: the environment variable is not set`},
 		{`FIRST_KEY`, `SPACED_KEY`, `: upstreams[0].key_env: the environment variable has a character that a key must not have`},
 

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/route"
 	"github.com/llmhttp/llmhttp/upstream"
+	"github.com/llmhttp/llmhttp/upstream/anthropic"
 )
 
 // A gateway is what a config describes. Its routes, upstreams and keys can be replaced while it
@@ -33,7 +35,13 @@ type gateway struct {
 type server struct {
 	config  upstreamConfig
 	key     string
-	backend *upstream.Backend
+	backend backend
+}
+
+// A backend is that of package upstream or anthropic.
+type backend interface {
+	llmhttp.Backend
+	CloseIdleConnections()
 }
 
 // codexInstructions are those for Codex, and the file that they are from.
@@ -195,11 +203,29 @@ func (u *upstreamConfig) server(field string) (server, error) {
 			return server{}, err
 		}
 	}
-	b, err := upstream.New(u.URL, o)
+	b, err := u.backend(o)
 	if err != nil {
 		return server{}, fmt.Errorf("%s: %w", field, err)
 	}
 	return server{*u, o.Key, b}, nil
+}
+
+// backend returns the backend of the format of u.
+func (u *upstreamConfig) backend(o *upstream.Options) (backend, error) {
+	switch u.Format {
+	case "", "openai":
+		if !reflect.DeepEqual(u.Anthropic, anthropicConfig{}) {
+			return nil, errors.New(`anthropic: the format must be "anthropic"`)
+		}
+		return upstream.New(u.URL, o)
+	case "anthropic":
+		a := &u.Anthropic
+		return anthropic.New(u.URL, &anthropic.Options{
+			Server: *o, BearerKey: a.BearerKey, Version: a.Version, Betas: a.Betas, MaxTokens: a.MaxTokens,
+			ThinkingBudgets: a.ThinkingBudgets, UnsignedThinking: a.UnsignedThinking, OmitCacheControl: a.OmitCacheControl,
+		})
+	}
+	return nil, fmt.Errorf("format: %q is neither openai nor anthropic", u.Format)
 }
 
 func (u *upstreamConfig) firstByteTimeout() time.Duration {

@@ -73,7 +73,7 @@ func run(ctx context.Context, file, addr string, drain time.Duration) error {
 		Routes:   all.Routes(nil),
 		// The name of a model is what a route says: it may be a pattern such as claude-*.
 		Protocols: []llmhttp.Protocol{
-			messages.New(nil),
+			messages.New(&messages.Options{Anthropic: true}), // upstreams of the other format leave it out
 			responses.New(&responses.Options{Store: memory.NewResponseStore(), CodexInstructions: g.codex.text, Secret: g.secret}),
 		},
 	})

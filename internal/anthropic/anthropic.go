@@ -7,7 +7,7 @@
 //     thinking, redacted_thinking and tool_use stand for the next part of the content, the next of the ReasoningDetails
 //     and the next of the ToolCalls, so that what changes these changes the turn. Their other members are citations and
 //     caller. All other blocks are as the server or the client sent them.
-//   - That of a Part is a Source.
+//   - That of a Part is a Source, and that of a ToolCall or its delta a Call.
 //   - That of a Delta is a list of blocks, as the server sent them, which follow what came before the Delta and precede
 //     what comes after it, or of Citations.
 package anthropic
@@ -59,6 +59,29 @@ const (
 
 // BlockCitation is the type of an element that is a Citation and no block.
 const BlockCitation = "citations_delta"
+
+// A Call has what a ToolCall has no room for.
+type Call struct {
+	Caller json.RawMessage `json:"caller,omitempty"` // code that Anthropic runs
+}
+
+// CallerOf returns the caller in the member of the Extra of a ToolCall or its delta, or nil if the model itself has called.
+func CallerOf(member json.RawMessage) json.RawMessage {
+	if len(member) == 0 {
+		return nil
+	}
+	var c Call
+	_ = json.Unmarshal(member, &c) // another value has none
+	return IndirectCaller(c.Caller)
+}
+
+// IndirectCaller returns caller, or nil if that says that the model itself has called, or nothing.
+func IndirectCaller(caller json.RawMessage) json.RawMessage {
+	if typ := TypeOf(caller); typ == "" || typ == "direct" {
+		return nil
+	}
+	return caller
+}
 
 // A Citation is a citation of the text that came before it, as the server sent it. Its form is that of the delta in
 // Anthropic's streams.

@@ -27,7 +27,8 @@ func Strip(r *llm.ChatRequest) (err error) {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		inParts := slices.ContainsFunc(m.Content, func(p llm.Part) bool { return p.Extra[Member] != nil })
-		if m.Extra[Member] == nil && !inParts {
+		inCalls := slices.ContainsFunc(m.ToolCalls, func(c llm.ToolCall) bool { return c.Extra[Member] != nil })
+		if m.Extra[Member] == nil && !inParts && !inCalls {
 			continue
 		}
 		if !copied {
@@ -39,6 +40,12 @@ func Strip(r *llm.ChatRequest) (err error) {
 			m.Content = slices.Clone(m.Content)
 			for k := range m.Content {
 				m.Content[k].Extra = without(m.Content[k].Extra)
+			}
+		}
+		if inCalls {
+			m.ToolCalls = slices.Clone(m.ToolCalls)
+			for k := range m.ToolCalls {
+				m.ToolCalls[k].Extra = without(m.ToolCalls[k].Extra)
 			}
 		}
 	}

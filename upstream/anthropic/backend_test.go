@@ -51,10 +51,11 @@ func TestNew_RefusesInvalidOptions(t *testing.T) {
 	}{
 		{"", nil, "anthropic: the base URL must begin with"},
 		{"https://example.com/v1/messages", nil, `anthropic: the base URL must not end in "/messages"`},
-		{base, &anthropic.Options{Server: upstream.Options{TokenizePath: "/tokenize"}}, "must not have Images, TokenizePath"},
+		{base, &anthropic.Options{Server: upstream.Options{TokenizePath: "/tokenize"}}, "must not have CacheControl, Images, TokenizePath"},
 		{base, &anthropic.Options{Server: upstream.Options{OmitStreamOptions: true}}, "OmitStreamOptions"},
 		{base, &anthropic.Options{Server: upstream.Options{ReasoningName: upstream.Reasoning}}, "ReasoningName"},
 		{base, &anthropic.Options{Server: upstream.Options{Images: upstream.ImageOptions{Timeout: 1}}}, "Images"},
+		{base, &anthropic.Options{Server: upstream.Options{CacheControl: upstream.CacheControlTTL}}, "CacheControl"},
 		{base, &anthropic.Options{Server: upstream.Options{Key: "a b"}}, "anthropic: Options.Server.Key has a character"},
 		{base, &anthropic.Options{Server: upstream.Options{Key: "a", KeyFunc: keyFunc("b")}}, "are both set"},
 		{base, &anthropic.Options{Version: "2023\n"}, `Options.Version must not be "2023\n"`},

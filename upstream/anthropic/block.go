@@ -41,6 +41,7 @@ type startedBlock struct {
 	ID        string
 	Name      string
 	Input     json.RawMessage
+	Caller    json.RawMessage
 	Citations json.RawMessage
 }
 
@@ -53,6 +54,7 @@ var startedBlockJSON = jsonwire.NewObject(
 	jsonwire.String("id", func(b *startedBlock) *string { return &b.ID }),
 	jsonwire.String("name", func(b *startedBlock) *string { return &b.Name }),
 	jsonwire.Raw("input", func(b *startedBlock) *json.RawMessage { return &b.Input }),
+	jsonwire.Raw("caller", func(b *startedBlock) *json.RawMessage { return &b.Caller }),
 	jsonwire.Raw("citations", func(b *startedBlock) *json.RawMessage { return &b.Citations }),
 )
 
@@ -105,9 +107,11 @@ func (r *chatReply) startBlock(index int, raw json.RawMessage) (more bool, err e
 func (r *chatReply) startCall(b *block, s *startedBlock) (more bool) {
 	b.call, b.input = r.calls, s.Input
 	r.calls++
-	return r.send(llm.Delta{ToolCalls: []llm.ToolCallDelta{
-		{Index: b.call, ID: s.ID, Type: llm.ToolFunction, Function: llm.FunctionCall{Name: s.Name}},
-	}})
+	call := llm.ToolCallDelta{Index: b.call, ID: s.ID, Type: llm.ToolFunction, Function: llm.FunctionCall{Name: s.Name}}
+	if caller := own.IndirectCaller(s.Caller); caller != nil {
+		call.Extra = llm.Extra{own.Member: own.Set(json.RawMessage("{}"), "caller", caller)}
+	}
+	return r.send(llm.Delta{ToolCalls: []llm.ToolCallDelta{call}})
 }
 
 func (r *chatReply) addText(text string) (more bool) {

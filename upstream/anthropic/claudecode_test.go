@@ -234,7 +234,7 @@ func TestClaudeCode_Blocks(t *testing.T) {
 	}
 }
 
-// withoutMarks returns the blocks of a turn without cache_control.
+// withoutMarks returns the blocks of a turn without cache_control, and without callers that are the model itself.
 func withoutMarks(t *testing.T, content json.RawMessage) string {
 	t.Helper()
 	var blocks []map[string]any
@@ -242,5 +242,5 @@ func withoutMarks(t *testing.T, content json.RawMessage) string {
 	for _, b := range blocks {
 		delete(b, "cache_control")
 	}
-	return asJSON(t, blocks)
+	return asJSON(t, withoutDirectCallers(blocks))
 }

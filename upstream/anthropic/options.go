@@ -26,7 +26,8 @@ const DefaultMaxTokens = 8192
 // Options configure a [Backend]. The zero value is ready to use.
 type Options struct {
 	// Server tells how the server is reached: its key, header, models, timeouts and bounds. The Name is "anthropic" if it is
-	// empty. Images, TokenizePath, OmitStreamOptions and ReasoningName must be zero, because the API has nothing of the kind.
+	// empty. CacheControl, Images, TokenizePath, OmitStreamOptions and ReasoningName must be zero: they are about other
+	// formats.
 	Server upstream.Options
 
 	// BearerKey sends the key as "Authorization: Bearer <key>" in place of "X-Api-Key: <key>", as other vendors of the API
@@ -61,9 +62,9 @@ type Options struct {
 func (o *Options) validate() error {
 	s := &o.Server
 	switch {
-	case s.TokenizePath != "", s.OmitStreamOptions, s.ReasoningName != "", s.Images.Hosts != nil, s.Images.Transport != nil,
+	case s.TokenizePath != "", s.OmitStreamOptions, s.ReasoningName != "", s.CacheControl != "", s.Images.Hosts != nil, s.Images.Transport != nil,
 		s.Images.Timeout != 0, s.Images.MaxSize != 0, s.Images.OmitFormat:
-		return errors.New("anthropic: Options.Server must not have Images, TokenizePath, OmitStreamOptions or ReasoningName")
+		return errors.New("anthropic: Options.Server must not have CacheControl, Images, TokenizePath, OmitStreamOptions or ReasoningName")
 	case !isHeaderToken(cmp.Or(o.Version, DefaultVersion)):
 		return fmt.Errorf("anthropic: Options.Version must not be %q", o.Version)
 	}

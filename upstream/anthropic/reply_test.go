@@ -34,7 +34,7 @@ const allBlocks = `{"id":"msg_1","type":"message","role":"assistant","model":"m"
 	`{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"https://a.test","title":"A","encrypted_content":"e"}]},` +
 	`{"type":"thinking","thinking":"","signature":"sig2"},` +
 	`{"type":"text","text":"It is "},{"type":"text","text":"sunny","citations":[{"type":"web_search_result_location","cited_text":"sun","url":"https://a.test","title":"A","encrypted_index":"i"}]},` +
-	`{"type":"tool_use","id":"toolu_1","name":"f","input":{"b":1,"a":"x"}},{"type":"tool_use","id":"toolu_2","name":"g","input":{}}],` +
+	`{"type":"tool_use","id":"toolu_1","name":"f","input":{"b":1,"a":"x"},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_1"}},{"type":"tool_use","id":"toolu_2","name":"g","input":{}}],` +
 	`"stop_reason":"tool_use","stop_sequence":null,"usage":{"input_tokens":10,"cache_read_input_tokens":100,"cache_creation_input_tokens":20,` +
 	`"cache_creation":{"ephemeral_5m_input_tokens":5,"ephemeral_1h_input_tokens":15},"output_tokens":30,"output_tokens_details":{"thinking_tokens":7},` +
 	`"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`
@@ -55,9 +55,9 @@ func allEvents() string {
 		start("7", `{"type":"text","text":"","citations":[]}`),
 		delta("7", `{"type":"citations_delta","citation":{"type":"web_search_result_location","cited_text":"sun","url":"https://a.test","title":"A","encrypted_index":"i"}}`),
 		delta("7", `{"type":"text_delta","text":"sunny"}`), stop("7"),
-		start("8", `{"type":"tool_use","id":"toolu_1","name":"f","input":{}}`), delta("8", `{"type":"input_json_delta","partial_json":""}`),
+		start("8", `{"type":"tool_use","id":"toolu_1","name":"f","input":{},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_1"}}`), delta("8", `{"type":"input_json_delta","partial_json":""}`),
 		delta("8", `{"type":"input_json_delta","partial_json":"{\"b\":1,"}`), delta("8", `{"type":"input_json_delta","partial_json":"\"a\":\"x\"}"}`), stop("8"),
-		start("9", `{"type":"tool_use","id":"toolu_2","name":"g","input":{}}`), stop("9"),
+		start("9", `{"type":"tool_use","id":"toolu_2","name":"g","input":{},"caller":{"type":"direct"}}`), stop("9"),
 		`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":30,"output_tokens_details":{"thinking_tokens":7},"server_tool_use":{"web_search_requests":1}}}`,
 		messageStop,
 	)
@@ -73,7 +73,7 @@ func TestReply_AllBlocks(t *testing.T) {
 			assert.JSONEq(t, `{"id":"msg_1","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"I search.It is sunny",`+
 				`"reasoning_content":"Let me see","reasoning_details":[{"type":"reasoning.text","text":"Let me see","signature":"sig+1/=="},{"type":"reasoning.encrypted","data":"enc=="},`+
 				`{"type":"reasoning.text","signature":"sig2"}],`+
-				`"tool_calls":[{"id":"toolu_1","type":"function","function":{"name":"f","arguments":"{\"b\":1,\"a\":\"x\"}"}},{"id":"toolu_2","type":"function","function":{"name":"g","arguments":"{}"}}],`+
+				`"tool_calls":[{"id":"toolu_1","type":"function","function":{"name":"f","arguments":"{\"b\":1,\"a\":\"x\"}"},"anthropic":{"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_1"}}},{"id":"toolu_2","type":"function","function":{"name":"g","arguments":"{}"}}],`+
 				`"anthropic":[{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"weather"}},`+
 				`{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"https://a.test","title":"A","encrypted_content":"e"}]},`+
 				`{"type":"text"},{"type":"citations_delta","citation":{"type":"web_search_result_location","cited_text":"sun","url":"https://a.test","title":"A","encrypted_index":"i"}}],`+

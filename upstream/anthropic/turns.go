@@ -315,7 +315,11 @@ func (e *encoder) appendCalls(t *assistantTurn, n int, block json.RawMessage) {
 		e.member("input")
 		input, _ := own.Input([]byte(c.Function.Arguments))
 		e.b = append(e.b, input...)
-		if caller := own.Get(block, "caller"); caller != nil {
+		caller := own.CallerOf(c.Extra[own.Member])
+		if raw := own.Get(block, "caller"); raw != nil {
+			caller = raw
+		}
+		if caller != nil {
 			e.member("caller")
 			e.b = append(e.b, caller...)
 		}
