@@ -47,7 +47,7 @@ setup:
 	scripts/setup.sh
 
 # The packages that hosts on other platforms import.
-LIBRARIES = . ./manage ./manage/keytext ./responsestore ./form ./audio ./completion ./imageedit ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache ./memory ./messages ./responses ./upstream ./route ./agent ./pricing ./llmhttptest ./llmhttptest/storetest ./llmhttptest/limitertest
+LIBRARIES = . ./manage ./manage/keytext ./responsestore ./form ./audio ./completion ./imageedit ./moderation ./rerank ./all ./textfilter ./usagebuffer ./quotawatch ./keycache ./memory ./messages ./responses ./upstream ./upstream/anthropic ./route ./agent ./pricing ./llmhttptest ./llmhttptest/storetest ./llmhttptest/limitertest
 
 ## lint: runs gofmt, go vet and staticcheck, checks each module without go.work, and builds for other platforms
 lint:

@@ -160,7 +160,7 @@ func examplesThatRun(t *testing.T, pattern string) (names []string) {
 // filesWithFirstLines are the packages of which each file begins with what it is about.
 var filesWithFirstLines = []string{
 	".", "route", "textfilter", "usagebuffer", "pricing", "messages", "responses", "memory",
-	"upstream", "upstream/internal/failure", "upstream/internal/payload", "upstream/internal/reply",
+	"upstream", "upstream/anthropic", "upstream/internal/client", "upstream/internal/failure", "upstream/internal/payload", "upstream/internal/reply",
 	"llmhttptest", "llmhttptest/storetest", "llmhttptest/limitertest", "llmhttptest/internal/kit",
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/headertext"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/promptcache"
@@ -132,7 +133,7 @@ func (b *block) parts() (llm.Content, error) {
 	case "":
 		return nil, missingField("type")
 	}
-	if isServerBlock(b.Type) {
+	if anthropic.IsServerBlock(b.Type) {
 		return nil, nil
 	}
 	return nil, b.unexpectedType()
@@ -150,16 +151,6 @@ func (b *block) innerParts() (llm.Content, error) {
 
 func (b *block) unexpectedType() error {
 	return fieldError("type", "Input tag '%s' does not match any of the expected tags", clip(b.Type))
-}
-
-// isServerBlock reports whether blocks of a type belong to tools that Anthropic runs,
-// or describe events of Anthropic's service.
-func isServerBlock(typ string) bool {
-	switch typ {
-	case "server_tool_use", "mcp_tool_use", "container_upload", "fallback", "tool_addition", "tool_removal", "mcp_tool_listing":
-		return true
-	}
-	return strings.HasSuffix(typ, "_tool_result")
 }
 
 func textParts(text string) llm.Content {

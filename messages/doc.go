@@ -30,7 +30,7 @@
 // token of output, which is charged too. inference_geo names the place where the model must run. It is
 // refused unless it is "global" or one of [Options].InferenceGeos.
 //
-// Tools that Anthropic runs or defines, such as web_search, and the blocks of their
+// Unless Options.Anthropic is set, tools that Anthropic runs or defines, such as web_search, and the blocks of their
 // calls and results are ignored, and so are parameters that this
 // package does not know. A request that has no other tools gets a 400, and so do threads and
 // files that were uploaded before.

@@ -5,6 +5,7 @@ package messages
 import (
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/llm"
 )
@@ -141,7 +142,7 @@ func (c *turnConverter) addParts(b *block) error {
 	}
 	c.parts = append(c.parts, parts...)
 	if len(parts) == 0 {
-		if c.kept.on && isServerBlock(b.Type) {
+		if c.kept.on && anthropic.IsServerBlock(b.Type) {
 			return nil // the block is kept with its mark
 		}
 		return b.mark(c.lastExtra())
