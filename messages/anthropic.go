@@ -11,6 +11,7 @@ import (
 
 	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
+	"github.com/llmhttp/llmhttp/internal/promptcache"
 	"github.com/llmhttp/llmhttp/llm"
 )
 
@@ -131,8 +132,8 @@ func (k *keptParams) setRequest(req *llm.ChatRequest) {
 			own.Members[name] = json.RawMessage(*value)
 		}
 	}
-	if k.Thinking == nil && k.Effort != nil && k.Effort.Effort != nil {
-		own.Members["thinking"] = json.RawMessage("null") // the effort does not ask for it
+	if own.Effort = k.Effort != nil && k.Effort.Effort != nil; own.Effort && k.Thinking == nil {
+		own.Members["thinking"] = json.RawMessage("null")
 	}
 	if !k.hasToolsWithoutSchema() {
 		delete(own.Members, "tool_choice") // req has it
@@ -161,7 +162,11 @@ func (k *keptParams) tools() (list []json.RawMessage) {
 	for i := range k.Tools {
 		t := &k.Tools[i]
 		entry := json.RawMessage(t.whole)
-		if !t.hasNoSchema() {
+		if t.hasNoSchema() {
+			if i > 0 && !k.Tools[0].hasNoSchema() {
+				entry = anthropic.Set(entry, promptcache.Member, nil) // the function before has its mark: see setTools
+			}
+		} else {
 			entry = append(jsonwire.AppendString([]byte(`{"name":`), t.Name), '}')
 			for _, m := range []struct {
 				name  string

@@ -57,12 +57,12 @@ func TestAnthropic_Requests(t *testing.T) {
 		"parameters": {
 			`"messages":[{"role":"user","content":"Hi"}],"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"low"},"context_management":{"edits":[]},` +
 				`"container":"c","mcp_servers":[],"diagnostics":{"previous_message_id":null},"compaction":{},"fallbacks_x":1`,
-			`"messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"low","anthropic":{"betas":["a-1","b-2","c-3"],"members":{"compaction":{},"container":"c","context_management":{"edits":[]},` +
+			`"messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"low","anthropic":{"effort":true,"betas":["a-1","b-2","c-3"],"members":{"compaction":{},"container":"c","context_management":{"edits":[]},` +
 				`"diagnostics":{"previous_message_id":null},"mcp_servers":[],"thinking":{"type":"adaptive","display":"omitted"}}}`,
 		},
 		"effort without thinking": {
 			`"messages":[{"role":"user","content":"Hi"}],"output_config":{"effort":"low"}`,
-			`"messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"low","anthropic":{"betas":["a-1","b-2","c-3"],"members":{"thinking":null}}`,
+			`"messages":[{"role":"user","content":"Hi"}],"reasoning_effort":"low","anthropic":{"effort":true,"betas":["a-1","b-2","c-3"],"members":{"thinking":null}}`,
 		},
 		"tools": {
 			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2},{"name":"f","input_schema":{"type":"object"},"defer_loading":true}],` +
@@ -70,6 +70,11 @@ func TestAnthropic_Requests(t *testing.T) {
 			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],` +
 				`"anthropic":{"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2},{"name":"f","defer_loading":true}],"betas":["a-1","b-2","c-3"],` +
 				`"members":{"tool_choice":{"type":"tool","name":"web_search"}}}`,
+		},
+		"mark of a tool of the server": {
+			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash","cache_control":{"type":"ephemeral"}}]`,
+			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}},"cache_control":{"type":"ephemeral"}}],` +
+				`"anthropic":{"tools":[{"name":"f"},{"type":"bash_20250124","name":"bash"}]}`,
 		},
 		"tools of the server alone": {
 			`"messages":[{"role":"user","content":"Hi"}],"tools":[{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"any"}`,

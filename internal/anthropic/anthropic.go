@@ -29,9 +29,10 @@ type Request struct {
 	// their names, and have the members that functions lack. The others are as the client sent them.
 	Tools []json.RawMessage `json:"tools,omitempty"`
 
-	Betas []string `json:"betas,omitempty"` // of the header Anthropic-Beta
+	Betas  []string `json:"betas,omitempty"`  // of the header Anthropic-Beta
+	Effort bool     `json:"effort,omitempty"` // the client sent the ReasoningEffort as such, and it was not made of a budget
 
-	// Members are parameters as the client sent them.
+	// Members are parameters as the client sent them. The member "thinking" is null if the client sent none, but an effort.
 	Members map[string]json.RawMessage `json:"members,omitempty"`
 }
 

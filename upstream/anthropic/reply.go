@@ -25,8 +25,9 @@ type chatReply struct {
 	calls     int // that have begun
 	usage     usage
 	end       end
-	began     bool // an event, other than a ping, was one of the API
-	idlePings int  // since the stop_reason came
+	event     event // that is read, in memory that is used again (BenchmarkChat)
+	began     bool  // an event, other than a ping, was one of the API
+	idlePings int   // since the stop_reason came
 }
 
 func newChatReply(yield func(*llm.ChatChunk, error) bool, most int) *chatReply {
@@ -116,8 +117,9 @@ func (r *chatReply) readStream() error {
 
 // readEvent yields what an event adds. It returns false if nothing more is to be read.
 func (r *chatReply) readEvent(data []byte) (more bool, err error) {
-	var e event
-	if err := r.Decode(data, &e); err != nil {
+	e := &r.event
+	*e = event{}
+	if err := r.Decode(data, e); err != nil {
 		return false, err
 	}
 	if e.Type == eventError {

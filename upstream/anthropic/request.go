@@ -3,6 +3,7 @@
 package anthropic
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -154,9 +155,17 @@ const noEffort = "none"
 // addThinking adds the thinking and the effort for the reasoning effort, unless the client has sent them in the form of the
 // API.
 func (e *encoder) addThinking(params map[string]json.RawMessage, limit int) {
-	effort := e.req.ReasoningEffort
-	thinking := params["thinking"]
-	switch {
+	effort, thinking := e.req.ReasoningEffort, params["thinking"]
+	_, isSaid := e.own.Members["thinking"] // may be null: the client asks for an effort without thinking
+	isOpen := thinking == nil && !isSaid && effort != "" && effort != noEffort
+	switch typ := own.TypeOf(thinking); {
+	case e.opts.ThinkingBudgets:
+		if isOpen || typ == "adaptive" {
+			setBudget(params, thinkingBudget(cmp.Or(effort, "high"), limit))
+		} else if thinking == nil && effort == noEffort {
+			params["thinking"] = json.RawMessage(`{"type":"disabled"}`)
+		}
+		return
 	case effort == "":
 		return
 	case effort == noEffort:
@@ -164,14 +173,9 @@ func (e *encoder) addThinking(params map[string]json.RawMessage, limit int) {
 			params["thinking"] = json.RawMessage(`{"type":"disabled"}`)
 		}
 		return
-	case e.opts.ThinkingBudgets:
-		if budget := thinkingBudget(effort, limit); thinking == nil && budget > 0 {
-			params["thinking"] = json.RawMessage(`{"type":"enabled","budget_tokens":` + strconv.Itoa(budget) + `}`)
-		}
+	case typ == "enabled" && !e.own.Effort: // the effort was made of its budget
 		return
-	case own.TypeOf(thinking) == "enabled": // the effort was made of its budget
-		return
-	case thinking == nil:
+	case isOpen:
 		params["thinking"] = json.RawMessage(`{"type":"adaptive"}`)
 	}
 	if effort == "minimal" {
@@ -179,6 +183,13 @@ func (e *encoder) addThinking(params map[string]json.RawMessage, limit int) {
 	}
 	if config := params["output_config"]; own.Get(config, "effort") == nil {
 		params["output_config"] = withMember(config, "effort", jsonwire.AppendString(nil, effort))
+	}
+}
+
+// setBudget sets the thinking to a budget of tokens, or to none if that is zero.
+func setBudget(params map[string]json.RawMessage, budget int) {
+	if delete(params, "thinking"); budget > 0 {
+		params["thinking"] = json.RawMessage(`{"type":"enabled","budget_tokens":` + strconv.Itoa(budget) + `}`)
 	}
 }
 
