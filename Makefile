@@ -23,7 +23,7 @@ export GOFLAGS
 export GORACE := atexit_sleep_ms=0
 
 # The directories of all modules in go.work.
-MODULES = $(shell go list -m -f '{{.Dir}}')
+MODULES = $(shell go list -m -f '{{.Dir}}') $(CURDIR)/examples/genkitagent # which go.work cannot have: see scripts/test.sh
 GOFILES = $(shell find . -name node_modules -prune -o -name .git -prune -o -name '*.go' -print)
 
 ## help: lists the targets
