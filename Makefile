@@ -22,8 +22,8 @@ export GOFLAGS
 # Programs with the race detector exit without waiting for a second.
 export GORACE := atexit_sleep_ms=0
 
-# The directories of all modules in go.work.
-MODULES = $(shell go list -m -f '{{.Dir}}') $(CURDIR)/examples/genkitagent # which go.work cannot have: see scripts/test.sh
+# The directories of all modules in go.work, and of one that it cannot have: see scripts/test.sh.
+MODULES = $(shell go list -m -f '{{.Dir}}') $(CURDIR)/examples/genkitagent
 GOFILES = $(shell find . -name node_modules -prune -o -name .git -prune -o -name '*.go' -print)
 
 ## help: lists the targets

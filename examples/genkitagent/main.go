@@ -1,7 +1,7 @@
 // Genkitagent serves an agent of Genkit (github.com/firebase/genkit/go) as if it were a model. agent.go is what to
 // copy.
 //
-//	MODEL_KEY=sk-... go run ./examples/genkitagent -upstream https://models.example.com/v1 -model large-2
+//	cd examples/genkitagent && MODEL_KEY=sk-... GOWORK=off go run . -upstream https://models.example.com/v1 -model large-2
 //
 // What Genkit, or its plugin for OpenAI's API, cannot do, and so this agent neither:
 //
