@@ -325,6 +325,7 @@ var samples = map[string]any{
 	"schema":                map[string]any{"type": "object"},
 	"service_tier":          "priority",
 	"size":                  "512x512",
+	"status":                "completed",
 	"stop":                  "x",
 	"temperature":           0.5,
 	"tool_call_id":          "call_0",
