@@ -102,8 +102,8 @@ func (t *keptTool) DecodeTags(d *jsonwire.Decoder) {
 
 func (t *keptTool) hasNoSchema() bool { return t.Type != "" && t.Type != "custom" }
 
-// keep returns what is kept of a request with a header and a body, or nil if nothing is.
-func (p *protocol) keep(h http.Header, body []byte) (*keptParams, error) {
+// keep returns what is kept of a request, or nil if nothing is.
+func (p *protocol) keep(r *http.Request, body []byte) (*keptParams, error) {
 	if !p.opts.Anthropic {
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (p *protocol) keep(h http.Header, body []byte) (*keptParams, error) {
 	if err := decode(body, k); err != nil {
 		return nil, err
 	}
-	for _, header := range h["Anthropic-Beta"] {
+	for _, header := range r.Header["Anthropic-Beta"] {
 		for beta := range strings.SplitSeq(header, ",") {
 			if beta = strings.TrimSpace(beta); beta != "" {
 				k.betas = append(k.betas, beta)

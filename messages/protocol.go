@@ -99,7 +99,7 @@ func setLimitHeaders(h http.Header, kind string, l *llmhttp.LimitInfo) {
 }
 
 func (p *protocol) decodeChat(ctx context.Context, r *http.Request, body []byte) (*llm.ChatRequest, llmhttp.ChatEncoder, error) {
-	req, reply, err := p.decodeRequest(ctx, r.Header, body, true)
+	req, reply, err := p.decodeRequest(ctx, r, body, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -114,7 +114,7 @@ func (p *protocol) decodeCountTokens(
 	r *http.Request,
 	body []byte,
 ) (*llm.ChatRequest, func([]byte, int) ([]byte, error), error) {
-	req, _, err := p.decodeRequest(ctx, r.Header, body, false)
+	req, _, err := p.decodeRequest(ctx, r, body, false)
 	if err != nil {
 		return nil, nil, err
 	}

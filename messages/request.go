@@ -63,15 +63,15 @@ var errNoThreads = &llm.Error{
 
 // decodeRequest decodes a body and converts it. isChat is false for a request to count
 // tokens, which needs no max_tokens.
-func (p *protocol) decodeRequest(ctx context.Context, h http.Header, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
-	req, reply, err := p.convertBody(ctx, h, body, isChat)
+func (p *protocol) decodeRequest(ctx context.Context, r *http.Request, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
+	req, reply, err := p.convertBody(ctx, r, body, isChat)
 	if e, ok := err.(*requestError); ok {
 		return nil, reply, e.forClient()
 	}
 	return req, reply, err
 }
 
-func (p *protocol) convertBody(ctx context.Context, h http.Header, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
+func (p *protocol) convertBody(ctx context.Context, r *http.Request, body []byte, isChat bool) (*llm.ChatRequest, replyParams, error) {
 	var in params
 	if err := decodeBody(ctx, body, &in); err != nil {
 		return nil, replyParams{}, err
@@ -83,7 +83,7 @@ func (p *protocol) convertBody(ctx context.Context, h http.Header, body []byte, 
 	if err != nil {
 		return nil, replyParams{}, err
 	}
-	if in.kept, err = p.keep(h, body); err != nil {
+	if in.kept, err = p.keep(r, body); err != nil {
 		return nil, replyParams{}, err
 	}
 	req, err := in.convert(isChat)
