@@ -64,6 +64,7 @@ func (e *encoder) AppendChunk(b []byte, c *llm.ChatChunk) ([]byte, error) {
 	}
 	if choice.FinishReason != "" {
 		e.stop.finish, e.stop.sequence, e.stop.native = choice.FinishReason, choice.StopSequence, nativeReason(choice)
+		e.stop.readExtra(choice.Extra, c.Extra)
 		return b, nil // AppendEnd sends it with the usage
 	}
 	d := &choice.Delta
@@ -125,7 +126,8 @@ func (e *encoder) AppendEnd(b []byte, u *llm.Usage, _ llm.Extra) ([]byte, error)
 	b = beginEvent(b, "message_delta")
 	b = append(b, `,"delta":{`...)
 	b = e.stop.appendMembers(b)
-	b = append(b, `},"usage":{`...)
+	b = e.stop.appendContext(append(b, '}'))
+	b = append(b, `,"usage":{`...)
 	b = appendTokens(b, u)
 	b = append(b, "}}\n\n"...)
 	b = beginEvent(b, "message_stop")
@@ -159,6 +161,7 @@ func (e *encoder) appendWhole(b []byte, u *llm.Usage) []byte {
 	}
 	b = append(b, "],"...)
 	b = e.stop.appendMembers(b)
+	b = e.stop.appendContext(b)
 	b = append(b, `,"usage":`...)
 	b = appendUsage(b, u, e.params.inferenceGeo)
 	return append(b, '}')

@@ -3,6 +3,7 @@
 package messages
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -129,12 +130,47 @@ type stopReason struct {
 	hasCalls bool   // the reply has tool calls
 	refused  bool   // the reply has a refusal
 	native   string // one of nativeReasons, or ""
+
+	// What Anthropic's servers tell besides, as objects or nil.
+	details, container, context json.RawMessage
+}
+
+// readExtra reads what a Backend such as upstream/anthropic tells at the end of a reply, in the members of a choice and
+// its chunk.
+func (r *stopReason) readExtra(choice, chunk llm.Extra) {
+	r.details, r.container, r.context = object(choice["stop_details"]), object(chunk["container"]), object(chunk[memberContext])
+}
+
+const memberContext = "context_management"
+
+// object returns v without spaces if it is a JSON object, and otherwise nil.
+func object(v json.RawMessage) json.RawMessage {
+	if len(v) == 0 || v[0] != '{' {
+		return nil
+	}
+	compact, err := jsonwire.AppendRaw(nil, v)
+	if err != nil {
+		return nil
+	}
+	return compact
 }
 
 // appendMembers appends the members about the end of a message that a message and a message_delta have in
-// common: stop_reason, stop_sequence, and those about features that Backends do not have.
+// common: stop_reason, stop_sequence, stop_details and container.
 func (r *stopReason) appendMembers(b []byte) []byte {
-	return append(r.appendReason(b), `,"stop_details":null,"container":null`...)
+	b = append(r.appendReason(b), `,"stop_details":`...)
+	b = append(b, cmp.Or(string(r.details), "null")...)
+	b = append(b, `,"container":`...)
+	return append(b, cmp.Or(string(r.container), "null")...)
+}
+
+// appendContext appends the member context_management, which only replies to requests with that have.
+func (r *stopReason) appendContext(b []byte) []byte {
+	if r.context == nil {
+		return b
+	}
+	b = append(b, `,"`+memberContext+`":`...)
+	return append(b, r.context...)
 }
 
 // appendReason appends the members stop_reason and stop_sequence. stop_reason is tool_use

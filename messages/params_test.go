@@ -2,6 +2,8 @@ package messages_test
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -150,6 +152,43 @@ func TestUsage_Reported(t *testing.T) {
 			assert.Equal(t, test.tools, string(streamed.Usage.ServerToolUse.RawMessage))
 			assert.Equal(t, test.geo, string(whole.Usage.InferenceGeo.RawMessage))
 			assert.Equal(t, test.speed, string(whole.Usage.Speed.RawMessage))
+		})
+	}
+}
+
+// What Anthropic's servers tell at the end of a reply arrives as they sent it.
+func TestEnd_Reported(t *testing.T) {
+	const (
+		details   = `{"type":"refusal","category":"cyber"}`
+		container = `{"id":"c","expires_at":"2026-11-29T07:00:00Z"}`
+		edits     = `{"applied_edits":[]}`
+	)
+	for name, test := range map[string]struct{ details, container, edits, want string }{
+		"nothing":     {`null`, `null`, `null`, `"stop_details":null,"container":null`},
+		"all":         {details, container, edits, `"stop_details":` + details + `,"container":` + container},
+		"with spaces": {`{"type": "refusal",` + "\n" + `"category": "cyber"}`, container, edits, `"stop_details":` + details + `,"container":` + container},
+		"other types": {`5`, `"c"`, `[]`, `"stop_details":null,"container":null`},
+		"no JSON":     {`{"type"`, `{]`, `{`, `"stop_details":null,"container":null`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			last := func() *llm.ChatChunk {
+				return &llm.ChatChunk{
+					Choices: []llm.ChunkChoice{{FinishReason: llm.FinishContentFilter, Extra: llm.Extra{"stop_details": json.RawMessage(test.details)}}},
+					Extra:   llm.Extra{"container": json.RawMessage(test.container), "context_management": json.RawMessage(test.edits)},
+				}
+			}
+			s := newServer(func() llm.ChatStream {
+				return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
+					return errors.Join(send(llm.TextChunk("Hi")), send(last()))
+				})
+			}, nil)
+			whole := s.do("POST", messagesPath, requestBody(hi)).Body.String()
+			streamed := s.stream(requestBody(hi + `,"stream":true`))
+			assert.Contains(t, whole, test.want)
+			assert.Contains(t, streamed, `"delta":{"stop_reason":"refusal","stop_sequence":null,`+test.want+`}`)
+			const member = `,"context_management":` + edits + `,"usage":`
+			assert.Equal(t, test.edits == edits, strings.Contains(whole, member))
+			assert.Equal(t, test.edits == edits, strings.Contains(streamed, "}"+member))
 		})
 	}
 }
