@@ -59,13 +59,14 @@ func TestValidate_SameInAllFormats(t *testing.T) {
 	none := [2]string{}
 	schema := `{"type":"json_schema","name":"n","schema":"x"}`
 	for name, m := range map[string]mistake{
-		"temperature below":        everywhere("temperature", "-1", decimalLow, "Expected a value >= 0, but got -1"),
-		"temperature above":        everywhere("temperature", "3", decimalHigh, ""),
-		"temperature far above":    everywhere("temperature", "1e999", decimalHigh, ""),
-		"temperature of text":      everywhere("temperature", `"1"`, invalidType, ""),
-		"top_p above":              everywhere("top_p", "1.5", decimalHigh, "Expected a value <= 1, but got 1.5"),
-		"top_p below":              everywhere("top_p", "-1", decimalLow, "Expected a value >= 0, but got -1"),
-		"no tokens":                limit("0", integerLow, "Expected a value >= 1, but got 0"),
+		"temperature below":     everywhere("temperature", "-1", decimalLow, "Expected a value >= 0, but got -1"),
+		"temperature above":     everywhere("temperature", "3", decimalHigh, ""),
+		"temperature far above": everywhere("temperature", "1e999", decimalHigh, ""),
+		"temperature of text":   everywhere("temperature", `"1"`, invalidType, ""),
+		"top_p above":           everywhere("top_p", "1.5", decimalHigh, "Expected a value <= 1, but got 1.5"),
+		"top_p below":           everywhere("top_p", "-1", decimalLow, "Expected a value >= 0, but got -1"),
+		"no tokens": inFormats(integerLow, "Expected a value >= 1, but got 0", [2]string{"max_completion_tokens", `"max_completion_tokens":0`},
+			none, [2]string{"max_output_tokens", `"max_output_tokens":0`}), // in Messages it fills the cache
 		"negative tokens":          limit("-5", integerLow, "Expected a value >= 1, but got -5"),
 		"too many tokens":          limit("9007199254740992", integerHigh, ""),
 		"very many tokens":         limit("1e30", integerHigh, ""),

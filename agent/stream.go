@@ -155,6 +155,7 @@ type Writer struct {
 	mu       sync.Mutex // guards the fields below, and is held while a chunk is sent
 	model    string     // of chunks that have none
 	calls    int        // that Calls has written
+	hasCalls bool       // a chunk had some
 	reason   llm.FinishReason
 	finished bool // a chunk had a reason for the end
 }
@@ -194,7 +195,7 @@ func (w *Writer) Calls(calls ...llm.ToolCall) error {
 }
 
 // Finish sets why the reply ends when the run returns nil. Without it, or with "", the reason is
-// tool_calls after Calls, and otherwise stop.
+// tool_calls if the reply has calls, and otherwise stop.
 func (w *Writer) Finish(reason llm.FinishReason) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,6 +217,7 @@ func (w *Writer) send(c *llm.ChatChunk) error {
 	}
 	for i := range c.Choices {
 		w.finished = w.finished || c.Choices[i].FinishReason != ""
+		w.hasCalls = w.hasCalls || len(c.Choices[i].Delta.ToolCalls) > 0
 	}
 	select {
 	case w.chunks <- c:
@@ -242,7 +244,7 @@ func (w *Writer) last() *llm.ChatChunk {
 	reason := w.reason
 	switch {
 	case reason != "":
-	case w.calls > 0:
+	case w.hasCalls:
 		reason = llm.FinishToolCalls
 	default:
 		reason = llm.FinishStop

@@ -129,6 +129,14 @@ func TestStream_FinishReason(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, reply.Choices[0].FinishReason)
 	}
+
+	// An agent of its own sends calls in chunks.
+	reply, err := collect(t, func(_ context.Context, w *agent.Writer) error {
+		delta := llm.Delta{ToolCalls: []llm.ToolCallDelta{{ID: call.ID, Type: call.Type, Function: call.Function}}}
+		return w.Send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: delta}}})
+	})
+	require.NoError(t, err)
+	assert.Equal(t, llm.FinishToolCalls, reply.Choices[0].FinishReason)
 }
 
 // Errors, panics and other ends of a run are those of the stream.
