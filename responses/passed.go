@@ -100,8 +100,11 @@ func (r *request) setPromptCacheOptions() error {
 	return err
 }
 
-// prewarms reports whether the request only fills the prompt cache. The response has no output then.
-func (r *request) prewarms() bool { return r.cacheOptions != nil && r.cacheOptions.Prewarm }
+// prewarms reports whether the request only fills the prompt cache. The response has no output then. The reply
+// to POST /v1/responses/compact always has a summary.
+func (r *request) prewarms() bool {
+	return r.cacheOptions != nil && r.cacheOptions.Prewarm && !r.standalone
+}
 
 // echoedCacheOptions has the options in a response: both of the first members, as clients require.
 type echoedCacheOptions struct {

@@ -123,6 +123,14 @@ func TestPassed_Prewarm(t *testing.T) {
 	}
 }
 
+// The reply to POST /v1/responses/compact is a summary, also of a request that would only fill the cache.
+func TestPassed_PrewarmCompact(t *testing.T) {
+	s := newServer(t, nil, chunkSummary, chunkUsage)
+	r := s.ask("acme", "POST", "/v1/responses/compact", `{"model":"m","input":"Hi","prompt_cache_options":{"prewarm":true}}`)
+	assert.Len(t, r["output"], 2)
+	assert.Nil(t, s.request.MaxCompletionTokens)
+}
+
 // The results of a moderation that the Backend yields are in the response.
 func TestPassed_Moderation(t *testing.T) {
 	for moderation, want := range map[string]any{
