@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// pongTimeout is how long a client may take to answer a ping.
+	// pongTimeout is how long a client may take to answer a ping, or to send something else.
 	pongTimeout = time.Minute
 
 	// closeTimeout is how long a closing handshake may take.
@@ -269,10 +269,12 @@ func (c *connection) keepAlive(every time.Duration) {
 			timer.Reset(every - silence)
 			continue
 		}
+		pinged := time.Now()
 		ctx, cancel := context.WithTimeout(c.left, pongTimeout)
 		err := c.ws.Ping(ctx)
 		cancel()
-		if err != nil {
+		// In the middle of a message a client cannot answer. ReadTimeout bounds its pauses.
+		if err != nil && !c.socket.hasRead(pinged) {
 			c.socket.Close() // the read fails
 			return
 		}

@@ -3,6 +3,7 @@ package responsesws_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime"
 	"strings"
@@ -315,6 +316,56 @@ func TestConnection_KeepAlive(t *testing.T) {
 		assert.Equal(t, websocket.StatusCode(-1), websocket.CloseStatus(err))
 		assert.Equal(t, []time.Duration{30 * time.Second, time.Minute, 90 * time.Second}, pings)
 		assert.Equal(t, 150*time.Second, time.Since(began))
+	})
+}
+
+// A client that is sending a long message, in the middle of which it cannot answer a ping, has not left.
+func TestConnection_KeepAliveWithinAMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := start(t, config{})
+		ws, _, err := websocket.Dial(t.Context(), "http://localhost/v1/responses", &websocket.DialOptions{
+			HTTPClient: s.client, HTTPHeader: http.Header{"Authorization": {"Bearer sk-test"}},
+			OnPingReceived: func(context.Context, []byte) bool { return false },
+		})
+		require.NoError(t, err)
+		defer ws.CloseNow()
+		sent := make(chan error, 1)
+		go func() {
+			sent <- func() error {
+				w, err := ws.Writer(t.Context(), websocket.MessageText)
+				if err != nil {
+					return err
+				}
+				if _, err := io.WriteString(w, `{"type":"response.create","model":"m","input":"`); err != nil {
+					return err
+				}
+				for range 9 {
+					time.Sleep(20 * time.Second)
+					if _, err := io.WriteString(w, strings.Repeat("x", 10_000)); err != nil { // more than the client buffers
+						return err
+					}
+				}
+				if _, err := io.WriteString(w, `"}`); err != nil {
+					return err
+				}
+				return w.Close()
+			}()
+		}()
+		_, b, err := ws.Read(t.Context())
+		require.NoError(t, <-sent)
+		require.NoError(t, err)
+		assert.Contains(t, string(b), "response.created")
+	})
+}
+
+// A client that reads as slowly as the Handler permits has not left either, although a ping waits behind what it reads.
+func TestConnection_KeepAliveWithinAWrite(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := start(t, config{opts: llmhttp.Options{Bounds: llmhttp.Bounds{WriteTimeout: 5 * time.Minute}}})
+		c := s.dial()
+		c.create(`"input":"1"`)
+		time.Sleep(4 * time.Minute)
+		c.complete()
 	})
 }
 

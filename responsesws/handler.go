@@ -59,7 +59,7 @@ type Options struct {
 	ReadTimeout time.Duration
 
 	// KeepAlive is how long a connection may be silent before a ping is sent, so that proxies do not close
-	// it. A client that does not answer within a minute has left. Zero means 30 seconds; negative
+	// it. A client that does not answer and sends nothing else within a minute has left. Zero means 30 seconds; negative
 	// means never.
 	KeepAlive time.Duration
 

@@ -40,7 +40,8 @@ type socket struct {
 
 	readMu      sync.Mutex // guards the fields below
 	readTimeout time.Duration
-	closing     bool // the deadline for reads is that of the closing handshake
+	closing     bool      // the deadline for reads is that of the closing handshake
+	read        time.Time // when the last bytes came
 
 	mu      sync.Mutex // guards the fields below
 	state   socketState
@@ -130,10 +131,13 @@ func (s *socket) giveBack(b []byte) {
 	}
 }
 
-// silence returns for how long nothing was written.
+// silence returns for how long nothing was written. It is zero while a write is in progress.
 func (s *socket) silence() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.state != passing {
+		return 0
+	}
 	return time.Since(s.wrote)
 }
 
@@ -144,7 +148,20 @@ func (s *socket) Read(p []byte) (int, error) {
 		s.Conn.SetReadDeadline(time.Now().Add(s.readTimeout))
 	}
 	s.readMu.Unlock()
-	return s.Conn.Read(p)
+	n, err := s.Conn.Read(p)
+	if n > 0 {
+		s.readMu.Lock()
+		s.read = time.Now()
+		s.readMu.Unlock()
+	}
+	return n, err
+}
+
+// hasRead reports whether the client has sent something after t.
+func (s *socket) hasRead(t time.Time) bool {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	return s.read.After(t)
 }
 
 // setReadTimeout gives the client that time for each part of a message; zero for any time.
