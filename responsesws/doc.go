@@ -21,7 +21,8 @@
 //     whose key is valid: then the upgrade is accepted, with the headers x-* of that reply. The client gets
 //     any other reply as it is, such as a 401. This counts as one request, and is not recorded as usage.
 //   - For each response.create, POST /v1/responses. Without headers of the upgrade that are about the
-//     connection or a body, and without Accept-Encoding.
+//     connection or a body, and without Accept-Encoding and X-Request-Id. An llmhttp.Options.RequestID must
+//     not take the ID from another header of the upgrade, because each message needs an ID of its own.
 //   - For each response.create with "generate": false, which prepares a conversation and calls no model, POST
 //     /v1/responses/input_tokens: the key, the model and the input are checked.
 //

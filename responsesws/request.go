@@ -18,6 +18,7 @@ func requestOf(upgrade *http.Request) *http.Request {
 	for _, name := range []string{
 		"Connection", "Upgrade", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Expect",
 		"Content-Length", "Content-Encoding",
+		"X-Request-Id",    // several requests must not have the same ID, with which usage is recorded once
 		"Accept-Encoding", // middleware is not to compress a stream that nobody decompresses
 	} {
 		r.Header.Del(name)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/llmhttp/llmhttp"
+	"github.com/llmhttp/llmhttp/memory"
 	"github.com/llmhttp/llmhttp/responsesws"
 )
 
@@ -125,6 +126,26 @@ func TestUpgrade_Headers(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.create(`"input":"three"`)
 		c.complete()
+	})
+}
+
+// Each response has an ID of its own, with which its usage is recorded, also if the host takes the ID from a header.
+func TestUpgrade_RequestID(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		usage := memory.NewUsageStore()
+		s := start(t, config{key: llmhttp.Key{Account: "acme"}, opts: llmhttp.Options{
+			Usage: usage, RequestID: func(r *http.Request) string { return r.Header.Get("X-Request-Id") },
+		}})
+		c := s.dial("X-Request-Id", "req_of_proxy")
+		for range 2 {
+			c.create(`"input":"x"`)
+			c.complete()
+		}
+		synctest.Wait()
+		sums, err := usage.Query(t.Context(), llmhttp.UsageQuery{Account: "acme", To: time.Now().Add(time.Hour)})
+		require.NoError(t, err)
+		require.Len(t, sums, 1)
+		assert.EqualValues(t, 2, sums[0].Requests)
 	})
 }
 
