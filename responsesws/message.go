@@ -155,6 +155,27 @@ func joinItems(first, second []byte) []byte {
 	return appendItems(append(b, first...), 0, second)
 }
 
+// withoutTrigger returns items without a compaction_trigger at their end, which has asked for the response. A
+// request in which other items follow it is refused.
+func withoutTrigger(items []byte) []byte {
+	const trigger = "compaction_trigger"
+	if !bytes.Contains(items, []byte(trigger)) {
+		return items
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(slices.Concat([]byte("["), items, []byte("]")), &list) != nil {
+		return items
+	}
+	last := list[len(list)-1]
+	var item struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(last, &item) != nil || item.Type != trigger {
+		return items
+	}
+	return bytes.TrimRight(items[:len(items)-len(last)], ", \t\r\n")
+}
+
 // listItems returns what is between the brackets of a JSON list.
 func listItems(list []byte) []byte {
 	list = bytes.TrimSpace(list)

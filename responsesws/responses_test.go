@@ -292,6 +292,33 @@ func TestConversation_Bounds(t *testing.T) {
 	}
 }
 
+// What follows a response that is a summary of the conversation continues from the summary.
+func TestConversation_Compacted(t *testing.T) {
+	for _, trigger := range []string{`{"type":"compaction_trigger"}`, ` { "type" : "compaction_trigger" } `} {
+		bubble(t, func(t *testing.T) {
+			s := start(t, config{
+				responses: &responses.Options{CompactPrompt: "Summarize it."},
+				chat: func(_ context.Context, req *llm.ChatRequest) llm.ChatStream {
+					return llm.Reply("Re: " + req.Messages[len(req.Messages)-1].Content.Text())
+				},
+			})
+			c := s.dial()
+			c.create(`"input":"one"`)
+			first := c.complete()["id"].(string)
+			c.create(`"previous_response_id":"` + first + `","input":[` + trigger + `]`)
+			compacted := c.complete()
+			require.Len(t, compacted["output"], 1)
+			c.create(`"previous_response_id":"` + compacted["id"].(string) + `","input":"two"`)
+			c.complete()
+			last := s.asked()[2]
+			require.Len(t, last, 3)
+			assert.Equal(t, "one", last[0])
+			assert.Contains(t, last[1], "Re: Summarize it.")
+			assert.Equal(t, "two", last[2])
+		})
+	}
+}
+
 // A request with "generate": false calls no model, and what it has can be continued.
 func TestWarmup(t *testing.T) {
 	bubble(t, func(t *testing.T) {

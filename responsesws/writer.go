@@ -208,7 +208,7 @@ func (w *responseWriter) keepConversation(data []byte) {
 	next := conversation{id: r.ID, base: r.ID}
 	if !r.Store {
 		next.base = w.base
-		next.items = joinItems(w.items, listItems(r.Output))
+		next.items = joinItems(withoutTrigger(w.items), listItems(r.Output))
 	}
 	w.c.h.history.keep(&w.c.history, w.message.streamID, next)
 }
