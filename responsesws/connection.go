@@ -77,6 +77,7 @@ func newConnection(h *Handler, ws *websocket.Conn, s *socket, r *http.Request) *
 
 // serve returns when the connection is closed and its requests have ended.
 func (c *connection) serve() {
+	defer c.h.history.clear(&c.history) // after the requests, which may still add to it
 	defer c.started.Wait()
 	defer c.dismiss()
 	c.h.add(c)
@@ -108,7 +109,6 @@ func (c *connection) dismiss() {
 	c.cancel()
 	c.socket.Close()
 	_ = c.ws.CloseNow() // whatever its error, the socket is closed
-	c.h.history.clear(&c.history)
 }
 
 var errRefused = errors.New("responsesws: the message was refused")

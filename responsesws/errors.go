@@ -69,6 +69,9 @@ func errorMessage(status int, object json.RawMessage, header http.Header, stream
 	}
 	m.Type, m.Status, m.StreamID, m.Error = "error", status, streamID, object
 	for name, values := range header {
+		if len(values) == 0 { // so that it is not sent
+			continue
+		}
 		if name == "Retry-After" || strings.HasPrefix(name, "X-") && name != "X-Accel-Buffering" {
 			if m.Headers == nil {
 				m.Headers = make(map[string]string)

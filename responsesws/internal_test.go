@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -247,4 +248,52 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A connection that is closed keeps no conversation, also of a response that is completed after its client has left.
+func TestHistories_ClientHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, client := pipe(t, nil)
+		c.h.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			time.Sleep(time.Second) // until the connection is closed
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, err := io.WriteString(w, "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\",\"output\":[]}}\n\n")
+			assert.Error(t, err)
+		})
+		require.NoError(t, client.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"x"}`)))
+		synctest.Wait()
+		client.CloseNow()
+		time.Sleep(2 * time.Second)
+		c.h.history.mu.Lock()
+		defer c.h.history.mu.Unlock()
+		assert.Zero(t, c.h.history.total)
+		assert.Zero(t, c.h.history.recent.Len())
+	})
+}
+
+// The time that a message takes is proportional to its size, and so is its memory.
+func TestParseMessage_ManyMembers(t *testing.T) {
+	members := func(n int) []byte { return []byte(`{"type":"t"` + strings.Repeat(`,"a":1`, n-1) + `}`) }
+	_, e := parseMessage(members(maxMembers))
+	assert.Nil(t, e)
+	_, e = parseMessage(members(maxMembers + 1))
+	require.NotNil(t, e)
+	assert.Contains(t, e.message, "too many members")
+
+	value := strings.Repeat("x", 1000)
+	message := []byte(`{"type":"t"` + strings.Repeat(`,"a":"`+value+`"`, maxMembers-1) + `}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, e = parseMessage(message)
+	runtime.ReadMemStats(&after)
+	assert.Nil(t, e)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(20*len(message)))
+}
+
+// A header without values is not sent, and is not one of those in an error.
+func TestErrorMessage_HeaderWithoutValues(t *testing.T) {
+	got := errorMessage(400, mustMarshal(&apiError{message: "m"}), http.Header{"X-None": nil, "X-One": {"1"}}, "")
+	assert.Contains(t, string(got), `"headers":{"x-one":"1"}`)
+	assert.NotContains(t, string(got), "x-none")
 }

@@ -116,7 +116,7 @@ func (m *message) setRequest(known map[string]json.RawMessage) *apiError {
 // addMember adds a member of the request.
 func (m *message) addMember(name string, value []byte) {
 	quoted, _ := json.Marshal(name) // a text
-	m.members = slices.Concat(m.members, []byte(","), quoted, []byte(":"), value)
+	m.members = append(append(append(append(m.members, ','), quoted...), ':'), value...)
 }
 
 func isNull(value []byte) bool { return len(value) == 0 || string(value) == "null" }
@@ -192,9 +192,15 @@ type member struct {
 	start int // of the value in the object
 }
 
-var errNotAnObject = errors.New("it is none")
+// maxMembers is how many members an object may have. Each costs much more memory than its text.
+const maxMembers = 1000
 
-// splitObject returns the members of the JSON object that data is.
+var (
+	errNotAnObject    = errors.New("it is none")
+	errTooManyMembers = errors.New("it has too many members")
+)
+
+// splitObject returns the members of the JSON object that data is, which are at most maxMembers.
 func splitObject(data []byte) ([]member, error) {
 	if !json.Valid(data) {
 		var v json.RawMessage
@@ -206,6 +212,9 @@ func splitObject(data []byte) ([]member, error) {
 	}
 	var members []member
 	for d.More() {
+		if len(members) == maxMembers {
+			return nil, errTooManyMembers
+		}
 		name, err := d.Token()
 		if err != nil {
 			return nil, err
