@@ -28,7 +28,7 @@ type Options struct {
 	// 4096; negative means no limit.
 	MaxConnections int
 
-	// MaxPerClient is how many of them have the same Authorization header or, without one, the same
+	// MaxPerClient is how many of them have the same key in the Authorization header or, without one, the same
 	// remote address; further upgrades get a 429. Zero means 256; negative means no limit.
 	MaxPerClient int
 
@@ -219,10 +219,14 @@ func (h *Handler) checkOrigin(r *http.Request) *apiError {
 	}
 }
 
-// clientOf returns what tells one client from another.
+// clientOf returns what tells one client from another. The same key with another spelling of the scheme, or more
+// spaces, is the same client.
 func clientOf(r *http.Request) string {
-	if secret := r.Header.Get("Authorization"); secret != "" {
-		return secret
+	if header := r.Header.Get("Authorization"); header != "" {
+		if _, secret, ok := strings.Cut(header, " "); ok {
+			return strings.Trim(secret, " ")
+		}
+		return header
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

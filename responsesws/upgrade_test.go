@@ -182,6 +182,7 @@ func TestUpgrade_TooManyConnections(t *testing.T) {
 	}{
 		"in all":             {responsesws.Options{MaxConnections: 2}, []string{"a", "b", "c"}, 503},
 		"of a client":        {responsesws.Options{MaxPerClient: 1}, []string{"a", "b", "a"}, 429},
+		"with more spaces":   {responsesws.Options{MaxPerClient: 1}, []string{"a", " a"}, 429},
 		"no limit of either": {responsesws.Options{MaxConnections: -1, MaxPerClient: -1}, []string{"a", "a", "a"}, 101},
 	} {
 		t.Run(name, func(t *testing.T) {
