@@ -232,6 +232,11 @@ func TestCompact_Replaces(t *testing.T) {
 		ask(`{"type":"additional_tools","tools":[{"type":"function","name":"g"}]},`+item+`,`+turn+`,`+item, "")
 		assert.Equal(t, "developer: Rules., user: one, "+heading, s.messageTexts(), "the last summary has what the first one had")
 		assert.Len(t, s.request.Tools, 1)
+		const call = `{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"new"}`
+		ask(turn+`,`+item+`,`+call, "")
+		last := s.request.Messages[len(s.request.Messages)-1]
+		assert.Equal(t, llm.RoleTool, last.Role, "a call whose ID the Backend has used again")
+		assert.Equal(t, "c1", last.ToolCallID)
 	})
 	t.Run("stored", func(t *testing.T) {
 		first := ask(`{"role":"developer","content":"Rules."},{"role":"user","content":"one"}`, "")["id"].(string)

@@ -228,13 +228,14 @@ func (c *conversation) addOutput(item *inputItem) error {
 	return c.appendOutput(item, id, content)
 }
 
-// appendOutput appends the output of the call that the ID names.
+// appendOutput appends the output of the call that the ID names. Some Backends use IDs again, so that it may also
+// be that of a call that was dropped.
 func (c *conversation) appendOutput(item *inputItem, id string, content llm.Content) error {
-	if id == "" || c.dropped[id] {
+	call, ok := c.calls[id]
+	if id == "" || !ok && c.dropped[id] {
 		c.addContent(llm.RoleUser, content, "")
 		return nil
 	}
-	call, ok := c.calls[id]
 	if !ok && !c.partial && item.path != historyPath {
 		return invalid.Param("", item.memberPath("call_id"), "No tool call found for function call output with call_id %s.", clip(id))
 	}
