@@ -279,6 +279,9 @@ func (c *turnConverter) keepUser(b *block, kept *keptBlock, before turnCounts) {
 			parts, header.Text = textParts(source.Data), true
 		}
 	}
+	if len(parts) == 0 {
+		return // a search result without content: its title is a text
+	}
 	title := stringValue(b.Title)
 	for _, m := range []struct {
 		name  string
@@ -336,8 +339,9 @@ func (e *encoder) appendOwn(b []byte, d *llm.Delta) ([]byte, bool) {
 	if len(member) == 0 || member[0] != '[' {
 		return b, false
 	}
+	member, err := jsonwire.AppendRaw(nil, member) // without line breaks, which end the data of an event
 	var elements []json.RawMessage
-	if json.Unmarshal(member, &elements) != nil || len(elements) == 0 {
+	if err != nil || json.Unmarshal(member, &elements) != nil || len(elements) == 0 {
 		return b, false
 	}
 	for _, raw := range elements {

@@ -54,6 +54,11 @@ func TestAnthropic_Requests(t *testing.T) {
 				`{"type":"text","text":"S","anthropic":{"block":{"type":"search_result","source":"https://a.test","title":"S","citations":{"enabled":true}},"parts":2,"title":true}},` +
 				`{"type":"text","text":"3"},{"type":"text","text":"?"}]}]`,
 		},
+		"search results without content": {
+			`"messages":[{"role":"user","content":[{"type":"search_result","source":"https://a.test","title":"S","content":[]},` +
+				`{"type":"search_result","source":"https://b.test","title":"","content":[{"type":"text","text":""}]}]}]`,
+			`"messages":[{"role":"user","content":[{"type":"text","text":"S https://a.test\n\n"},{"type":"text","text":"https://b.test\n\n"}]}]`,
+		},
 		"parameters": {
 			`"messages":[{"role":"user","content":"Hi"}],"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"low"},"context_management":{"edits":[]},` +
 				`"container":"c","mcp_servers":[],"diagnostics":{"previous_message_id":null},"compaction":{},"fallbacks_x":1`,
@@ -161,4 +166,34 @@ func TestAnthropic_Replies(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(body, event), "%s in %s", event, body)
 	}
 	assert.NotContains(t, body, "https://a.test")
+}
+
+// A server may send a whole reply with line breaks, which would end the data of an event.
+func TestAnthropic_LineBreaks(t *testing.T) {
+	const blocks = "[\n{\"type\":\"web_search_tool_result\",\r\n\"tool_use_id\":\"s\",\n\"content\":[\n]\n},\n{\"type\":\"text\"}]"
+	reply := func() llm.ChatStream {
+		return llm.NewStream(func(send func(*llm.ChatChunk) error) error {
+			call := llm.ToolCallDelta{ID: "c", Type: llm.ToolFunction, Function: llm.FunctionCall{Name: "f", Arguments: "{}"}}
+			call.Extra = llm.Extra{"anthropic": json.RawMessage("{\"caller\":{\"type\":\n\"code_execution_20250825\"}}")}
+			for _, d := range []llm.Delta{
+				{Extra: llm.Extra{"anthropic": json.RawMessage(blocks)}},
+				{Content: "A", Extra: llm.Extra{"anthropic": json.RawMessage("[{\"type\":\"citations_delta\",\"citation\":{\n\"type\":\n\"x\"}}]")}},
+				{ToolCalls: []llm.ToolCallDelta{call}},
+			} {
+				if err := send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: d}}}); err != nil {
+					return err
+				}
+			}
+			return send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{FinishReason: llm.FinishToolCalls}}})
+		})
+	}
+	body := newServer(reply, nil).do("POST", messagesPath, requestBody(hi+`,"stream":true`)).Body.String()
+	for event := range strings.SplitSeq(strings.TrimSpace(body), "\n\n") {
+		if lines := strings.Split(event, "\n"); assert.Len(t, lines, 2, event) {
+			assert.True(t, json.Valid([]byte(strings.TrimPrefix(lines[1], "data: "))), event)
+		}
+	}
+	for _, want := range []string{`"tool_use_id":"s","content":[]}`, `"citation":{"type":"x"}`, `"caller":{"type":"code_execution_20250825"}`} {
+		assert.Contains(t, body, want)
+	}
 }

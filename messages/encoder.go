@@ -102,7 +102,7 @@ func (e *encoder) appendCall(b []byte, t *llm.ToolCallDelta) []byte {
 		}
 		e.stop.hasCalls = true
 		b, k = e.blocks.begin(b, outputBlock{
-			kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name, data: string(anthropic.CallerOf(t.Extra[anthropic.Member])),
+			kind: callBlock, call: t.Index, id: t.ID, name: t.Function.Name, data: string(object(anthropic.CallerOf(t.Extra[anthropic.Member]))),
 		})
 	}
 	if k == nil || e.blocks.hasEnded(k) {
