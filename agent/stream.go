@@ -37,7 +37,7 @@ type StreamOptions struct {
 //
 // run is called when the stream is iterated over, on a goroutine of its own. Its context is done when
 // the client has left, unless StreamOptions.FinishWithin is set, and when ctx is done for another
-// reason; run must then return soon. The same context, and those that derive from it, are for
+// reason, or the loop over the stream panics; run must then return soon. The same context, and those that derive from it, are for
 // [Progress]. The error of run is that of the stream; a panic of run continues on the goroutine of the
 // stream. ctx is that of the request, so that calls of [llm.StartCall] with the context of run are
 // priced and summed. opts may be nil.
@@ -64,7 +64,15 @@ func Stream(ctx context.Context, opts *StreamOptions, run func(ctx context.Conte
 			}()
 			end.err = run(context.WithValue(runCtx, writerKey{}, w), w)
 		}()
-		stopped := false // yield has returned false
+		stopped := false  // yield has returned false
+		returned := false // run has
+		defer func() {
+			if !returned { // yield has panicked
+				cancel(errReaderStopped)
+				close(w.ended)
+				<-done
+			}
+		}()
 		for {
 			select {
 			case c := <-w.chunks:
@@ -80,6 +88,7 @@ func Stream(ctx context.Context, opts *StreamOptions, run func(ctx context.Conte
 					w.taken <- nil
 				}
 			case end := <-done:
+				returned = true
 				close(w.ended)
 				if end.panicked != nil {
 					panic(*end.panicked)
@@ -150,7 +159,7 @@ func Progress(ctx context.Context, text string) error {
 type Writer struct {
 	chunks chan *llm.ChatChunk
 	taken  chan error    // answers each value of chunks
-	ended  chan struct{} // closed when the run has ended
+	ended  chan struct{} // closed when the run has ended, or its reader has panicked
 
 	mu       sync.Mutex // guards the fields below, and is held while a chunk is sent
 	model    string     // of chunks that have none
@@ -221,7 +230,12 @@ func (w *Writer) send(c *llm.ChatChunk) error {
 	}
 	select {
 	case w.chunks <- c:
-		return <-w.taken
+		select {
+		case err := <-w.taken:
+			return err
+		case <-w.ended: // instead of an answer
+			return errReaderStopped
+		}
 	case <-w.ended:
 		return errRunEnded
 	}

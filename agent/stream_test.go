@@ -193,6 +193,27 @@ func TestStream_ReaderStops(t *testing.T) {
 	})
 }
 
+// A panic of the loop over a stream ends the run, whose goroutines must not wait for a reader.
+func TestStream_ReaderPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs []error
+		assert.PanicsWithValue(t, "x", func() {
+			for range agent.Stream(t.Context(), nil, func(ctx context.Context, w *agent.Writer) error {
+				errs = append(errs, w.Text("a"), w.Text("b"))
+				assert.Error(t, ctx.Err())
+				return nil
+			}) {
+				panic("x")
+			}
+		})
+		synctest.Wait()
+		if assert.Len(t, errs, 2) {
+			assert.Error(t, errs[0])
+			assert.Error(t, errs[1])
+		}
+	})
+}
+
 // A leftHost serves an agent, and has what is recorded.
 type leftHost struct {
 	url     string
