@@ -71,7 +71,7 @@ func (b *keptBlock) DecodeTags(d *jsonwire.Decoder) {
 	type members keptBlock // has no methods
 	whole := d.TextIf(func() bool {
 		d.ByTags((*members)(b))
-		return anthropic.IsServerBlock(b.Type)
+		return anthropic.IsWhole(b.Type)
 	})
 	b.whole = whole
 }
@@ -224,6 +224,9 @@ func (k *keptBlocks) add(b *block, kept *keptBlock, n int) {
 	switch {
 	case kept.whole != "":
 		raws, k.needed = []json.RawMessage{json.RawMessage(kept.whole)}, true
+		if n > 0 { // the summary is a text for the models of other servers
+			raws[0] = anthropic.Set(raws[0], "content", nil)
+		}
 	case n == 0:
 		return
 	case !isOfMessage: // became texts
@@ -354,7 +357,7 @@ func (e *encoder) appendOwn(b []byte, d *llm.Delta) ([]byte, bool) {
 		case anthropic.BlockText:
 			e.blocks.endText()
 		default:
-			if anthropic.IsServerBlock(typ) || typ == "compaction" {
+			if anthropic.IsWhole(typ) {
 				b, _ = e.blocks.begin(b, outputBlock{kind: rawBlock, data: string(raw)})
 			}
 		}

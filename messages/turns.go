@@ -142,7 +142,7 @@ func (c *turnConverter) addParts(b *block) error {
 	}
 	c.parts = append(c.parts, parts...)
 	if len(parts) == 0 {
-		if c.kept.on && anthropic.IsServerBlock(b.Type) {
+		if c.kept.on && anthropic.IsWhole(b.Type) {
 			return nil // the block is kept with its mark
 		}
 		return b.mark(c.lastExtra())

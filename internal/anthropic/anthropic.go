@@ -6,7 +6,8 @@
 //   - That of a message of the assistant is a list of the content blocks of the turn, in their order. The types text,
 //     thinking, redacted_thinking and tool_use stand for the next part of the content, the next of the ReasoningDetails
 //     and the next of the ToolCalls, so that what changes these changes the turn. Their other members are citations and
-//     caller. All other blocks are as the server or the client sent them.
+//     caller. All other blocks are as the server or the client sent them, but a compaction without content has that of
+//     the next part.
 //   - That of a Part is a Source, and that of a ToolCall or its delta a Call.
 //   - That of a Delta is a list of blocks, as the server sent them, which follow what came before the Delta and precede
 //     what comes after it, or of Citations.
@@ -58,6 +59,9 @@ const (
 	BlockCall     = "tool_use"
 )
 
+// BlockCompaction is the type of a block with the summary of what came before it.
+const BlockCompaction = "compaction"
+
 // BlockCitation is the type of an element that is a Citation and no block.
 const BlockCitation = "citations_delta"
 
@@ -100,6 +104,9 @@ func IsServerBlock(typ string) bool {
 	}
 	return strings.HasSuffix(typ, "_tool_result")
 }
+
+// IsWhole reports whether blocks of a type travel as they are in the member of a message or a Delta.
+func IsWhole(typ string) bool { return IsServerBlock(typ) || typ == BlockCompaction }
 
 // IsServerTool reports whether typ is the type of a tool that Anthropic runs or defines: a name and a date, such as
 // web_search_20250305.

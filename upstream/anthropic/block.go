@@ -16,12 +16,13 @@ import (
 type block struct {
 	typ       string
 	text      []byte          // of thinking; of a block that is passed on as it is, its input
-	signature string          // of thinking
+	signature []byte          // of thinking
 	input     json.RawMessage // of a call, where it began
 	call      int             // the index of a call
 	hasInput  bool            // a piece of the arguments of a call was yielded
 	raw       json.RawMessage // a block that is passed on as it is
 	citations []json.RawMessage
+	kept      int // the size of all that, in bytes
 	start     int // where the text begins in that of the message, in characters
 }
 
@@ -72,11 +73,15 @@ func (r *chatReply) startBlock(index int, raw json.RawMessage) (more bool, err e
 	if err := jsonwire.UnmarshalLenient(raw, startedBlockJSON, &s); err != nil {
 		return false, r.Invalid("a content block is not valid")
 	}
-	if len(r.blocks) == maxBlocks {
+	switch {
+	case len(r.blocks) == maxBlocks:
 		return false, r.Invalid("the reply has too many content blocks")
+	case r.kept > 0 && r.kept+len(raw) > r.max: // one alone was in an event or in a whole reply
+		return false, r.errTooLarge()
 	}
-	b := &block{typ: s.Type}
+	b := &block{typ: s.Type, kept: len(raw)}
 	r.blocks[index] = b
+	r.kept += b.kept
 	isText := s.Type == own.BlockText
 	if isText && r.text.ended { // tells the blocks apart
 		more = r.sendOwn(json.RawMessage(`{"type":"text"}`))
@@ -93,7 +98,7 @@ func (r *chatReply) startBlock(index int, raw json.RawMessage) (more bool, err e
 		_ = json.Unmarshal(s.Citations, &b.citations) // another value has none
 		return r.addText(s.Text), nil
 	case own.BlockThinking:
-		b.signature = s.Signature
+		b.signature = []byte(s.Signature)
 		return r.addThinking(b, s.Thinking)
 	case own.BlockRedacted:
 		return r.send(llm.Delta{ReasoningDetails: []llm.ReasoningDetail{{Type: llm.ReasoningEncrypted, Data: s.Data}}}), nil
@@ -126,19 +131,33 @@ func (r *chatReply) addThinking(b *block, text string) (more bool, err error) {
 	if text == "" {
 		return true, nil
 	}
-	if more, err = r.keep(b, text); !more || err != nil {
-		return more, err
+	if err := r.keepText(b, text); err != nil {
+		return false, err
 	}
 	return r.send(llm.Delta{Reasoning: text}), nil
 }
 
-// keep adds to the text of a block that is kept until its end.
-func (r *chatReply) keep(b *block, text string) (more bool, err error) {
-	if len(b.text)+len(text) > r.max {
-		return false, r.Invalid("a content block is too large")
+// keep accounts for n bytes more that are kept until the end of a block.
+func (r *chatReply) keep(b *block, n int) error {
+	if r.kept+n > r.max {
+		return r.errTooLarge()
+	}
+	b.kept += n
+	r.kept += n
+	return nil
+}
+
+func (r *chatReply) errTooLarge() error {
+	return r.Invalid("a content block is too large, or those that are open together")
+}
+
+// keepText adds to the text of a block that is kept until its end.
+func (r *chatReply) keepText(b *block, text string) error {
+	if err := r.keep(b, len(text)); err != nil {
+		return err
 	}
 	b.text = append(b.text, text...)
-	return true, nil
+	return nil
 }
 
 // deltaTypes are the types of blocks by the types of the deltas that they have.
@@ -163,8 +182,14 @@ func (r *chatReply) addDelta(index int, d *delta) (more bool, err error) {
 	case "thinking_delta":
 		return r.addThinking(b, d.Thinking)
 	case "signature_delta":
-		b.signature += d.Signature
+		if err := r.keep(b, len(d.Signature)); err != nil {
+			return false, err
+		}
+		b.signature = append(b.signature, d.Signature...)
 	case "citations_delta":
+		if err := r.keep(b, len(d.Citation)); err != nil {
+			return false, err
+		}
 		b.citations = append(b.citations, d.Citation)
 	case "input_json_delta":
 		switch {
@@ -173,14 +198,24 @@ func (r *chatReply) addDelta(index int, d *delta) (more bool, err error) {
 			b.hasInput = true
 			return r.addArguments(b, d.PartialJSON), nil
 		default:
-			return r.keep(b, d.PartialJSON)
+			return true, r.keepText(b, d.PartialJSON)
 		}
 	case "compaction_delta":
-		if b.raw != nil && hasValue(d.Content) {
-			b.raw = own.Set(b.raw, "content", d.Content)
+		if err := r.keep(b, len(d.Content)+len(d.Encrypted)); err != nil {
+			return false, err
 		}
+		b.addCompaction(d)
 	}
 	return true, nil
+}
+
+// addCompaction sets what a delta has of a compaction.
+func (b *block) addCompaction(d *delta) {
+	for name, value := range map[string]json.RawMessage{"content": d.Content, "encrypted_content": d.Encrypted} {
+		if b.raw != nil && hasValue(value) {
+			b.raw = own.Set(b.raw, name, value)
+		}
+	}
 }
 
 func (r *chatReply) addArguments(b *block, arguments string) (more bool) {
@@ -194,6 +229,7 @@ func (r *chatReply) stopBlock(index int) (more bool, err error) {
 		return true, nil
 	}
 	delete(r.blocks, index)
+	r.kept -= b.kept
 	switch {
 	case b.raw != nil:
 		if len(b.text) > 0 && json.Valid(b.text) {
@@ -202,9 +238,9 @@ func (r *chatReply) stopBlock(index int) (more bool, err error) {
 		return r.sendOwn(b.raw), nil
 	case b.typ == own.BlockText:
 		return r.sendCitations(b), nil
-	case b.typ == own.BlockThinking && b.signature != "":
+	case b.typ == own.BlockThinking && len(b.signature) > 0:
 		return r.send(llm.Delta{ReasoningDetails: []llm.ReasoningDetail{
-			{Type: llm.ReasoningText, Text: string(b.text), Signature: b.signature},
+			{Type: llm.ReasoningText, Text: string(b.text), Signature: string(b.signature)},
 		}}), nil
 	case b.typ == own.BlockCall && !b.hasInput:
 		input := "{}"

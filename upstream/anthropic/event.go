@@ -54,6 +54,7 @@ type delta struct {
 	PartialJSON string
 	Citation    json.RawMessage
 	Content     json.RawMessage // of a compaction
+	Encrypted   json.RawMessage // of a compaction
 	end
 }
 
@@ -65,6 +66,7 @@ var deltaJSON = jsonwire.NewObject(append(endFields(func(d *delta) *end { return
 	jsonwire.String("partial_json", func(d *delta) *string { return &d.PartialJSON }),
 	jsonwire.Raw("citation", func(d *delta) *json.RawMessage { return &d.Citation }),
 	jsonwire.Raw("content", func(d *delta) *json.RawMessage { return &d.Content }),
+	jsonwire.Raw("encrypted_content", func(d *delta) *json.RawMessage { return &d.Encrypted }),
 )...)
 
 // A message is a whole message, or what begins a stream.

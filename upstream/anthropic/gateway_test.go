@@ -177,6 +177,35 @@ func TestGateway_BlocksBothWays(t *testing.T) {
 	}
 }
 
+// A compaction comes whole, and goes back as the server sent it.
+func TestGateway_Compaction(t *testing.T) {
+	const block = `{"type":"compaction","content":"S","encrypted_content":"E","signature":"G"}`
+	s := newServer(t, text(http.StatusOK, events(messageStart,
+		start("0", `{"type":"compaction","content":null,"encrypted_content":null,"signature":"G"}`),
+		delta("0", `{"type":"compaction_delta","content":"S","encrypted_content":"E"}`),
+		blockStop, messageEnd, messageStop)))
+	g := newGateway(t, newBackend(t, s.URL, nil))
+	const hello = `{"role":"user","content":"Hi"}`
+	ask := func(turns string) string { return `{"model":"m","max_tokens":9,"messages":[` + turns + `]}` }
+	reply, err := io.ReadAll(g.post(t, ask(hello)).Body)
+	require.NoError(t, err)
+	var m struct{ Content json.RawMessage }
+	require.NoError(t, json.Unmarshal(reply, &m))
+	assert.JSONEq(t, `[`+block+`]`, string(m.Content))
+
+	for _, blocks := range []string{
+		block, `{"type":"text","text":"A"},` + block + `,{"type":"text","text":"B"}`, `{"type":"compaction","content":null},{"type":"text","text":"B"}`,
+	} {
+		g.post(t, ask(hello+`,{"role":"assistant","content":[`+blocks+`]},`+hello))
+		sent, _ := s.last()
+		var body struct {
+			Messages []struct{ Content json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal([]byte(sent), &body))
+		assert.JSONEq(t, `[`+blocks+`]`, string(body.Messages[1].Content))
+	}
+}
+
 // Documents and what belongs to them arrive as the client sent them.
 func TestGateway_Documents(t *testing.T) {
 	s := newServer(t, text(http.StatusOK, okMessage))
@@ -224,16 +253,42 @@ func TestGateway_OtherAPI(t *testing.T) {
 	}
 }
 
+// A watchedBody closes read when more than left bytes are wanted, so that those before were used.
+type watchedBody struct {
+	io.ReadCloser
+	left int
+	read chan struct{}
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		close(b.read)
+		b.left = -1
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left > 0 {
+		b.left = max(b.left-n, 0)
+	}
+	return n, err
+}
+
 // The usage that comes when the client has left is recorded.
 func TestGateway_ReadsOnForTheUsage(t *testing.T) {
-	left := make(chan struct{})
+	left, read := make(chan struct{}), make(chan struct{})
+	content := events(messageStart, textStart, textDelta, blockStop)
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, events(messageStart, textStart, textDelta, blockStop))
+		io.WriteString(w, content)
 		http.NewResponseController(w).Flush()
 		<-left
 		io.WriteString(w, events(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":777}}`, messageStop))
 	})
-	g := newGateway(t, newBackend(t, s.URL, nil))
+	g := newGateway(t, newBackend(t, s.URL, withTransport(func(r *http.Request) (*http.Response, error) {
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			resp.Body = &watchedBody{ReadCloser: resp.Body, left: len(content), read: read}
+		}
+		return resp, err
+	})))
 	resp := g.post(t, `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"Hi"}]}`)
 	for in := bufio.NewReader(resp.Body); ; {
 		line, err := in.ReadString('\n')
@@ -242,6 +297,7 @@ func TestGateway_ReadsOnForTheUsage(t *testing.T) {
 			break
 		}
 	}
+	<-read // also the end of the block, which the client cannot see yet
 	resp.Body.Close()
 	close(left)
 	r := <-g.records

@@ -67,17 +67,19 @@ func (e *modelEntry) model() llm.Model {
 // the server. All models of a server that lists capabilities have tools.
 func (b *Backend) ListModels(ctx context.Context) ([]llm.Model, error) {
 	var list []llm.Model
+	entries := 0 // also those without an ID, so that no list is endless
 	for after := ""; ; {
 		page, err := client.Fetch(ctx, b.client, b.modelPage(after), payload.Payload{}, modelname.Names{}, decodeModels)
 		if err != nil {
 			return nil, err
 		}
+		entries += len(page.Data)
 		for i := range page.Data {
 			if e := &page.Data[i]; e.ID != "" {
 				list = append(list, e.model())
 			}
 		}
-		if !page.HasMore || page.LastID == "" || page.LastID == after || len(page.Data) == 0 || len(list) >= client.MaxModels {
+		if !page.HasMore || page.LastID == "" || page.LastID == after || len(page.Data) == 0 || entries >= client.MaxModels {
 			break
 		}
 		after = page.LastID

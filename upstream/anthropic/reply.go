@@ -16,11 +16,12 @@ import (
 // A chatReply reads the reply to a chat.
 type chatReply struct {
 	reply.Sender[llm.ChatChunk]
-	max int // the largest block that is kept, in bytes
+	max int // the size of what is kept of all blocks that are open, in bytes
 
 	id, model string // of the server, until a chunk had them
 	named     bool   // a chunk had them
 	blocks    map[int]*block
+	kept      int // the size of what is kept of them, in bytes
 	text      textState
 	calls     int // that have begun
 	usage     usage

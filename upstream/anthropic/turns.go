@@ -207,7 +207,10 @@ func (e *encoder) appendAssistant(m *llm.Message, last bool) error {
 			e.appendCalls(t, 1, raw)
 		case own.BlockCitation:
 		default:
-			if own.IsServerBlock(typ) || typ == "compaction" {
+			if own.IsWhole(typ) {
+				if typ == own.BlockCompaction {
+					raw = t.withSummary(raw)
+				}
 				if e.opts.OmitCacheControl {
 					raw = own.Set(raw, memberCache, nil)
 				}
@@ -223,6 +226,16 @@ func (e *encoder) appendAssistant(m *llm.Message, last bool) error {
 	}
 	e.appendCalls(t, len(t.calls), nil)
 	return nil
+}
+
+// withSummary returns a compaction with its content, which is in the next part if the block has none.
+func (t *assistantTurn) withSummary(block json.RawMessage) json.RawMessage {
+	if own.Get(block, "content") != nil || len(t.parts) == 0 || t.parts[0].Type != llm.PartText {
+		return block
+	}
+	text := t.parts[0].Text
+	t.parts = t.parts[1:]
+	return own.Set(block, "content", jsonwire.AppendString(nil, text))
 }
 
 // claudeFormat is the format of OpenRouter's details with signatures that the API takes.
