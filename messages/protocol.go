@@ -33,7 +33,8 @@ type Options struct {
 	// context_management, container, mcp_servers, speed, diagnostics, compaction, and the header Anthropic-Beta. Package
 	// upstream leaves all of this out, and refuses a chat that would lose all of its tools. Other Backends have to do the
 	// same, so it must not be set for a Backend that does not know of it. What tools and servers of a client cost is the
-	// host's, and no filter of texts sees the blocks of tools that Anthropic runs.
+	// host's. Package textfilter sees the strings of all this as texts of the kind Other; a filter of the host's own sees
+	// only what it looks for in each Extra.
 	Anthropic bool
 }
 

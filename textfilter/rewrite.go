@@ -8,6 +8,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/invalid"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/texts"
@@ -251,6 +252,9 @@ func joinRuns[E any](w *rewriter, kind Kind, list []E, run runOf[E]) []E {
 	}
 	if len(out) == len(list) {
 		return list // nil stays nil
+	}
+	for i := range out {
+		delete(*run.extra(&out[i]), anthropic.Member) // an anthropic.Source counts parts
 	}
 	return out
 }

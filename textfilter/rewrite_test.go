@@ -257,6 +257,23 @@ func TestRewrite_DividedBetweenParts(t *testing.T) {
 	assert.Equal(t, llm.Content{{Type: "text", Text: "a"}, {Type: "text", Text: filterMark}}, req.Messages[0].Content)
 }
 
+// The source of a document counts the parts that follow it, which is wrong if some of them were joined: upstream/anthropic
+// would take parts of the user for parts of the document.
+func TestRewrite_DividedBetweenPartsOfSources(t *testing.T) {
+	const turn = `{"role":"user","content":[{"type":"text","text":"1","anthropic":{"block":{"type":"document"},"parts":3}},{"type":"image_url","image_url":{"url":"https://a.test"}},%s]}`
+	for parts, want := range map[string]bool{
+		`{"type":"text","text":"x s3cr\"t\\ü"},{"type":"text","text":"-key y"}`: false,
+		`{"type":"text","text":"x"},{"type":"text","text":"y"}`:                 true,
+	} {
+		var m llm.Message
+		require.NoError(t, json.Unmarshal(fmt.Appendf(nil, turn, parts), &m))
+		req := &llm.ChatRequest{Messages: []llm.Message{m}}
+		require.NoError(t, textfilter.Rewrite(req, redact.Request))
+		assert.Equal(t, want, req.Messages[0].Content[0].Extra["anthropic"] != nil, parts)
+		assert.NotContains(t, req.Messages[0].Content.Text(), filterSecret)
+	}
+}
+
 // A model can write arguments with escapes that JSON does not need.
 func TestRewrite_EscapedArguments(t *testing.T) {
 	for arguments, want := range map[string]string{
