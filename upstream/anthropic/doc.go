@@ -41,8 +41,9 @@
 // A reply is read by its content, not by its Content-Type. Events need no "event:" line, blocks need no beginning and no end,
 // and the usage may be at the start or at the end. A stream that ends before its stop_reason has come is an error.
 //
-// The tokens of a prompt include those that were read from the cache or written to it. What the usage has besides, such as
-// server_tool_use, is in its Extra, and what searches cost is not a part of it.
+// The tokens of a prompt include those that were read from the cache or written to it, and the usage those of compactions.
+// What the usage has besides, such as server_tool_use, is in its Extra. What searches cost, and what the models of advisors
+// have used, is not a part of it.
 //
 // Blocks of tools that Anthropic runs, such as server_tool_use and web_search_tool_result, and citations, are in the member
 // "anthropic" of the Extra of a Delta: they reach the clients of package messages as the server sent them, and come back that

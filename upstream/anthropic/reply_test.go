@@ -335,3 +335,18 @@ func TestChat_ModelNames(t *testing.T) {
 		assert.Contains(t, body, `"model":"claude-x"`)
 	}
 }
+
+// Compactions are charged for, and are not in the numbers beside them.
+func TestReply_UsageOfCompactions(t *testing.T) {
+	const usage = `{"input_tokens":10,"cache_read_input_tokens":20,"cache_creation_input_tokens":0,"output_tokens":5,"iterations":[` +
+		`{"type":"compaction","input_tokens":100,"cache_read_input_tokens":200,"cache_creation_input_tokens":40,"cache_creation":{"ephemeral_1h_input_tokens":40},"output_tokens":50},` +
+		`{"type":"message","input_tokens":10,"cache_read_input_tokens":20,"output_tokens":5},7]}`
+	resp, err := replyTo(t, nil, false, `{"type":"message","content":[{"type":"text","text":"A"}],"stop_reason":"end_turn","usage":`+usage+`}`)
+	if assert.NoError(t, err) && assert.NotNil(t, resp.Usage) {
+		assert.Equal(t, 370, resp.Usage.PromptTokens)
+		assert.Equal(t, 220, resp.Usage.PromptTokensDetails.CachedTokens)
+		assert.Equal(t, 40, resp.Usage.PromptTokensDetails.CacheWriteTokens)
+		assert.Equal(t, llm.CacheWrites{time.Hour: 40}, resp.Usage.PromptTokensDetails.CacheWrites)
+		assert.Equal(t, 55, resp.Usage.CompletionTokens)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	own "github.com/llmhttp/llmhttp/internal/anthropic"
 	"github.com/llmhttp/llmhttp/internal/callctx"
 	"github.com/llmhttp/llmhttp/internal/jsonwire"
 	"github.com/llmhttp/llmhttp/internal/lifetime"
@@ -50,10 +51,36 @@ func (u *usage) add(raw json.RawMessage) {
 	}
 }
 
-// result returns the usage, or nil if no number of it is above zero. In the prompt it has the tokens that were read from and
-// written to the cache, which input_tokens of the API have not.
+// result returns the usage, or nil if no number of it is above zero. It has the tokens of compactions, which the numbers of the
+// API have not: "A `compaction` entry's tokens are not included in the top-level `usage` fields" (anthropic-sdk-go 2.15).
 func (u *usage) result() *llm.Usage {
 	m := u.members
+	out := tokensOf(m)
+	var iterations []map[string]json.RawMessage
+	_ = json.Unmarshal(m["iterations"], &iterations) // another value has none
+	for _, i := range iterations {
+		if jsonwire.Text(i["type"]) == own.BlockCompaction {
+			out.Add(tokensOf(i))
+		}
+	}
+	if out.PromptTokens == 0 && out.CompletionTokens == 0 {
+		return nil
+	}
+	for name, value := range m {
+		if slices.Contains(inputNumbers, name) || name == memberOutput || name == memberDetails || name == memberTier {
+			continue
+		}
+		if out.Extra == nil {
+			out.Extra = make(llm.Extra)
+		}
+		out.Extra[name] = value
+	}
+	return out
+}
+
+// tokensOf returns the tokens of a usage. In the prompt it has those that were read from and written to the cache, which
+// input_tokens of the API have not.
+func tokensOf(m map[string]json.RawMessage) *llm.Usage {
 	read, written := numberOf(m["cache_read_input_tokens"]), numberOf(m["cache_creation_input_tokens"])
 	out := &llm.Usage{CompletionTokens: numberOf(m[memberOutput])}
 	details := &out.PromptTokensDetails
@@ -75,18 +102,6 @@ func (u *usage) result() *llm.Usage {
 	}
 	_ = json.Unmarshal(m[memberDetails], &thinking)
 	out.CompletionTokensDetails.ReasoningTokens = numberOf(thinking.Tokens)
-	if out.PromptTokens == 0 && out.CompletionTokens == 0 {
-		return nil
-	}
-	for name, value := range m {
-		if slices.Contains(inputNumbers, name) || name == memberOutput || name == memberDetails || name == memberTier {
-			continue
-		}
-		if out.Extra == nil {
-			out.Extra = make(llm.Extra)
-		}
-		out.Extra[name] = value
-	}
 	return out
 }
 
