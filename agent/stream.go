@@ -182,7 +182,7 @@ func (w *Writer) Progress(text string) error {
 	if text == "" {
 		return nil
 	}
-	return w.Send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Reasoning: text}}}})
+	return w.Send(&llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Reasoning: text, Progress: true}}}})
 }
 
 // Calls adds calls of tools that the client has. The client sends their results in its next request,

@@ -220,6 +220,7 @@ type Delta struct {
 	Role             Role              `json:"role,omitzero"` // always sent as assistant; a Backend need not set it
 	Reasoning        string            `json:"reasoning_content,omitzero"`
 	ReasoningAlias   bool              `json:"-"`                           // see [Message]; false in a chunk that follows one with Reasoning where it was false
+	Progress         bool              `json:"-"`                           // Reasoning is what an agent tells of its work: it is in no detail, and not in a block that the model has signed
 	ReasoningDetails []ReasoningDetail `json:"reasoning_details,omitempty"` // see [Message]; appended to those before
 	Content          string            `json:"content,omitzero"`
 	Refusal          string            `json:"refusal,omitzero"`

@@ -101,6 +101,7 @@ var jsonSuite = codectest.Suite{
 var (
 	_ = codectest.MakesConsistent(func(c *llm.ToolChoice) { c.Mode, c.Type, c.Function, c.Custom = "", "allowed_tools", nil, nil })
 	_ = codectest.MakesConsistent(func(a *llm.AllowedTool) { a.Type, a.Function = "custom", nil })
+	_ = codectest.MakesConsistent(func(d *llm.Delta) { d.Progress = false }) // between Backends and encoders alone
 	_ = codectest.MakesConsistent(func(r *llm.ChatResponse) {
 		for i := range r.Choices {
 			r.Choices[i].Index = i

@@ -15,14 +15,15 @@ import (
 
 // An encoder encodes one reply.
 type encoder struct {
-	ctx       context.Context // of the request, for warnings
-	params    replyParams
-	model     string // the name that the client used, if the Backend knows another one
-	start     llmhttp.ReplyStart
-	blocks    blockQueue // also tells whether the reply is whole
-	reasoning reasoning.Merger
-	dropped   []int // the indices of calls that have no form in this API
-	stop      stopReason
+	ctx        context.Context // of the request, for warnings
+	params     replyParams
+	model      string // the name that the client used, if the Backend knows another one
+	start      llmhttp.ReplyStart
+	blocks     blockQueue // also tells whether the reply is whole
+	reasoning  reasoning.Merger
+	inProgress bool  // the last block of thinking is of an agent's progress
+	dropped    []int // the indices of calls that have no form in this API
+	stop       stopReason
 }
 
 func (e *encoder) Framing() llmhttp.Framing {

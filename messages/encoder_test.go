@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +168,39 @@ func TestReplies(t *testing.T) {
 			}
 			assert.Equal(t, test.want, whole.describe())
 			assert.Equal(t, whole.describe(), streamed.describe())
+		})
+	}
+}
+
+// What an agent tells of its work has a block of its own, so that the signatures of the model's thinking stay valid.
+func TestReplies_Progress(t *testing.T) {
+	progress := &llm.ChatChunk{Choices: []llm.ChunkChoice{{Delta: llm.Delta{Reasoning: "Looking", Progress: true}}}}
+	text := chunk(t, `{"delta":{"reasoning_content":"B"}}`)
+	both := chunk(t, `{"delta":{"reasoning_content":"B","reasoning_details":[{"type":"reasoning.text","text":"B"}]}}`)
+	details := chunk(t, `{"delta":{"reasoning_details":[{"type":"reasoning.text","text":"B","signature":"s"}]}}`)
+	signature := chunk(t, `{"delta":{"reasoning_details":[{"type":"reasoning.text","signature":"s"}]}}`)
+	const own, signed, omitted = "thinking Looking ", "thinking B s", "thinking  s"
+	for name, test := range map[string]struct {
+		chunks []*llm.ChatChunk
+		want   []string
+	}{
+		"before a text and its details": {[]*llm.ChatChunk{progress, text, details}, []string{own, signed}},
+		"before details":                {[]*llm.ChatChunk{progress, details}, []string{own, signed}},
+		"before both":                   {[]*llm.ChatChunk{progress, both, signature}, []string{own, signed}},
+		"before thinking without text":  {[]*llm.ChatChunk{progress, signature}, []string{own, omitted}},
+		"after thinking":                {[]*llm.ChatChunk{text, details, progress}, []string{signed, own}},
+		"between":                       {[]*llm.ChatChunk{both, signature, progress, progress, text, details}, []string{signed, "thinking LookingLooking ", signed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			whole, streamed, failure := sendBoth(t, func() []*llm.ChatChunk { return append(slices.Clone(test.chunks), llm.TextChunk("Hi")) })
+			require.Empty(t, failure)
+			for _, m := range []*message{whole, streamed} {
+				var blocks []string
+				for _, b := range m.Content[:len(m.Content)-1] {
+					blocks = append(blocks, b.Type+" "+*b.Thinking+" "+*b.Signature)
+				}
+				assert.Equal(t, test.want, blocks)
+			}
 		})
 	}
 }

@@ -85,16 +85,36 @@ func (e *encoder) appendReasoning(b []byte, d *llm.Delta) []byte {
 		e.blocks.noSignature = aliasSignature
 	}
 	detailsFirst := slices.ContainsFunc(d.ReasoningDetails, func(d llm.ReasoningDetail) bool { return d.Text != "" || d.Summary != "" })
-	if !detailsFirst && d.Reasoning != "" {
-		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.FromText(d.Reasoning))
+	if !detailsFirst {
+		b = e.appendReasoningText(b, d)
 	}
 	for i := range d.ReasoningDetails {
 		b = e.appendDetail(b, &d.ReasoningDetails[i])
 	}
-	if detailsFirst && d.Reasoning != "" {
-		b = e.blocks.appendText(b, thinkingBlock, e.reasoning.FromText(d.Reasoning))
+	if detailsFirst {
+		b = e.appendReasoningText(b, d)
 	}
 	return b
+}
+
+func (e *encoder) appendReasoningText(b []byte, d *llm.Delta) []byte {
+	switch {
+	case d.Reasoning == "":
+		return b
+	case d.Progress:
+		return e.appendThinking(b, d.Reasoning, true)
+	}
+	return e.appendThinking(b, e.reasoning.FromText(d.Reasoning), false)
+}
+
+// appendThinking adds a text to the block of thinking, or to another one if it is progress and the block is not, or the
+// other way round: a signature is that of the model's text alone.
+func (e *encoder) appendThinking(b []byte, text string, progress bool) []byte {
+	if text != "" && progress != e.inProgress {
+		b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
+		e.inProgress = progress
+	}
+	return e.blocks.appendText(b, thinkingBlock, text)
 }
 
 // hasIdentity reports whether d has a member, such as an ID or a format, without which the
@@ -115,14 +135,18 @@ func (e *encoder) appendDetail(b []byte, d *llm.ReasoningDetail) []byte {
 	}
 	text := e.reasoning.FromDetails(d.Text + d.Summary)
 	if text != "" {
-		changed := e.reasoning.SetIndex(d.Extra["index"])
-		if changed {
+		if e.reasoning.SetIndex(d.Extra["index"]) {
 			b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
+			e.inProgress = false
 		}
-		b = e.blocks.appendText(b, thinkingBlock, text)
+		b = e.appendThinking(b, text, false)
 	}
 	switch {
 	case d.Signature != "":
+		if e.inProgress { // of thinking whose text is not shown
+			b, _ = e.blocks.begin(b, outputBlock{kind: thinkingBlock})
+			e.inProgress = false
+		}
 		b = e.blocks.addSignature(b, encodeDetail(d, d.Signature))
 	case text != "" && hasIdentity(d):
 		unsigned := *d

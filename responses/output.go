@@ -113,7 +113,7 @@ func (o *outputBuilder) addReasoning(d *llm.Delta) error {
 		it.reasoning = append(it.reasoning, d.Reasoning...)
 		it.alias = it.alias || d.ReasoningAlias
 	}
-	if repeatsText(d) {
+	if d.Progress || repeatsText(d) {
 		o.addSummary(it, d.Reasoning, false)
 		return nil
 	}

@@ -21,6 +21,7 @@ type choiceFilter struct {
 	err            error // of the filter; nothing more is filtered
 	texts          [texts.PerReply]filteredText
 	reasoningAlias bool
+	progress       bool            // of the reasoning: see llm.Delta
 	details        []*detailFilter // in the order in which they began
 	detailsByID    map[detailID]*detailFilter
 	unpaused       []*detailFilter // those that the filter was not told to pause; some may hold nothing back
@@ -52,13 +53,13 @@ func (c *choiceFilter) add(choice *llm.ChunkChoice, ends bool) {
 	d := &choice.Delta
 	out := llm.Delta{Role: d.Role}
 	if d.Reasoning != "" {
-		c.reasoningAlias = d.ReasoningAlias
+		c.reasoningAlias, c.progress = d.ReasoningAlias, d.Progress
 	}
 	to := texts.OfDelta(&out)
 	for i, s := range texts.OfDelta(d) {
 		*to[i] = c.pass(&c.texts[i], nil, *s, ends)
 	}
-	out.ReasoningAlias = c.reasoningAlias && out.Reasoning != ""
+	out.ReasoningAlias, out.Progress = c.reasoningAlias && out.Reasoning != "", c.progress && out.Reasoning != ""
 	out.ReasoningDetails = c.filterDetails(d.ReasoningDetails, ends)
 	out.ToolCalls = c.filterCalls(d.ToolCalls, ends)
 	out.Extra = c.extra.filter(c, nil, d.Extra, ends)
@@ -80,7 +81,7 @@ func (c *choiceFilter) pauseOthers(d *llm.Delta) (before llm.Delta) {
 			*to[i] = c.pause(&c.texts[i])
 		}
 	}
-	before.ReasoningAlias = c.reasoningAlias && before.Reasoning != ""
+	before.ReasoningAlias, before.Progress = c.reasoningAlias && before.Reasoning != "", c.progress && before.Reasoning != ""
 	if len(c.unpaused) == 0 {
 		return before
 	}
