@@ -117,6 +117,9 @@ func testWhole(t *testing.T, h *Host) {
 
 	h.Model.WantRequests(2)
 	h.Model.Request(0).WantUserText("What do I need?").WantTools("forecast", "note").WantModel("m")
+	for _, tool := range h.Model.Request(0).Chat.Tools {
+		assert.Regexp(t, `"(city|fact)"`, string(tool.Function.Parameters), "the model knows the arguments of the tool")
+	}
 	h.Model.Request(1).WantToolResult("forecast", "It rains in Bergen.")
 	h.wantRecord(t, 40, 9, 1+5+1+4)
 }

@@ -4,11 +4,11 @@
 //
 // What langchaingo cannot do, and so this agent neither:
 //
-//   - Its agents have one question and no conversation, and its tools one text as arguments: the model in front of them, in
-//     this file, adds the messages and the tools of the request.
+//   - Its agents have one question and no conversation, and offer tools with one text as argument: the model in front of
+//     them, in this file, adds the messages of the request after their prompt, and offers all tools with their schemas.
 //   - The function for streams gets the deltas of tool calls as JSON between the texts, which this agent drops.
 //   - A stream that breaks off is a complete reply: neither the agent nor its client learns that it is not.
-//   - An error of a tool ends the run. The names of the arguments "__arg1" are lost in the next call of the model.
+//   - An error of a tool ends the run.
 //   - Of a reply, the name of the model that served it and its service tier are lost.
 package main
 
@@ -22,7 +22,6 @@ import (
 	"github.com/tmc/langchaingo/chains"
 	"github.com/tmc/langchaingo/llms"
 	"github.com/tmc/langchaingo/llms/openai"
-	"github.com/tmc/langchaingo/tools"
 
 	"github.com/llmhttp/llmhttp"
 	"github.com/llmhttp/llmhttp/agent"
@@ -58,12 +57,15 @@ func (a *assistant) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStre
 		if err != nil {
 			return err
 		}
-		m := &model{Model: a.model, w: w, name: req.Model, history: history, client: client}
-		var own []tools.Tool
-		for _, t := range notes.Tools {
-			own = append(own, tool{t.Function, state})
+		if slices.ContainsFunc(client, func(t llm.Tool) bool { return t.Function == nil }) {
+			return llm.Errorf(400, "unsupported_value", "There are only tools that are functions.").WithParam("tools")
 		}
-		executor := agents.NewExecutor(agents.NewOpenAIFunctionsAgent(m, own), agents.WithMaxIterations(8))
+		offered, err := agent.Convert[[]llms.Tool](slices.Concat(notes.Tools, client))
+		if err != nil {
+			return err
+		}
+		m := &model{Model: a.model, w: w, name: req.Model, history: history, offered: offered, client: client}
+		executor := agents.NewExecutor(agents.NewOpenAIFunctionsAgent(m, ownTools(state)), agents.WithMaxIterations(8))
 		_, err = chains.Run(ctx, executor, "") // the question is in history
 		if calls, ok := errors.AsType[clientCalls](err); ok {
 			return w.Calls(calls...)
@@ -78,7 +80,8 @@ type model struct {
 	w       *agent.Writer
 	name    string
 	history []llms.MessageContent
-	client  []llm.Tool
+	offered []llms.Tool
+	client  []llm.Tool // of offered
 }
 
 // clientCalls end a run with calls of the client's tools.
@@ -89,22 +92,14 @@ func (clientCalls) Error() string { return "calls of tools of the client" }
 // GenerateContent gets the system message of the agent, its question, and what its tools have found.
 func (m *model) GenerateContent(ctx context.Context, messages []llms.MessageContent, options ...llms.CallOption) (*llms.ContentResponse, error) {
 	messages = slices.Concat(messages[:1], m.history, messages[2:])
-	var offered []llms.Tool
-	for _, t := range m.client {
-		if t.Function != nil {
-			offered = append(offered, llms.Tool{Type: "function", Function: &llms.FunctionDefinition{
-				Name: t.Function.Name, Description: t.Function.Description, Parameters: t.Function.Parameters,
-			}})
-		}
-	}
+	options = append(options, llms.WithModel(m.name), llms.WithFunctions(nil), llms.WithTools(m.offered), llms.WithStreamingReasoningFunc(m.send))
 	ctx, end := llm.StartCall(ctx, m.name)
-	reply, err := m.Model.GenerateContent(ctx, messages, append(options, llms.WithModel(m.name), llms.WithTools(offered), llms.WithStreamingReasoningFunc(m.send))...)
+	reply, err := m.Model.GenerateContent(ctx, messages, options...)
 	if err != nil {
 		end(llm.CallResult{Err: err})
 		return nil, err
 	}
-	info := reply.Choices[0].GenerationInfo
-	count := func(name string) int { n, _ := info[name].(int); return n }
+	count := func(name string) int { n, _ := reply.Choices[0].GenerationInfo[name].(int); return n }
 	end(llm.CallResult{Usage: &llm.Usage{
 		PromptTokens: count("PromptTokens"), CompletionTokens: count("CompletionTokens"),
 		PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: count("PromptCachedTokens")},

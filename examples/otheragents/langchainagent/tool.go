@@ -3,9 +3,19 @@ package main
 import (
 	"context"
 
+	"github.com/tmc/langchaingo/tools"
+
 	"github.com/llmhttp/llmhttp/examples/otheragents/notes"
 	"github.com/llmhttp/llmhttp/llm"
 )
+
+// ownTools returns the tools of the agent.
+func ownTools(state *notes.Notes) (own []tools.Tool) {
+	for _, t := range notes.Tools {
+		own = append(own, tool{t.Function, state})
+	}
+	return own
+}
 
 // A tool is one of the agent's.
 type tool struct {
