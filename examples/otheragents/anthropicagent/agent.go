@@ -87,29 +87,22 @@ func (a *assistant) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStre
 // call calls the model and sends on what it says.
 func (a *assistant) call(ctx context.Context, params anthropic.MessageNewParams, w *agent.Writer) (reply anthropic.Message, err error) {
 	ctx, end := llm.StartCall(ctx, string(params.Model))
-	defer func() {
-		u := reply.Usage
-		result := llm.CallResult{Model: string(reply.Model), ServiceTier: string(u.ServiceTier), Err: err}
-		if prompt := u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens; err == nil {
-			result.Usage = &llm.Usage{
-				PromptTokens: int(prompt), CompletionTokens: int(u.OutputTokens),
-				PromptTokensDetails: llm.PromptTokensDetails{CachedTokens: int(u.CacheReadInputTokens), CacheWriteTokens: int(u.CacheCreationInputTokens)},
-			}
-		}
-		end(result)
-	}()
 	stream := a.client.Messages.NewStreaming(ctx, params)
 	defer stream.Close()
-	for stream.Next() {
+	for err == nil && stream.Next() {
 		event := stream.Current()
-		if err := reply.Accumulate(event); err != nil {
-			return reply, err
-		}
-		if err := errors.Join(w.Progress(event.Delta.Thinking), w.Text(event.Delta.Text)); err != nil {
-			return reply, err
+		err = errors.Join(reply.Accumulate(event), w.Progress(event.Delta.Thinking), w.Text(event.Delta.Text))
+	}
+	err = errors.Join(err, stream.Err())
+	result := llm.CallResult{Model: string(reply.Model), ServiceTier: string(reply.Usage.ServiceTier), Err: err}
+	if u := reply.Usage; err == nil {
+		result.Usage = &llm.Usage{
+			PromptTokens: int(u.InputTokens + u.CacheReadInputTokens + u.CacheCreationInputTokens), CompletionTokens: int(u.OutputTokens),
+			PromptTokensDetails: llm.PromptTokensDetails{CachedTokens: int(u.CacheReadInputTokens), CacheWriteTokens: int(u.CacheCreationInputTokens)},
 		}
 	}
-	return reply, stream.Err()
+	end(result)
+	return reply, err
 }
 
 // convert returns a request as the SDK has it.
