@@ -1,6 +1,11 @@
-// Einoagent serves an agent of Eino (github.com/cloudwego/eino) as if it were a model. agent.go is what to copy.
+// Einoagent serves an agent of Eino (github.com/cloudwego/eino) as if it were a model. agent.go is what to copy,
+// and clientTool in tools.go.
 //
 //	MODEL_KEY=sk-... go run ./examples/einoagent -upstream https://models.example.com/v1
+//
+// A dependency of Eino does not compile with Go 1.26 in the version that go get chooses. In your module:
+//
+//	go get github.com/bytedance/sonic@v1.15.0
 //
 // What Eino, or its model for OpenAI's API, cannot do, and so this agent neither:
 //
