@@ -96,6 +96,7 @@ func Research() []llmfake.Reply {
 // conversation.
 func Run(t *testing.T, newAgent func(t *testing.T, model *llmfake.Server) llmhttp.Backend) {
 	t.Run("whole reply", func(t *testing.T) { testWhole(t, NewHost(t, newAgent)) })
+	t.Run("reply at its limit", func(t *testing.T) { testLimit(t, NewHost(t, newAgent)) })
 	t.Run("stream", func(t *testing.T) { testStream(t, NewHost(t, newAgent)) })
 	t.Run("client tools", func(t *testing.T) { testClientTools(t, NewHost(t, newAgent)) })
 	t.Run("client leaves", func(t *testing.T) { testClientLeaves(t, NewHost(t, newAgent)) })
@@ -122,6 +123,15 @@ func testWhole(t *testing.T, h *Host) {
 	}
 	h.Model.Request(1).WantToolResult("forecast", "It rains in Bergen.")
 	h.wantRecord(t, 40, 9, 1+5+1+4)
+}
+
+// The model stops at the limit of its tokens, and the client learns that the answer is not complete.
+func testLimit(t *testing.T, h *Host) {
+	h.Model.Reply(Research()[0], llmfake.Text("Take an").Finish(llm.FinishLength).Usage(30, 2))
+	client := h.Client("")
+	reply, err := client.Chat.Completions.New(t.Context(), Params("What do I need?"))
+	require.NoError(t, err)
+	assert.Equal(t, "length", reply.Choices[0].FinishReason)
 }
 
 // wantRecord checks the record of a request: the sum of its calls, each of which is priced by itself.

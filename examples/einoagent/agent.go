@@ -111,6 +111,9 @@ func handler(w *agent.Writer, name string) callbacks.Handler {
 				}
 				if err == nil {
 					usage = usageOf(out.TokenUsage, usage)
+					if meta := out.Message.ResponseMeta; meta != nil && meta.FinishReason != "" {
+						w.Finish(llm.FinishReason(meta.FinishReason)) // that of the last call counts
+					}
 					err = errors.Join(w.Progress(out.Message.ReasoningContent), w.Text(out.Message.Content))
 				}
 				if err != nil { // the run ends with it

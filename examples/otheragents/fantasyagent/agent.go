@@ -81,8 +81,12 @@ func (a *assistant) Chat(ctx context.Context, req *llm.ChatRequest) llm.ChatStre
 		if limit, ok := req.TokenLimit(); ok {
 			call.MaxOutputTokens = new(int64(limit))
 		}
-		if _, err := fantasy.NewAgent(model{m}, fantasy.WithTools(tools...)).Stream(ctx, call); err != nil {
+		result, err := fantasy.NewAgent(model{m}, fantasy.WithTools(tools...)).Stream(ctx, call)
+		if err != nil {
 			return err
+		}
+		if result.Response.FinishReason == fantasy.FinishReasonLength {
+			w.Finish(llm.FinishLength)
 		}
 		_, theirs := agent.SplitCalls(calls, client)
 		return w.Calls(theirs...)

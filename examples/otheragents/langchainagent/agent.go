@@ -8,8 +8,7 @@
 //     them, in this file, adds the messages of the request after their prompt, and offers all tools with their schemas.
 //   - The function for streams gets the deltas of tool calls as JSON between the texts, which this agent drops.
 //   - A stream that breaks off is a complete reply: neither the agent nor its client learns that it is not.
-//   - An error of a tool ends the run.
-//   - Of a reply, the name of the model that served it and its service tier are lost.
+//   - An error of a tool ends the run. Of a reply, the name of the model that served it and its service tier are lost.
 package main
 
 import (
@@ -105,6 +104,7 @@ func (m *model) GenerateContent(ctx context.Context, messages []llms.MessageCont
 		PromptTokensDetails:     llm.PromptTokensDetails{CachedTokens: count("PromptCachedTokens")},
 		CompletionTokensDetails: llm.CompletionTokensDetails{ReasoningTokens: count("CompletionReasoningTokens")},
 	}})
+	m.w.Finish(llm.FinishReason(reply.Choices[0].StopReason)) // the last one counts
 	var calls []llm.ToolCall
 	for _, c := range reply.Choices[0].ToolCalls {
 		calls = append(calls, llm.ToolCall{ID: c.ID, Function: llm.FunctionCall{Name: c.FunctionCall.Name, Arguments: c.FunctionCall.Arguments}})
