@@ -290,7 +290,8 @@ testEach("models and token counts", async (t, { connect }) => {
   const client = connect(server);
   const ids = ["demo-chat", "demo-complete", "demo-embed", "demo-image-large", "demo-image-small", "demo-moderation", "demo-rerank", "demo-speech", "demo-transcribe"];
   const models = await Array.fromAsync(client.models.list());
-  assert.deepEqual(models.map((model) => model.id).sort(), ids);
+  const own = models.map((model) => model.id).filter((id) => !id.startsWith("claude-")); // those are for Claude Code, without a gateway
+  assert.deepEqual(own.sort(), ids);
   const pages = await Array.fromAsync(client.models.list({ limit: 1 }));
   assert.deepEqual(pages, models);
   for (const model of models) {

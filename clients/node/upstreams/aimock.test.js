@@ -33,7 +33,7 @@ async function setUp(t, prepare, models = ["gpt-4o"]) {
   server = await startGateway(
     t,
     {
-      upstreams: [{ name: "mock", url: `${mock.url}/v1`, key_env: "MOCK_KEY" }],
+      upstreams: [{ name: "mock", url: `${mock.url}/v1`, key_env: "MOCK_KEY", cache_control: "ttl" }],
       routes: [...models, "*"].map((model) => ({ model, targets: [{ upstream: "mock" }] })),
       keys: [{ id: "demo", secret_env: "GATEWAY_KEY" }],
     },
