@@ -24,7 +24,7 @@ import (
 // too. The conversation is that of [Sessions], which keep the calls until then, in memory. In a request
 // without a conversation nobody can be asked: the model is told that the call was not carried out.
 //
-// Whoever may send requests of the conversation may consent. A front end's requests beside the chat do not
+// Every client that can send requests of the conversation can consent. A front end's requests beside the chat do not
 // answer, because they do not continue it; see also [Aside].
 type Consent struct {
 	// Question returns what a person is asked before a call runs, such as "May I delete the file a.txt?", or

@@ -30,7 +30,7 @@ func Convert[T any](v any) (to T, err error) {
 
 // TextMessages returns copies of messages for frameworks whose messages have one text and no role for developers:
 // the contents are one text each, and RoleDeveloper is RoleSystem. It returns an error for the client, with
-// status 400, if a message has a part that is no text, such as an image: a framework that takes these needs them in a form of
+// status 400, if a message has a part other than text, such as an image: a framework that takes these needs them in a form of
 // its own.
 func TextMessages(messages []llm.Message) ([]llm.Message, error) {
 	texts := slices.Clone(messages)

@@ -32,9 +32,9 @@ type Options struct {
 	// citations, documents with their title, context and citations, thinking without a signature and as it was configured,
 	// context_management, container, mcp_servers, speed, diagnostics, compaction, and the header Anthropic-Beta. Package
 	// upstream leaves all of this out, and refuses a chat that would lose all of its tools. Other Backends have to do the
-	// same, so it must not be set for a Backend that does not know of it. What tools and servers of a client cost is the
-	// host's. Package textfilter sees the strings of all this as texts of the kind Other; a filter of the host's own sees
-	// only what it looks for in each Extra.
+	// same, so it must not be set for a Backend that does not know the member "anthropic". The host pays for the tools
+	// and servers that clients use. Package textfilter filters all strings of this, as texts of the kind Other; another filter
+	// has to look for them in Extra itself.
 	Anthropic bool
 }
 

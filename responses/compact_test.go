@@ -209,7 +209,7 @@ func TestCompact_NoSummary(t *testing.T) {
 	})
 }
 
-// What a summary replaces is not sent to the Backend again, whoever keeps it: the client, or the store.
+// The Backend does not get the messages that a summary replaces, whether the client sends them again or the store has them.
 func TestCompact_Replaces(t *testing.T) {
 	s := newServer(t, &responses.Options{Store: memory.NewResponseStore(), Secret: []byte(secretText)}, chunkSummary)
 	const heading = "user: The conversation before this message was replaced by a summary of it. Continue from here.\n\nThe magic word is xyzzy."

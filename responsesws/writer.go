@@ -31,7 +31,7 @@ type responseWriter struct {
 	failure  []byte // the message for an event "error", which is sent if no other end follows
 }
 
-// maxErrorBody is how much of a reply is read that is no stream of events.
+// maxErrorBody bounds how many bytes are read of a reply that is not a stream, such as an error.
 const maxErrorBody = 64 << 10
 
 // Header implements [http.ResponseWriter].

@@ -186,7 +186,7 @@ type NamedValue struct {
 	Value json.RawMessage
 }
 
-// Members returns the members of a JSON object in their order. It reports false if that is no object.
+// Members returns the members of a JSON object in their order. It reports false if the value is not an object.
 func Members(object json.RawMessage) (list []NamedValue, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
